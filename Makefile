@@ -43,6 +43,7 @@ wheel:
 lint: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.words
 
 types: .venv/test
 	$(BIN)/mypy

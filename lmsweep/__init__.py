@@ -26,33 +26,16 @@ if TYPE_CHECKING:
     from lmsweep.analysis.report import write_report as report
     from lmsweep.analysis.sharing.share import share
     from lmsweep.analysis.sharing.summaries import summaries
-    from lmsweep.orchestrator.commands.program import plan, run
+    from lmsweep.orchestrator.api import plan, run
 
-__all__ = [
-    "Layout",
-    "Table",
-    "__version__",
-    "analysis",
-    "compare",
-    "default_layout",
-    "load",
-    "orchestrator",
-    "pivot",
-    "plan",
-    "render",
-    "report",
-    "run",
-    "share",
-    "summaries",
-    "table",
-    "trials",
-]
+__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "load", "orchestrator", "pivot"]
+__all__ += ["plan", "render", "report", "run", "share", "summaries", "table", "trials"]
 
 _ELSEWHERE = {
     "compare": ("lmsweep.analysis.questions.compare_stores", "compare"),
-    "plan": ("lmsweep.orchestrator.commands.program", "plan"),
+    "plan": ("lmsweep.orchestrator.api", "plan"),
     "report": ("lmsweep.analysis.report", "write_report"),
-    "run": ("lmsweep.orchestrator.commands.program", "run"),
+    "run": ("lmsweep.orchestrator.api", "run"),
     "share": ("lmsweep.analysis.sharing.share", "share"),
     "summaries": ("lmsweep.analysis.sharing.summaries", "summaries"),
     "table": ("lmsweep.analysis.questions.tables_of_store", "table"),

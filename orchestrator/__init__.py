@@ -4,7 +4,9 @@ The rooms, from the top down. A module imports from its own room and from the ro
 
     cli           the entry point of the command: signals, errors, exit codes
     commands      what each verb does, and the text that it prints
-    running       carries out a plan: Ray Tune, workers, progress, writing to the store
+    api           the Python API: plans and runs a sweep
+    plan_request  what the verbs and the API take, each argument with its option
+    running       runs a plan: Ray Tune, workers, progress, writing to the store
     searching     which trial to run next, if the best one is asked for
     planning      which trials run, in which order, how long they take, and which do not fit
     cluster       Ray, the nodes of a cluster, and what each can hold

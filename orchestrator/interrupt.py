@@ -1,7 +1,6 @@
 """Handles what ends the command early: Ctrl-C and termination signals.
 
-These come from a scheduler, a container runtime, a timer or a closing terminal. In the main thread they raise
-KeyboardInterrupt, like Ctrl-C; the exit code says which it was. SIGQUIT also prints the stacks of all threads.
+In the main thread they raise KeyboardInterrupt; the exit code says which it was. SIGQUIT also prints all stacks.
 """
 
 import faulthandler
@@ -33,7 +32,7 @@ SAME_SECONDS = 1.0
 HEARD_SECONDS = 0.5
 """Seconds by which the last resort may learn of a signal later than the main thread."""
 END_SECONDS = 10.0
-"""Seconds for which a signal waits for the main thread to hear it, and an interrupted run for Ray and the store."""
+"""How long a signal waits for the main thread, and an interrupted run for Ray and the store."""
 
 Handler = Callable[[int, FrameType | None], object] | int | None
 """What handles a signal, as `signal.signal` takes and returns it."""
@@ -66,15 +65,12 @@ def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> H
         _print_stacks(number)
         handler(number, frame)
 
-    hear.tells_last_resort = True  # type: ignore[attr-defined]
+    hear.informs_last_resort = True  # type: ignore[attr-defined]
     return signal.signal(number, hear)
 
 
 class LastResort:
-    """A thread that ends the process if the main thread cannot: it may hang in a file system or in Ray.
-
-    Python runs handlers of signals in the main thread only, once the call returns in which it is.
-    """
+    """A thread that ends the process if the main thread hangs: Python runs handlers of signals only there."""
 
     heard_at = 0.0
     """time.monotonic() when the main thread last heard a signal."""
@@ -105,7 +101,7 @@ class LastResort:
     def _watch(cls, ears: socket.socket) -> None:
         unheard: list[tuple[float, int]] = []
         ears.settimeout(SAME_SECONDS)
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))  # so that sigpending tells them
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))  # so that sigpending has them
         while True:
             numbers: set[int] = set()
             with suppress(TimeoutError):
@@ -134,7 +130,7 @@ end_soon = LastResort.end_soon
 
 @contextmanager
 def last_words(words: str) -> Iterator[None]:
-    """Inside, this is said if the process has to be ended while its main thread hangs."""
+    """Inside, the last resort prints this, too."""
     LastResort.words = words
     try:
         yield
@@ -143,7 +139,7 @@ def last_words(words: str) -> Iterator[None]:
 
 
 def _is_ours(number: int) -> bool:
-    return hasattr(signal.getsignal(number), "tells_last_resort") if number else False
+    return bool(number) and hasattr(signal.getsignal(number), "informs_last_resort")
 
 
 def exit_code() -> int:
@@ -152,20 +148,18 @@ def exit_code() -> int:
 
 
 def cause() -> str:
-    """Return what interrupted the command, for a message."""
     return f"ended by {_ended_by.name}" if _ended_by else "interrupted"
 
 
 def is_terminated() -> bool:
-    """Return whether a termination signal was received."""
     return _ended_by is not None
 
 
 @contextmanager
 def postpone_termination() -> Iterator[None]:
-    """Inside, postpone termination signals until leaving. Processes started inside never receive them.
+    """Inside, postpone termination signals until leaving.
 
-    A scheduler signals every process of a job, but this process decides when the others end.
+    Processes started inside ignore them: a scheduler signals every process of a job, but this one ends the others.
     """
     noted: list[int] = []
 
@@ -195,9 +189,9 @@ def postpone_termination() -> Iterator[None]:
 
 @contextmanager
 def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]:
-    """Inside, a termination signal calls `begin` with its name and interrupts after this many seconds, or if repeated.
+    """Inside, a termination signal calls `begin` with its name, and interrupts after this many seconds or if repeated.
 
-    With 0 seconds it interrupts at once, as usual, and SIGQUIT always does.
+    SIGQUIT, and each with 0 seconds, interrupts at once.
     """
     if not seconds:
         yield

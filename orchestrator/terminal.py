@@ -29,20 +29,16 @@ def harmless(text: str) -> str:
 
 
 class OutputError(Exception):
-    """Standard output cannot be written to. The message says why."""
+    """Standard output cannot be written to; the message says why."""
 
 
 class Output(io.TextIOWrapper):
-    """Standard output that raises OutputError when writing fails: an OSError could also mean that the store is full.
-
-    A reader that has gone still raises BrokenPipeError.
-    """
+    """Standard output that raises OutputError when writing fails; if its reader has gone, BrokenPipeError."""
 
     _reason: str | None = None
 
     @classmethod
     def replace(cls) -> None:
-        """Replace this process's standard output by an Output."""
         old = sys.stdout
         if type(old) is io.TextIOWrapper:  # but not the object by which a test captures output
             settings: dict[str, Any] = {"encoding": old.encoding, "errors": old.errors}
@@ -50,18 +46,18 @@ class Output(io.TextIOWrapper):
             sys.stdout = cls(old.detach(), **settings)
 
     def write(self, text: str) -> int:
-        with self._told():
+        with self._reported():
             written = super().write(text)
         if self._reason and text:
             raise OutputError(self._reason)
         return written
 
     def flush(self) -> None:
-        with self._told():
+        with self._reported():
             super().flush()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError:
@@ -77,10 +73,9 @@ _COMMAND = re.compile(r"(?<=: )(?:lmsweep|pip) .*$")
 
 
 def folded(text: str, width: int) -> str:
-    """Return the text with no line of words longer than `width` columns.
+    """Return the text with lines of at most `width` columns.
 
-    A command at the end of a sentence gets a line of its own if it does not fit, and stays whole, so that it can be
-    copied. Lines that begin with a space are code, or part of a table: they stay as they are.
+    A command at the end of a sentence stays whole, on a line of its own. Lines that begin with a space stay.
     """
     lines = []
     for line in text.split("\n"):
@@ -102,7 +97,7 @@ Item = TypeVar("Item")
 
 
 def counting(items: Iterable[Item], words: str) -> Iterator[Item]:
-    """Yield the items. While that takes long, say now and then how many there were: `words` has a place for it."""
+    """Yield the items. Every SAY_EVERY seconds, print `words` with their number so far."""
     said = time.monotonic()
     for count, item in enumerate(items):
         if time.monotonic() - said > SAY_EVERY:
@@ -112,13 +107,13 @@ def counting(items: Iterable[Item], words: str) -> Iterator[Item]:
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Print words with control characters escaped, on a terminal folded to its width; an error to standard error."""
+    """Print words, on a terminal folded to its width; an error to standard error."""
     stream = sys.stderr if error else sys.stdout
     typer.echo(folded(harmless(text), terminal_size(stream).columns) if stream.isatty() else harmless(text), err=error)
 
 
 def say_data(text: str) -> None:
-    """Print a text as it is, such as JSON, CSV or a sweep file, but with control characters escaped."""
+    """Print a text such as JSON, CSV or a sweep file as it is."""
     typer.echo(harmless(text))
 
 
@@ -128,10 +123,7 @@ def on_terminal() -> bool:
 
 
 def terminal_size(stream: TextIO | None = None) -> os.terminal_size:
-    """Return columns and lines of the terminal behind a stream, by default standard output.
-
-    The variables COLUMNS and LINES come first.
-    """
+    """Return COLUMNS and LINES, or the size of the terminal behind a stream, by default standard output."""
     try:  # shutil.get_terminal_size asks sys.__stdout__, which Output has replaced
         asked = os.get_terminal_size((stream or sys.stdout).fileno())
     except OSError:  # not a terminal
@@ -144,10 +136,7 @@ def terminal_size(stream: TextIO | None = None) -> os.terminal_size:
 
 
 def show(text: "Text", *, pages: bool = True) -> None:
-    """Print a styled text, in colour where that is wanted. With `pages`, a long one goes through the pager.
-
-    The text must be harmless already.
-    """
+    """Print a styled text that is harmless already. With `pages`, a long one goes through the pager."""
     from rich.console import Console
 
     size = terminal_size()
@@ -170,7 +159,7 @@ class Pager:
 
 
 class Traceback:
-    """Whether a wrong request is answered with its traceback, too."""
+    """Whether an error is printed with its traceback."""
 
     wanted: bool = False
 
@@ -188,7 +177,7 @@ def say_warnings() -> None:
 
 
 def time_left(seconds: float) -> str:
-    """Return `about 2 min 10 s left`, or in the last second that there is less."""
+    """Return `about 2 min 10 s left`."""
     return f"about {format_seconds(seconds)} left" if seconds >= 1 else "less than a second left"
 
 

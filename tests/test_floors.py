@@ -108,7 +108,14 @@ def test_the_folder_listings_are_short():
     sizes = {folder: len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in folders}
     assert len(sizes) > 30 and not {folder: size for folder, size in sizes.items() if size > MOST_MODULES}
     assert not {path.name for path in (ROOT / "trials").glob("*.py")} - {"__init__.py"}
-    assert {path.stem for path in (ROOT / "orchestrator").glob("*.py")} == {"__init__", "cli", "terminal", "interrupt"}
+    assert {path.stem for path in (ROOT / "orchestrator").glob("*.py")} == {
+        "__init__",
+        "cli",
+        "api",
+        "plan_request",
+        "terminal",
+        "interrupt",
+    }
     assert {path.name for path in (ROOT / "analysis").glob("*.py")} == {"__init__.py"}
 
 
@@ -159,7 +166,7 @@ def test_analysis_imports_of_trials_only_rooms_that_know_no_hardware():
 def test_the_files_that_know_tune_are_few_and_the_orchestrator_knows_no_torch():
     assert not [path for path in files("orchestrator") if touches(path, "torch")]
     tune = [path for path in files("orchestrator") if any(name.startswith("ray.tune") for name in imports(path))]
-    runs_trials = {"tune_runner", "trial_queue", "result_collector", "supervisor"}
+    runs_trials = {"tune_runner", "supervisor"}
     assert {path.stem for path in tune} == runs_trials | {"ray_private", "ray_session"}
 
 
@@ -300,7 +307,8 @@ def vague_signatures_of(package: str) -> list[str]:
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_signatures_of_public_functions_say_what_they_take_and_return(package):
     excepted = {f"{name}: Any" for name in UNTYPED}
-    left = [one for one in vague_signatures_of(package) if one not in excepted]
+    untyped = "trials.machine.torch_private."  # PyTorch's private objects have no public type
+    left = [one for one in vague_signatures_of(package) if one not in excepted and not one.startswith(untyped)]
     assert not left, "\n".join(left)
 
 
@@ -361,3 +369,62 @@ def test_one_import_leads_to_all_packages_and_loads_neither_pandas_nor_ray_by_it
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     words = "set() lmsweep.analysis lmsweep.trials lmsweep.orchestrator True True\n"
     assert done.stdout == words, done.stderr
+
+
+TORCH_PRIVATE = ROOT / "trials" / "machine" / "torch_private.py"
+PUBLIC_UNDERSCORES = {"_asdict", "_replace", "_fields", "_value_"}
+"""Names of Python's own named tuples and enums."""
+
+
+def private_names_of_torch(source: str) -> list[str]:
+    """Each import, attribute or module name in a source that PyTorch keeps private.
+
+    An attribute is another's if it begins with one underscore and the file neither defines nor sets it.
+    """
+    tree = ast.parse(source)
+    ours = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    ours |= {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_name(node.value, "self")
+    }
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module), names=names) if module.partition(".")[0] == "torch":
+                full = [f"{module}.{name.name}" for name in names]
+            case ast.Import(names=names):
+                full = [name.name for name in names if name.name.partition(".")[0] == "torch"]
+            case ast.Constant(value=str(text)) if re.fullmatch(r"torch(\.\w+)+", text):
+                full = [text]
+            case ast.Attribute(attr=attr, value=value) if not is_name(value, "os", "sys", "functools"):
+                full = [attr] if attr not in ours | PUBLIC_UNDERSCORES else []
+            case _:
+                continue
+        found += [name for name in full if any(re.match(r"_[A-Za-z]", part) for part in name.split("."))]
+    return found
+
+
+def test_one_module_knows_the_private_names_of_torch():
+    found = {path: private_names_of_torch(path.read_text()) for path in files("trials") if path != TORCH_PRIVATE}
+    assert not {path: names for path, names in found.items() if names}
+    assert private_names_of_torch(TORCH_PRIVATE.read_text())
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("from torch._ops import OpOverload", ["torch._ops.OpOverload"]),
+        ("import torch._dynamo", ["torch._dynamo"]),
+        ("from torch.autograd import _enable_profiler", ["torch.autograd._enable_profiler"]),
+        ("torch.cuda.memory._snapshot()", ["_snapshot"]),
+        ("import_module('torch._inductor.compile_fx')", ["torch._inductor.compile_fx"]),
+        ("class C:\n    def f(self):\n        self._x = pair._replace(a=1)\n        return other._x", []),
+    ],
+)
+def test_a_private_name_of_torch_is_found(source, names):
+    assert private_names_of_torch(source) == names
+
+
+def test_the_product_replaces_nothing_by_mocks():
+    assert not [path for package in MAY_IMPORT for path in files(package) if touches(path, "unittest", "mock")]

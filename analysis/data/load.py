@@ -80,7 +80,16 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
     is no store or a newer lmsweep wrote it.
     """
-    store = open_store(store)
+    return of_stored_rows(stored_rows(open_store(store)), pooled=pooled, flops=flops)
+
+
+def of_stored_rows(frame: pd.DataFrame, *, pooled: bool, flops: FlopConvention) -> pd.DataFrame:
+    """Return what `load` returns, from `stored_rows`."""
+    return _with_speed(pool(frame) if pooled else frame, flops)
+
+
+def stored_rows(store: Store) -> pd.DataFrame:
+    """Return the rows of every attempt and the statistics of their samples. Errors as for `load`."""
     if not store.exists():
         there = store.location
         raise RequestError(
@@ -107,8 +116,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = with_code_states(frame)
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
-    frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
-    return _with_speed(pool(frame) if pooled else frame, flops)
+    return frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:

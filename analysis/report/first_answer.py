@@ -11,7 +11,7 @@ from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey
 from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
 from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.choices import ANYTHING, choices_of, measures_of, of_latest_code
@@ -68,7 +68,7 @@ def first_answer(
     every: the page's store and those beside it, by name. across: further keys in which two devices may differ. Returns
     None if there is nothing to compare. Raises RequestError for a price that fits no device, and for two that fit one.
     """
-    frames = [of_present_devices(load(one.store, pooled=False, flops=one.flops)) for one in every.values()]
+    frames = [of_present_devices(one.attempts) for one in every.values()]
     numbers = [result_numbers(one.measurements) for one in every.values()]
     names = [name.rstrip("/").rpartition("/")[2] for name in every]
     sides = _devices([of_latest_code(frame) for frame in frames], names, prices)

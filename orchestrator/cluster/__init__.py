@@ -4,16 +4,14 @@
     node_discovery.py   joins a cluster and asks each node what it is
     same_software.py    refuses nodes whose code or versions differ from ours
     autoscaler.py       nodes that the autoscaler could start, from the cluster file
-    placement.py        which nodes can hold a trial, and what it asks Ray for
+    placement.py        which nodes can hold a trial, which still can, and what it asks Ray for
     refusal.py          a reason in place of an answer
-    live_nodes.py       the nodes that are alive during a run
     ray_session.py      starts, joins and stops Ray
     ray_private.py      everything that relies on names private to Ray and Tune
     guard.py            kills what is left of Ray when the command has ended, however it ended
     grpc_probe.py       whether a port speaks gRPC, as a Ray head does
     doctor.py           what a machine can measure, and what would distort the results
 
-Planning joins the cluster and runs a small task on each node, which reports the node's environment, code and versions.
-From that follow the nodes on which a trial may run. A trial asks Ray for a bundle of resources and, if these alone do
-not decide, names the nodes. A trial that no live node can hold ends as `lost`; Ray would wait forever.
+Planning runs a small task on each node, which reports its environment, code and versions. A trial asks Ray for a bundle
+of resources and, if these alone do not decide, names the nodes. One that no live node can hold ends as `lost`.
 """

@@ -31,9 +31,9 @@ class NodeType:
 
 
 def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
-    """Return a node for each node type of which more could start, with its environment as far as it is known.
+    """Return a node for each node type of the cluster file that could start, as far as its environment is known.
 
-    `some` is the CPU environment of a node that runs. Raises RequestError as `node_types` does.
+    some: the CPU environment of a node that runs. Raises RequestError if the file cannot be read.
     """
     found = []
     for kind in node_types(cluster_file):
@@ -60,15 +60,10 @@ def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: st
 
 
 def node_types(cluster_file: str | None = None) -> list[NodeType]:
-    """Return the node types of this cluster file; on the head, by default, of the file given to `ray up`, if any.
-
-    Raises RequestError if the file cannot be read.
-    """
+    """Return the node types of this cluster file; on the head, by default, of the file given to `ray up`, if any."""
     path = Path(cluster_file) if cluster_file else ON_THE_HEAD.expanduser()
-    return _types_in(path) if cluster_file or path.exists() else []
-
-
-def _types_in(path: Path) -> list[NodeType]:
+    if not (cluster_file or path.exists()):
+        return []
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
@@ -85,10 +80,9 @@ def _types_in(path: Path) -> list[NodeType]:
 
 
 def recall(nodes: Sequence[Node], store: Store) -> list[Node]:
-    """Return the nodes, with the newest stored environment of the same kind for each node that has not started.
+    """Return the nodes; one that has not started gets the newest stored environment of its device and software.
 
-    So results from nodes that have since been shut down count as stored, and are not measured again. Device and
-    software are compared; a new driver version shows only when a node has started.
+    So results from nodes that have since been shut down count as stored. A new driver shows when a node has started.
     """
     if all(node.started for node in nodes):
         return list(nodes)

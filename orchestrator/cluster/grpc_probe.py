@@ -1,6 +1,4 @@
-"""Checks whether a port speaks gRPC, as the head of a Ray cluster does, and wants a token. Ray itself would retry for
-minutes.
-"""
+"""Checks whether a port speaks gRPC, as a Ray head does, and wants a token. Ray itself would retry for minutes."""
 
 import socket
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ END_STREAM, END_HEADERS = 1, 4
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _STATUS_200 = 0x88
-"""HPACK's first byte for `:status: 200`, which every gRPC response has; the gRPC status is a separate header."""
+"""HPACK's first byte for `:status: 200`, which every gRPC response has."""
 
 _METHOD = b"/ray.rpc.NodeInfoGcsService/GetClusterId"
 _UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
@@ -21,9 +19,9 @@ _UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
 
 
 def wants_token(host: str, port: int, *, patience: float) -> bool:
-    """Return whether the head of a Ray cluster there refuses a call without a token.
+    """Return whether a Ray head there refuses a call without a token.
 
-    Raise OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
+    Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
     """
     # Ray's first call, without arguments: POST, http, path, authority, content type, te.
     call = bytes([0x83, 0x86, 0x44, len(_METHOD)]) + _METHOD

@@ -1,9 +1,7 @@
 """The guard: a process that kills what is left of Ray when the process that started Ray has ended, however it ended.
 
-Ray's agents look for their dead node for a minute, and a stopped process never ends by itself. The guard has to
-remember the processes, because one whose parent has died is nobody's child.
 `python -m lmsweep.orchestrator.cluster.guard PID` remembers what the process PID has started until its standard input
-closes, which the kernel does for a killed process.
+closes, which the kernel does for a killed process. It has to remember: a child whose parent has died has no parent.
 """
 
 import os
@@ -27,8 +25,6 @@ END_SECONDS = 10.0
 
 
 class Guard:
-    """The guard of the Ray that this process starts."""
-
     def __init__(self) -> None:
         """Start it, in a session of its own: a signal to the process group must not reach it."""
         self._process = subprocess.Popen(
@@ -50,7 +46,7 @@ class Guard:
 
 
 def remember(owner: psutil.Process, known: set[psutil.Process]) -> None:
-    """Add Ray's processes among those that the owner has started, and what they have started."""
+    """Add the owner's children that are Ray's, and their children."""
     pids = {process.pid for process in known}
     with suppress(psutil.NoSuchProcess):
         for process in owner.children(recursive=True):  # parents come before their children
@@ -76,14 +72,13 @@ def main() -> None:
     owner = psutil.Process(int(sys.argv[1]))
     known: set[psutil.Process] = set()
     began = time.monotonic()
-    while not select.select([sys.stdin], [], [], _pause(began))[0]:
+    while True:
+        pause = LOOK_SECONDS if time.monotonic() < began + STARTING_SECONDS else LATER_SECONDS
+        if select.select([sys.stdin], [], [], pause)[0]:
+            break
         known = {process for process in known if process.is_running()}
         remember(owner, known)
     kill(known)
-
-
-def _pause(began: float) -> float:
-    return LOOK_SECONDS if time.monotonic() < began + STARTING_SECONDS else LATER_SECONDS
 
 
 if __name__ == "__main__":

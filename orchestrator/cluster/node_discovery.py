@@ -9,7 +9,6 @@ from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
 from lmsweep.orchestrator.cluster.doctor import Finding, examine
 from lmsweep.orchestrator.cluster.grpc_probe import wants_token
-from lmsweep.orchestrator.cluster.live_nodes import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
     Node,
@@ -18,6 +17,7 @@ from lmsweep.orchestrator.cluster.nodes import (
     node_from_json,
     this_machine,
 )
+from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_ray
 from lmsweep.orchestrator.cluster.same_software import differences, software
 from lmsweep.trials.machine.interpreter import environment
@@ -32,10 +32,9 @@ Answer = TypeVar("Answer")
 def find_nodes(
     address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
 ) -> list[Node]:
-    """Return the nodes of the cluster at this address, with those that the autoscaler may start; without an address,
-    this machine.
+    """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
 
-    `meanwhile` is called while this machine describes itself. Raises RequestError as `cluster_nodes` does.
+    meanwhile: called while this machine describes itself. Raises RequestError as `cluster_nodes` does.
     """
     if address is not None:
         return cluster_nodes(address, cluster_file)
@@ -65,7 +64,7 @@ def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
 
 
 def examine_nodes(address: str) -> dict[str, list[Finding]]:
-    """Return the doctor's findings on each node, by its address. Raises RequestError as `cluster_nodes` does."""
+    """Return the doctor's findings by address of the node. Raises RequestError as `cluster_nodes` does."""
     connect(address)
     alive = live_nodes()
     return dict(zip([node.address for node in alive], ask_nodes(alive, examine), strict=True))
@@ -83,15 +82,15 @@ def connect(address: str) -> None:
         start_ray(address, cpus=0, gpus=0)
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
-            f"no Ray cluster answers at {address}: {_first_line(error)}. Check that it is running and that this "
+            f"no Ray cluster answers at {address}: {_line(error, 0)}. Check that it is running and that this "
             "machine has its token (RAY_AUTH_MODE=token, ~/.ray/auth_token). On the head node, use --address auto"
         ) from error
     except (RuntimeError, ValueError) as error:  # different versions of Ray or Python, or a malformed address
-        raise RequestError(f"cannot join the Ray cluster at {address}: {_first_line(error)}") from error
+        raise RequestError(f"cannot join the Ray cluster at {address}: {_line(error, 0)}") from error
 
 
 def _host_and_port(address: str) -> tuple[str, int] | None:
-    """Return None for `auto` where Ray finds no head. Raises RequestError for a malformed address."""
+    """Return None for `auto` if Ray finds no head. Raises RequestError for a malformed address."""
     if address == "auto":
         found = ray_private.head_address()
         return _host_and_port(found) if found else None
@@ -106,7 +105,7 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list[Answer]:
-    """Run the function on each of these nodes and return its results. Raises RequestError if it fails on one."""
+    """Run the function on each node and return its results. Raises RequestError if it fails on one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -121,7 +120,7 @@ def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list
             answers.append(ray.get(task, timeout=PATIENCE))
         except ray.exceptions.RayError as error:
             raise RequestError(
-                f"the node {node.address} does not answer: {_last_line(error)}. Check that lmsweep is installed there"
+                f"the node {node.address} does not answer: {_line(error, -1)}. Check that lmsweep is installed there"
             ) from error
     return answers
 
@@ -169,9 +168,5 @@ def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) ->
         )
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".")
-
-
-def _last_line(error: BaseException) -> str:
-    return str(error).strip().rpartition("\n")[2].rstrip(".")
+def _line(error: BaseException, which: int) -> str:
+    return str(error).strip().split("\n")[which].rstrip(".")

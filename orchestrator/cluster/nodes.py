@@ -29,7 +29,7 @@ class Node:
     accelerator_type: str | None
     """Type of its GPUs as Ray names it; of several names, the most specific (A100-80G, not A100)."""
     environments: dict[str, Fingerprint]
-    """The environment of a trial on this node, by kind of device."""
+    """Of a trial on this node, by kind of device."""
     also_called: tuple[str, ...] = ()
     """Ray's other names for the type of its GPUs."""
     node_id: str | None = None
@@ -41,26 +41,25 @@ class Node:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which a trial may ask for its GPUs, the most specific last."""
+        """Names by which a trial may ask for its GPUs, the most specific last."""
         return (*self.also_called, *([self.accelerator_type] if self.accelerator_type else []))
 
     @property
     def gpu_share_of_cpus(self) -> int:
-        """Cores per GPU."""
         return self.cpus // self.gpus if self.gpus else 0
 
     def places(self, device_type: str) -> int:
-        """Return how many ranks of a trial it can hold: each has a GPU, or a core, of its own."""
+        """Return how many ranks it can hold: each has a GPU, or a core, of its own."""
         return self.gpus if device_type in GPU_DEVICES else self.cpus
 
     def is_like(self, other: "Node", device_type: str) -> bool:
-        """Return whether both nodes have the same environment for this kind of device, and as many cores and GPUs."""
+        """Return whether both have the same environment for this kind of device, and as many cores and GPUs."""
         here, there = (environment_id(node.environments[device_type]) for node in (self, other))
         return here == there and (self.cpus, self.gpus) == (other.cpus, other.gpus)
 
 
 def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
-    """Describe this machine, by a process that may import torch; `meanwhile` is called while that process runs.
+    """Describe this machine through a process that imports torch; call `meanwhile` while it runs.
 
     Raises RequestError if the process fails or does not answer, and ModuleNotFoundError without PyTorch.
     """
@@ -87,12 +86,12 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
 
 
 def look_at_machine() -> list[str]:
-    """Return the command whose output `node_from_json` reads. It needs `environment()` and ends with this process."""
+    """Return the command whose output `node_from_json` reads. It needs `environment()`."""
     return command("lmsweep.trials.bench.fingerprint", str(os.getpid()))
 
 
 def node_from_json(text: str) -> Node:
-    """Return the node that ``python -m lmsweep.trials.bench.fingerprint`` described, from its output."""
+    """Return the node that ``python -m lmsweep.trials.bench.fingerprint`` described."""
     found = json.loads(text.strip().splitlines()[-1])
     environments = {device: Fingerprint(**content) for device, content in found["devices"].items()}
     on_gpu = next((environments[device] for device in GPU_DEVICES if device in environments), None)
@@ -111,10 +110,7 @@ def accelerator_names(resources: Mapping[str, float]) -> list[str]:
 
 
 def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
-    """Return the environment of a trial for which no node has the device, or not enough of it.
-
-    It has the software's versions and, as device name, what is missing.
-    """
+    """Return the environment of a trial that no node can hold: the device's name says what is missing."""
     some = next(iter(nodes[0].environments.values()))
     ranks = f" for {config.world_size} ranks" if config.world_size > 1 else ""
     on_nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""

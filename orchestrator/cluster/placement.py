@@ -1,5 +1,6 @@
-"""Decides on which nodes a trial may run, and what it asks Ray for to run on one of them."""
+"""Decides on which nodes a trial may run, what it asks Ray for there, and whether a live node can still hold it."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,8 +9,11 @@ from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.trials.spec.config import TrialConfig
 
 ACCELERATOR_SHARE = 0.001
-"""Share of a node's accelerator-type resource that a trial takes: enough to be placed there, too little to exclude
-others."""
+"""Share of a node's accelerator-type resource that a trial takes: too little to exclude others."""
+
+
+LIVE_SECONDS = 5.0
+"""Seconds between two looks at which nodes are alive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,8 +21,7 @@ class Placement:
     """What a trial asks Ray for."""
 
     bundle: tuple[tuple[str, float], ...]
-    """Resources on each of its nodes. A CPU trial takes all cores; a GPU trial takes one GPU for each rank there, with
-    these GPUs' share of the cores."""
+    """Resources on each of its nodes: all cores, or a GPU for each rank with these GPUs' share of the cores."""
     nodes: int
     """Number of bundles, each on a node of its own."""
     node_ids: tuple[str, ...]
@@ -32,8 +35,7 @@ class Placement:
 def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refusal:
     """Return the nodes that can hold the trial, or why none can.
 
-    For a CPU trial, all of them are alike, and without GPUs if possible: a sweep cannot name a CPU, so its results
-    should at least be comparable. The nodes of a trial on several nodes are alike, too.
+    For a trial on CPUs or on several nodes they are alike, so that results are comparable; without GPUs if possible.
     """
     device = config.device_type
     able = [node for node in nodes if device in node.environments]
@@ -64,7 +66,6 @@ def able_nodes(config: TrialConfig, nodes: Sequence[Node]) -> list[Node] | Refus
 
 
 def _nothing_has(nodes: Sequence[Node]) -> str:
-    """Return the words before what none of these nodes has."""
     if len(nodes) > 1:
         return f"none of the {len(nodes)} nodes has a"
     is_here = all(node.started and not node.node_id for node in nodes)
@@ -72,7 +73,7 @@ def _nothing_has(nodes: Sequence[Node]) -> str:
 
 
 def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> Placement:
-    """Return a placement on any of the `able` nodes and on no other of `nodes`, all nodes of the cluster."""
+    """Return a placement on any of the `able` ones among all `nodes` of the cluster."""
     ranks = config.ranks_per_node
     if config.takes_gpus:
         resources = {"CPU": float(ranks * min(node.gpu_share_of_cpus for node in able)), "GPU": float(ranks)}
@@ -91,20 +92,6 @@ def place(config: TrialConfig, able: Sequence[Node], nodes: Sequence[Node]) -> P
     )
 
 
-def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
-    """Return whether the live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
-
-    `alive` maps Ray's identifier of each node to its resources.
-    """
-    able = [
-        name
-        for name, has in alive.items()
-        if (name in asked.node_ids or not asked.node_ids)
-        and all(has.get(resource, 0) >= amount for resource, amount in asked.bundle)
-    ]
-    return asked.startable or len(able) >= asked.nodes
-
-
 def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
     """Return how many such trials these nodes can hold at the same time."""
     ranks = config.ranks_per_node
@@ -118,3 +105,58 @@ def side_by_side(config: TrialConfig, able: Sequence[Node]) -> int:
 
 def _count(nodes: Sequence[Node]) -> int:
     return sum(node.count for node in nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveNode:
+    """A node of the cluster that is alive."""
+
+    node_id: str
+    """Ray's identifier."""
+    address: str
+    resources: Mapping[str, float]
+    """What Ray may assign there, whether in use or not."""
+
+
+def live_nodes() -> list[LiveNode]:
+    """Return the live nodes of the cluster that this process has joined."""
+    import ray
+
+    return [
+        LiveNode(node_id=node["NodeID"], address=node["NodeManagerAddress"], resources=node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
+    """Return whether live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
+
+    alive: resources by Ray's identifier of the node.
+    """
+    able = [
+        name
+        for name, has in alive.items()
+        if (name in asked.node_ids or not asked.node_ids)
+        and all(has.get(resource, 0) >= amount for resource, amount in asked.bundle)
+    ]
+    return asked.startable or len(able) >= asked.nodes
+
+
+class LiveNodes:
+    """The live nodes of the cluster, looked up at most every LIVE_SECONDS."""
+
+    def __init__(self) -> None:
+        self._looked = -LIVE_SECONDS
+        self._can_hold: dict[Placement, bool] = {}
+        self._alive: list[LiveNode] = []
+
+    def can_hold(self, placement: Placement) -> bool:
+        if time.monotonic() >= self._looked + LIVE_SECONDS:
+            self._alive = live_nodes()
+            self._can_hold.clear()
+            self._looked = time.monotonic()
+        if placement not in self._can_hold:
+            alive = {node.node_id: node.resources for node in self._alive}
+            self._can_hold[placement] = can_hold(placement, alive)
+        return self._can_hold[placement]

@@ -1,7 +1,4 @@
-"""Everything that relies on names private to Ray and Tune, which the next version may change.
-
-Each name is looked up where it is used; if Ray lacks one, the error says which. Known to work with Ray 2.60.
-"""
+"""Everything that relies on names private to Ray and Tune, as of Ray 2.60; if Ray lacks one, the error says which."""
 
 import os
 import sys
@@ -30,27 +27,20 @@ KILL_SECONDS = 10.0
 
 
 def objects_in(folder: Path) -> dict[str, str]:
-    """Return the argument of `ray.init` by which objects are files in this folder, if this Linux has no /dev/shm.
-
-    If /dev/shm is merely too small, Ray takes its temporary folder by itself.
-    """
+    """Return the argument of `ray.init` that keeps objects in this folder, if this Linux has no /dev/shm."""
     is_missing = sys.platform == "linux" and not os.path.isdir("/dev/shm")
     return {"_plasma_directory": str(folder)} if is_missing else {}
 
 
 def job_config() -> "JobConfig":
-    """Return the configuration of a job whose workers import modules from where this process does.
-
-    By default, Ray would put the current folder first on their search path.
-    """
+    """Return the configuration of a job whose workers do not have the current folder first on their search path."""
     from ray.job_config import JobConfig
 
     _private(JobConfig, "_runtime_env_has_working_dir")
 
     class WithoutCurrentFolder(JobConfig):
         def _runtime_env_has_working_dir(self) -> bool:
-            """Ray adds the current folder only if the workers have no working directory of their own."""
-            return True
+            return True  # else Ray adds the current folder
 
     installed = os.path.basename(ROOT).endswith("-packages")
     return WithoutCurrentFolder(_py_driver_sys_path=[] if installed else [ROOT])
@@ -68,11 +58,7 @@ def head_address() -> str | None:
 
 
 def kill_at_shutdown() -> None:
-    """Make `ray.shutdown` kill the processes that `ray.init` has started on this machine.
-
-    Ray itself sends SIGTERM to one after another and waits a second for each, but they ignore it: see
-    `interrupt.postpone_termination`.
-    """
+    """Make `ray.shutdown` kill the processes that `ray.init` has started: they ignore the SIGTERM that it sends."""
     import ray
 
     node = _private(_private(ray, "_private").worker, "_global_node")
@@ -98,7 +84,7 @@ def kill_at_shutdown() -> None:
 
 
 def started_here() -> dict[str, psutil.Process]:
-    """Return the processes without which Ray on this machine does nothing, by name; none if another has started it."""
+    """Return the main processes, by name, of the Ray that this process has started."""
     import ray
 
     node = _private(_private(ray, "_private").worker, "_global_node")
@@ -138,14 +124,14 @@ class FreeActors:
 
 
 def forget_metrics(tune_trial: "TuneTrial") -> None:
-    """Drop the history of metrics, which is most of what Tune keeps of a trial and is never read."""
+    """Drop the history of metrics, most of what Tune keeps of a trial."""
     kept = _private(tune_trial, "run_metadata")
     for name in ("metric_analysis", "metric_n_steps"):
         _private(kept, name).clear()
 
 
 def forget_ended(controller: "TuneController") -> None:
-    """Drop the trials that have ended, except the last: Tune keeps all of them for tables that nobody reads."""
+    """Drop the trials that have ended, except the last: Tune keeps all of them."""
     trials = _private(controller, "_trials")
     if len(trials) < 2 * MOST_ENDED:
         return
@@ -156,20 +142,14 @@ def forget_ended(controller: "TuneController") -> None:
 
 
 def last_error(tune_trial: "TuneTrial") -> str:
-    """Return the first line of the trial's last failure, from Tune's error file.
-
-    `Trial.get_error` does not work here: it looks where Tune would have synced that file to.
-    """
+    """Return the first line of the trial's last failure, from Tune's error file: `Trial.get_error` looks elsewhere."""
     lines = Path(_private(tune_trial, "error_file")).read_text().rpartition("Failure # ")[2].splitlines()
     return lines[1] if len(lines) > 1 else "no reason is known"
 
 
 @contextmanager
 def registry_asked_once() -> Iterator[None]:
-    """Make Tune ask the cluster once for the class that it runs, while inside.
-
-    Otherwise it asks three times per trial, which is a seventh of the time of a trial that does nothing.
-    """
+    """Inside, Tune asks the cluster once for the class that it runs, not three times per trial."""
     from ray.tune import registry
 
     names = ("_internal_kv_get", "_internal_kv_put")
@@ -198,7 +178,7 @@ def registry_asked_once() -> Iterator[None]:
 
 @contextmanager
 def signals_left_alone() -> Iterator[None]:
-    """Inside, Tune handles no signal. It would end a run by SIGUSR1 as if all trials had ended, and Ctrl-C is ours."""
+    """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended."""
     from ray.tune import tune
 
     handle = _private(tune, "_setup_signal_catching")
@@ -210,7 +190,7 @@ def signals_left_alone() -> Iterator[None]:
 
 
 def _private(thing: Any, name: str) -> Any:
-    """Return an attribute of one of Ray's objects, of any type. Raises RequestError if Ray has renamed it."""
+    """Return an attribute of one of Ray's objects. Raises RequestError if Ray has renamed it."""
     import ray
 
     try:

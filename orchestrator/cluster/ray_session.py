@@ -46,17 +46,14 @@ OBJECT_STORE_BYTES = 200_000_000
 """Size of Ray's object store, through which trials exchange kilobytes."""
 
 LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store")
-"""Longest path, in bytes, of the folder in which Ray creates its sockets: the path of a socket is limited to 107."""
+"""Longest path of the folder of Ray's sockets, in bytes: the path of a socket is limited to 107."""
 
 _guards: list[Guard] = []
 """The guard of the Ray that this process has started, until `stop_ray`; none otherwise."""
 
 
 def start_early() -> None:
-    """Import Ray Tune and start Ray with the resources that it finds on this machine.
-
-    This takes seconds, in which this process would otherwise wait for another one.
-    """
+    """Import Ray Tune and start Ray here, in seconds in which this process would otherwise wait for another one."""
     os.environ.update(SETTINGS)
     import ray.tune  # noqa: F401
 
@@ -67,8 +64,7 @@ def start_early() -> None:
 def start_standby(configs: Collection[TrialConfig]) -> Standby:
     """Start the trial servers of this machine's workers, which then need not wait for torch to be imported.
 
-    A server runs the trials of one GPU, or those without a GPU. For trials on several GPUs, or with other software than
-    what is installed, workers start their own.
+    Workers themselves start those for trials on several GPUs or with other software.
     """
     configs = [config for config in configs if config.software is None]
     on_gpu = {config.world_size == 1 for config in configs if config.device_type == "cuda"}
@@ -81,7 +77,7 @@ def start_standby(configs: Collection[TrialConfig]) -> Standby:
 
 @contextmanager
 def safe_environment() -> Iterator[None]:
-    """Give this process, and so what Ray starts from it, the environment of the processes that we start."""
+    """Inside, this process, and so what Ray starts from it, has the environment of the processes that we start."""
     before = dict(os.environ)
     safe = environment()
     for name in before.keys() - safe.keys():
@@ -98,9 +94,9 @@ def safe_environment() -> Iterator[None]:
 @postpone_ctrl_c("Ray to start")
 @postpone_termination()
 def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
-    """Join the cluster at `address`, or start Ray on this machine with this many cores and GPUs to assign.
+    """Join the cluster at `address`, or start a Ray that only this machine can reach.
 
-    A Ray that we start is reachable from this machine only. With `gpus` None, Ray counts the GPUs itself.
+    cpus, gpus: what Ray may assign here; None: it counts the GPUs itself.
     """
     os.environ.update(SETTINGS)
     if address is None:
@@ -120,7 +116,7 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
         if address is not None:
             ray.init(address, job_config=ray_private.job_config(), **quiet)
             return
-        own: dict[str, Any] = {**ray_private.objects_in(folder_for_sockets()), **ray_private.LOOPBACK}
+        local: dict[str, Any] = {**ray_private.objects_in(folder_for_sockets()), **ray_private.LOOPBACK}
         ray.init(
             "local",
             num_cpus=cpus,
@@ -128,14 +124,14 @@ def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=False,
             job_config=ray_private.job_config(),
-            **own,
+            **local,
             **quiet,
         )
     ray_private.kill_at_shutdown()
 
 
 def stop_ray() -> None:
-    """Stop Ray, or leave the cluster, if this process has started or joined it."""
+    """Stop Ray, or leave the cluster."""
     if ray := sys.modules.get("ray"):  # importing it here fails after an interrupted import
         ray_private.kill_stopped()
         ray.shutdown()
@@ -144,10 +140,7 @@ def stop_ray() -> None:
 
 
 def folder_for_sockets() -> Path:
-    """Return Ray's temporary folder: the usual one, unless its path is too long for the sockets in it.
-
-    Raises RequestError if no folder qualifies.
-    """
+    """Return Ray's temporary folder. Raises RequestError if the path of each is too long for the sockets in it."""
     for folder in map(Path, (os.environ.get("RAY_TMPDIR") or temporary_folder(), "/tmp", "/var/tmp", "/dev/shm")):
         if len(os.fsencode(folder)) <= LONGEST_FOLDER and os.access(folder, os.W_OK | os.X_OK):
             return folder

@@ -9,21 +9,18 @@ from pathlib import Path
 from lmsweep.trials.spec.workloads import outside_packages
 
 PACKAGES = ("trials", "orchestrator", "analysis")
-"""The packages of this project."""
 
 LIBRARIES = ("torch", "triton", "ray", "numpy", "pyarrow", "nvtx", "nvidia-ml-py")
 """Libraries that take part in measuring, or transport the results."""
 
 MOST_NAMES = 5
-"""Files that differ and that a message names."""
+"""Differing files that a message names."""
 
 
 def software() -> dict[str, str]:
-    """Return the versions of Python and the libraries by name, and a hash of each file of this project by path.
+    """Return the versions of Python and the installed libraries, and a hash of each file of this project by path.
 
-    The suffix of a build is left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build, and each
-    row stores the version with which it was measured. A library that is not installed is left out as well: some exist
-    on GPU machines only.
+    Suffixes of builds are left out (2.11.0 for 2.11.0+cu130): a head without a GPU may have another build.
     """
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in (*LIBRARIES, *sorted(outside_packages())):

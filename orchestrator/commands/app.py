@@ -6,7 +6,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files
-from lmsweep.orchestrator.commands.notebooks import notebooks
 from lmsweep.orchestrator.commands.search.best import best
 from lmsweep.orchestrator.commands.search.bisect import bisect
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
@@ -53,27 +52,15 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _no_pager(wanted: bool) -> None:
-    if wanted:
-        Pager.wanted = False
-
-
-def _debug(wanted: bool) -> None:
-    if wanted:
-        Traceback.wanted = True
-
-
 @app.callback()
 def common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    no_pager: Annotated[
-        bool, typer.Option("--no-pager", callback=_no_pager, help="Do not send long output through $PAGER.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", callback=_debug, help="Show the traceback of an error.")] = False,
+    no_pager: Annotated[bool, typer.Option("--no-pager", help="Do not send long output through $PAGER.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    pass
+    Pager.wanted, Traceback.wanted = not no_pager, debug
 
 
 for verb in (
@@ -94,7 +81,7 @@ for verb in (
     read.report,
     read.export,
     read.share,
-    notebooks,
+    sweep_files.notebooks,
     measure.doctor,
 ):
     app.command(cls=Verb)(verb)

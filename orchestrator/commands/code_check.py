@@ -39,7 +39,7 @@ class Answer:
 
 
 def questions(trials: Sequence[Trial]) -> list[Question]:
-    """Return one question for each distinct reference of the trials, with the first configuration that has it."""
+    """Return one question for each distinct reference of the trials."""
     found: dict[tuple[object, ...], Question] = {}
     for trial in trials:
         for text in (name for name in trial.workloads if is_reference(name)):
@@ -53,10 +53,7 @@ def questions(trials: Sequence[Trial]) -> list[Question]:
 
 
 def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[Answer]:
-    """Yield the answers as they come, from a process without a GPU. `seconds` is the limit for each.
-
-    Raises RequestError if the process fails.
-    """
+    """Yield the answers of a process without a GPU; `seconds` limits each. Raises RequestError if it fails."""
     request = {"code": asdict(code), "questions": [one.as_json() for one in asked], "seconds": seconds}
     with tempfile.TemporaryFile(dir=temporary_folder()) as file:
         file.write(json.dumps(request).encode())
@@ -86,7 +83,7 @@ def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[A
 
 
 def missing_from(asked: Sequence[Question], code: Code) -> str:
-    """Return which packages the code of all references imports that are not installed, with the command; '' if none."""
+    """Return which imported packages are not installed, with the command that installs them; '' if none."""
     texts = [one.reference for one in asked if not one.reference.startswith(HUGGING_FACE)]
     files = [path for text in texts if (path := find_source(parse_reference(text), code))]
     names = missing_packages(files, code)
@@ -94,10 +91,7 @@ def missing_from(asked: Sequence[Question], code: Code) -> str:
 
 
 def as_text(answer: Answer, code: Code, columns: int | None = None) -> str:
-    """Return one block: the reference and where it is defined, then each finding, errors first.
-
-    columns: of the terminal, in which findings are wrapped; None for none.
-    """
+    """Return the reference, its place, and each finding, errors first; wrapped to `columns`."""
     question = answer.question
     field = "model" if question.field == "model_code" else question.field
     place = None if question.reference.startswith(HUGGING_FACE) else line_of(question.reference, code)

@@ -1,5 +1,7 @@
 """Helps `lmsweep trial`: checks whether the trial fits here, and shows a live line while it runs."""
 
+import os
+import sys
 from typing import Self
 
 from rich.console import Console
@@ -10,7 +12,8 @@ from lmsweep.orchestrator.planning.memory_budget import budget, why_not
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
-from lmsweep.trials.isolation.virtual_environment import SoftwareError
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
+from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import expected_with
 from lmsweep.trials.results.record import Row
@@ -19,6 +22,16 @@ from lmsweep.trials.spec.quantities import gib
 
 SHOW_SECONDS = 1.0
 """Seconds between two updates of the line; they are few, as the measuring process itself writes it."""
+
+
+def continue_with(software: str | None) -> None:
+    """Replace this process by the same command in the software's environment. Raises SoftwareError."""
+    if software is None or is_inside(software):
+        return
+    python = interpreter_with(software, lambda words: say(words, error=True))
+    words = command("lmsweep.orchestrator.cli", *sys.argv[1:], python=python)
+    sys.stdout.flush()
+    os.execve(python, words, environment())
 
 
 def check_fit(trial: Trial) -> None:
@@ -77,7 +90,7 @@ class LiveLine:
         self._live.stop()
 
     def show(self, seconds: float, held: int) -> None:
-        """Update the line: `seconds` since the start, `held` bytes of host memory."""
+        """seconds: since the start. held: bytes of host memory."""
         if self._on and seconds - self._shown >= SHOW_SECONDS:
             self._shown = seconds
             words = f"{self._what}: {format_seconds(seconds)} of at most {self._most}, {gib(held)} of host memory"

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands.measure import CodeFolder, Grids, Sets, Sweep
+from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -250,13 +251,11 @@ def report(
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
+@takes_request("sweep store output grids overrides code")
 def export(
-    sweep: Sweep,
+    request: PlanRequest,
     store: StoreArgument = "results",
     output: Annotated[str, typer.Option("--output", "-o", help="The folder to write to.")] = "writeup",
-    grid: Grids = [],  # noqa: B006
-    set: Sets = [],  # noqa: B006
-    code: CodeFolder = None,
 ) -> None:
     """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
 
@@ -267,15 +266,15 @@ def export(
       lmsweep export cs336-2026 results -o writeup
     """
     from lmsweep.analysis.writeup import Request, write
-    from lmsweep.orchestrator.commands.plan_request import PlanRequest
+    from lmsweep.orchestrator.api import load_requested
 
-    asked = PlanRequest(sweep=sweep, store=store, overrides=tuple(set), grids=tuple(grid), code=code)
+    asked = replace(request, store=store)
     written = write(
         Request(
             store=store,
             folder=Path(output).expanduser(),
-            grids=asked.load().grids,
-            command=lambda name: replace(asked, grids=(name,)).resume_command(None),
+            grids=load_requested(asked).grids,
+            command=lambda name: replace(asked, grids=(name,)).resume_command(),
         )
     )
     tables, figures = (

@@ -1,12 +1,15 @@
-"""The verbs about sweep files: sweeps, show, init, check. They measure nothing."""
+"""The verbs that write or check files and measure nothing: sweeps, show, init, check, notebooks."""
 
 import os
+import shutil
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands.measure import CodeFolder, Sweep, Trust
+from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
 from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
 
@@ -28,7 +31,8 @@ def sweeps() -> None:
     )
 
 
-def show(sweep: Sweep) -> None:
+@takes_request("sweep")
+def show(request: PlanRequest) -> None:
     """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml
 
     \b
@@ -38,16 +42,15 @@ def show(sweep: Sweep) -> None:
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
     from lmsweep.trials.spec.suggestions import choices
 
-    packaged = packaged_sweeps()
+    packaged, sweep = packaged_sweeps(), request.sweep
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
     say_data(packaged[sweep].rstrip("\n"))
 
 
+@takes_request("sweep code trusted timeout")
 def check(
-    sweep: Sweep,
-    code: CodeFolder = None,
-    trust: Trust = [],  # noqa: B006 - typer takes the option's name and a fresh list from here
+    request: PlanRequest,
     timeout: Annotated[str, typer.Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s",
 ) -> None:
     """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
@@ -61,10 +64,10 @@ def check(
     from lmsweep.orchestrator.sweep.sweep import load_sweep
 
     seconds = seconds_of(timeout, "--timeout")
-    trials = load_sweep(sweep, code=code, trusted=trust).trials
+    trials = load_sweep(request.sweep, code=request.code, trusted=request.trusted).trials
     asked = questions(trials)
     if not asked:
-        say(f"{sweep} refers to no code of your own; its trials: lmsweep plan {sweep}")
+        say(f"{request.sweep} refers to no code of your own; its trials: lmsweep plan {request.sweep}")
         return
     found_in = next(trial.code for trial in trials if trial.code)
     wrong = 0
@@ -107,9 +110,9 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
         say(f"wrote {adapter}, which builds your model from its settings")
     file.write_text(sweep.text, "utf-8")
     trials = load_sweep(str(file)).trials
-    files = "1 file" if found.files == 1 else f"{found.files} files"
+    read = "1 file" if found.files == 1 else f"{found.files} files"
     places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder)).replace("., ", "", 1)
-    looked = f"read {files} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
+    looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
     say(f"wrote {file}: {len(trials)} trials on {device}; {looked}")
     if found.unread:
         say(f"  {found.unread} more files were not read: choose a smaller folder with --code")
@@ -127,3 +130,29 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
             "dist, results, hidden folders, virtual environments. lmsweep init --code FOLDER looks elsewhere"
         )
     say(f"then: lmsweep run {file}")
+
+
+def notebooks(
+    folder: Annotated[str, typer.Argument(help="The folder to copy them to. It is created if it is not there.")],
+) -> None:
+    """Copy the Jupyter notebooks that ship with lmsweep. They run as they are, on results that ship with it, too.
+
+    \b
+    Example:
+      lmsweep notebooks notebooks
+    """
+    target = Path(folder).expanduser()
+    with as_file(files("lmsweep.analysis") / "notebooks") as source:
+        shipped = sorted(source.glob("*.ipynb"))
+        for notebook in shipped:
+            if (target / notebook.name).exists():
+                raise RequestError(f"{target / notebook.name} exists already; nothing was copied")
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            for notebook in shipped:
+                shutil.copyfile(notebook, target / notebook.name)
+        except OSError as error:
+            raise RequestError(f"{target}: cannot be written ({error.strerror})") from error
+    names = "\n".join(f"  {notebook.name}" for notebook in shipped)
+    say(f"{target} has {len(shipped)} notebooks:\n{names}")
+    say(f"To open them: pip install jupyterlab matplotlib duckdb && jupyter lab {target}")

@@ -1,19 +1,20 @@
 """`run --watch`: measures again at every save in the code folder, and compares with the state before.
 
-Each round is a `lmsweep run` of its own, so that it finds the code as it is on disk. The folder is polled: nothing has
-to be installed for that, and it works on network file systems.
+Each round is a `lmsweep run` of its own, which imports the code as it is on disk. The folder is polled.
 """
 
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import typer
 
+from lmsweep.orchestrator.api import load_requested
 from lmsweep.orchestrator.interrupt import exit_code, is_terminated
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.code.digest import SUFFIXES, code_digest
@@ -23,8 +24,7 @@ from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
 
 POLL_SECONDS = 0.3
-"""Seconds between two looks at the folder. A round begins once two looks in a row find the same: editors save in steps,
-and a checkout changes many files."""
+"""Seconds between two looks at the folder. A round begins once two find the same: editors save in steps."""
 
 NOT_CODE = frozenset(("__pycache__", "site-packages", "dist-packages", "node_modules"))
 """Folders, besides hidden ones, in which nobody edits."""
@@ -33,14 +33,13 @@ Stamps = dict[str, tuple[int, int]]
 """Path of a file -> time of its last change in nanoseconds, and its size in bytes."""
 
 
-def watch(load: Callable[[], Sweep], arguments: Sequence[str], *, sweep_file: str, store: str) -> None:
-    """Run the sweep now and after every change of its code or its file, until Ctrl-C.
+def watch(request: PlanRequest, arguments: Sequence[str]) -> None:
+    """Run the sweep now and after every change of its code or its file, until Ctrl-C; then exit.
 
-    load: reads the sweep as it is now; its RequestErrors are printed, except the first. arguments: those of
-    `lmsweep run` for one round. Raises RequestError if the sweep uses none of the user's code, and typer.Exit at the
-    end.
+    arguments: of `lmsweep` for one round. Raises RequestError if the sweep is wrong at first or uses no code.
     """
-    sweep = load()
+    sweep_file, store = request.sweep, request.store
+    sweep = load_requested(request)
     folders = {trial.code.folder for trial in sweep.trials if trial.code}
     if not folders:
         raise RequestError(f"--watch measures again when your code changes, but {sweep_file} uses none of your own")
@@ -50,7 +49,7 @@ def watch(load: Callable[[], Sweep], arguments: Sequence[str], *, sweep_file: st
         while True:
             seen = _settled(folders, sweep_file)
             try:
-                sweep = load()
+                sweep = load_requested(request)
             except RequestError as error:
                 say(f"lmsweep: {error}", error=True)
             else:
@@ -67,7 +66,6 @@ def watch(load: Callable[[], Sweep], arguments: Sequence[str], *, sweep_file: st
 
 
 def _settled(folders: Iterable[str], sweep_file: str) -> Stamps:
-    """Return the files once they stay the same from one look to the next."""
     seen = _look(folders, sweep_file)
     while True:
         time.sleep(POLL_SECONDS)
@@ -99,7 +97,7 @@ def _digests(sweep: Sweep) -> set[str]:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    """Run one round. Ctrl-C reaches it too, as it is in the same process group; this process waits for its end."""
+    """Run one round. Ctrl-C reaches it too, as it is in the same process group."""
     process = subprocess.Popen(command("lmsweep.orchestrator.cli", *arguments), env=environment())
     try:
         process.wait()
@@ -115,9 +113,9 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> set[str]:
-    """Print how this state of the code differs from the last that has results. Return the digests of the newer one.
+    """Compare this state of the code with the last that has results, and return the digests of the newer one.
 
-    before: digests of that state; empty in the first round, which compares with what the store has.
+    before: digests of that state; empty in the first round, which compares with the store.
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import compare, select_sides

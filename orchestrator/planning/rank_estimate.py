@@ -18,6 +18,7 @@ from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, Collective, TrialConfig
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.store.store import Store
 
 MEASURED_RANGE = (0.8, 1.2)
@@ -168,7 +169,7 @@ class RankEstimates:
                     kinds.setdefault(config.collective, []).append(Point(config.message_bytes, value))
                 case _, "bus_bandwidth":
                     self._bandwidths[key].append(value)
-                case "ddp", _ if config.fully_shards or config.ddp == "zero1" or config.tp > 1:
+                case "ddp", _ if config.tp > 1 or (config.ddp in DDP_VARIANTS and DDP_VARIANTS[config.ddp].shared):
                     pass  # each rank updates only its share
                 case _:
                     self._alone[name, one_process(config)].append(value)

@@ -20,6 +20,7 @@ from lmsweep.trials.analytic.collective_time import CollectiveTimes
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.spec.config import Collective, TrialConfig
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 INTERFERENCE = 0.5
@@ -99,17 +100,17 @@ def rank_step(
         copied = 2 * gathered * (1 + repeated) + 2 * gradients
         updating /= shards
         extra = host * groups * (HOST_GATHER_SECONDS * (1 + repeated) + HOST_SCATTER_SECONDS)
-    elif config.ddp in ("naive", "flat"):
-        calls = WEIGHTS_PER_LAYER * layers if config.ddp == "naive" else 1.0
-        after = each("all_reduce", gradients, calls)
-        copied = 2 * gradients * (config.ddp == "flat")
     else:
-        size = config.bucket_bytes or DEFAULT_BUCKET_BYTES
-        calls = WEIGHTS_PER_LAYER * layers if config.ddp == "overlap" else _buckets(config, gradients, size)
-        in_backward = each("all_reduce", gradients, calls)
-        copied = {"overlap": 0, "torch": 4}.get(config.ddp, 2) * gradients
-        extra = host * calls * HOST_BUCKET_SECONDS
-        if config.ddp == "zero1":
+        variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])
+        buckets = _buckets(config, gradients, config.bucket_bytes or DEFAULT_BUCKET_BYTES)
+        calls = {"weight": WEIGHTS_PER_LAYER * layers, "model": 1.0}.get(variant.call, buckets)
+        reducing = each("all_reduce", gradients, calls)
+        copied = variant.copied * gradients
+        if variant.overlaps:
+            in_backward, extra = reducing, host * calls * HOST_BUCKET_SECONDS
+        else:
+            after = reducing
+        if "optimizer_state" in variant.shared:
             after = each("broadcast", gradients, slices)
             updating /= slices
     if config.tp > 1:

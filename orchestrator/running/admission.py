@@ -19,20 +19,18 @@ class Gate:
     """
 
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None]) -> None:
-        """`until` is the time.monotonic() by which all trials must have ended; None for no limit."""
+        """until: time.monotonic() by which all trials must have ended; None for no limit."""
         self._eta = eta
         self._until = until
         self._on_close = on_close
         self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
         self.closed = False
-        """Whether Ctrl-C was pressed."""
         self.kept_out: list[PlannedTrial] = []
         """Trials that did not fit into the time budget."""
 
     @property
     def is_timed(self) -> bool:
-        """Whether the run has a time budget."""
         return self._until is not None
 
     def admits(self, planned: PlannedTrial) -> bool:
@@ -51,7 +49,7 @@ class Gate:
         return True
 
     def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:
-        """Return whether not even the shortest of the trials fits; if so, all of them count as kept out."""
+        """Return whether not even the shortest trial fits; if so, all count as kept out."""
         if self._until is None or time.monotonic() + min(map(self._eta.expected, trials)) <= self._until:
             return False
         self.kept_out += trials

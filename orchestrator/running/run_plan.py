@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
@@ -20,7 +18,8 @@ from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
-from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, count_trials
+from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.bundle import pack
 from lmsweep.trials.results.attempt import Attempt
@@ -30,18 +29,15 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.searching.plan_search import PlanSearch
+    from lmsweep.orchestrator.searching.search import Search
 
 COMPACT_FROM = 32
-"""A finished run merges the files of a store with at least this many. Opening a file costs as much as reading thousands
-of rows."""
+"""Files from which a finished run merges a store: opening one costs as much as reading thousands of rows."""
 
 RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
-"""Action by which planning rules a trial out -> the status of its rows."""
 
 PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
-"""What a trial spends time on; `checked` is the comparison of the user's attention with float64. Its rows hold the
-seconds of each as `trial.PURPOSE_time`."""
+"""What a trial spends time on, as its rows say: `trial.PURPOSE_time`. `checked`: the user's attention with float64."""
 
 
 @dataclass(kw_only=True)
@@ -51,7 +47,6 @@ class Account:
     began: float
     """time.monotonic() at the start of the command."""
     slots: int
-    """Trials that can run at the same time."""
     statuses: Counter[str] = field(default_factory=Counter)
     """Number of workloads by status."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
@@ -65,7 +60,7 @@ class Account:
                 self.seconds[purpose] += sum(row.samples)
 
     def shares(self) -> dict[str, float]:
-        """Return seconds by purpose, summed over the slots; time in which no trial ran is `idle`."""
+        """Return seconds by purpose, summed over the slots; the rest is `idle`."""
         whole = (time.monotonic() - self.began) * self.slots
         return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
 
@@ -82,24 +77,19 @@ class Run:
     progress: RunProgress
     gate: Gate
     account: Account
+    address: str | None
+    """Of the Ray cluster; None: this machine alone."""
 
 
 def prepare(
-    planned: Planned,
-    console: Console,
-    *,
-    began: float,
-    budget: float | None,
-    phases: Path | None = None,
-    is_search: bool = False,
+    planned: Planned, *, began: float, address: str | None, phases: Path | None = None, is_search: bool = False
 ) -> Run:
     """Return everything that running the plan needs.
 
-    `began` is the time.monotonic() at the start of the command; `budget` is how many seconds the command may take.
-    `phases` is the folder in which trials tell their phases, if they run on this machine. `is_search`: it is not known
-    how many of the trials will run.
+    began: time.monotonic() at the start of the command. phases: the folder in which trials report their phases, if they
+    run on this machine. is_search: not all trials will run.
     """
-    plan, nodes = planned.plan, planned.nodes
+    plan, nodes, budget = planned.plan, planned.nodes, planned.seconds_for_run
     estimate = estimate_plan(plan, Estimates(planned.store), nodes)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
     trials = dict(estimate.trials)
@@ -107,7 +97,7 @@ def prepare(
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials)
-    progress = RunProgress(to_run, eta, console, phases=phases, is_search=is_search)
+    progress = RunProgress(to_run, eta, phases=phases, is_search=is_search)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
@@ -123,18 +113,19 @@ def prepare(
         progress=progress,
         gate=gate,
         account=account,
+        address=address,
     )
 
 
-def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "PlanSearch | None" = None) -> None:
-    """Run the plan's trials, or those that `search` chooses. For each trial that the plan rules out, store the reason.
+def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) -> None:
+    """Run the plan's trials, or those that `search` chooses, and store why the others do not run.
 
-    Raises KeyboardInterrupt on Ctrl-C. It is also raised on SIGTERM or SIGHUP, after running trials have had `grace`
-    seconds to end. In both cases finished trials are in the store. Raises StoreError if the store rejects rows, and
-    RequestError if the user's code is too large to travel to the nodes of a cluster. Raises RayFailedError if Ray has
-    ended or does not answer.
+    grace: seconds in which running trials may end after a termination signal. Raises KeyboardInterrupt on Ctrl-C and
+    such a signal, with finished trials in the store; StoreError if the store rejects rows; RequestError if the user's
+    code is too large to travel to a cluster; and RayFailedError if Ray has ended or does not answer.
     """
-    store, nodes = run.planned.store, run.planned.nodes
+    store, nodes, address = run.planned.store, run.planned.nodes, run.address
+    positions = {planned.index: position for position, planned in enumerate(run.to_run)}
     code = None if address is None else packed_code(run.to_run)
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
@@ -153,8 +144,12 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
         if search:
-            search.learn(planned, records_of(rows))
+            search.learn_trial(positions[planned.index], planned.trial.config, records_of(rows))
         writer.put(planned, rows)
+
+    def finish() -> None:
+        writer.close()
+        compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
 
     standby = run.planned.standby
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)
@@ -187,8 +182,7 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
         raise
     finally:
         with postpone_termination(), ExitStack() as after:
-            after.callback(compact, store, run.progress)
-            after.callback(writer.close)  # whatever fails before: rows may wait for the disk
+            after.callback(finish)  # whatever fails before: rows may wait for the disk
             if standby:
                 after.callback(standby.close)
             if run.to_run:
@@ -198,14 +192,14 @@ def run_plan(run: Run, address: str | None, *, grace: float = 0.0, search: "Plan
 
 
 def packed_code(trials: list[PlannedTrial]) -> bytes | None:
-    """Return the packed folder with the user's code, for the nodes of a cluster; None if no trial needs it."""
+    """Return the packed folder with the user's code; None if no trial needs it."""
     references = {text: planned.trial.code for planned in trials for text in planned.trial.references}
     code = next((code for code in references.values() if code), None)
     return pack(code, references) if code else None
 
 
 def compact(store: Store, progress: RunProgress) -> None:
-    """Merge the fragments of a store that has many. Nothing is lost if its disk is full or it is unreachable."""
+    """Merge the fragments of a store that has many. If that fails, nothing is lost."""
     try:
         if store.count_fragments() >= COMPACT_FROM:
             store.compact()
@@ -214,7 +208,6 @@ def compact(store: Store, progress: RunProgress) -> None:
 
 
 def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
-    """Return the rows that say why the trial does not run."""
     attempt = Attempt.begin(planned.trial)
     assert planned.reason is not None, "a trial that does not run has a reason"
     status = RULED_OUT[planned.action]
@@ -222,10 +215,7 @@ def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:
-    """Return how many of the plan's trials can run at the same time.
-
-    On CPUs it is one per node. On GPUs it is how many fit of the trials that need the fewest GPUs.
-    """
+    """Return how many trials can run at once: on CPUs one per node, on GPUs those that need the fewest GPUs."""
     started = [node for node in nodes if node.started]
     configs = [planned.trial.config for planned in plan.to_run]
     shapes = {(config.world_size, config.nodes): config for config in configs if config.takes_gpus}

@@ -1,20 +1,48 @@
-"""The actor in which Tune runs trials, and what a trial asks Ray for. Unpickled on the nodes."""
+"""The actor in which Tune runs trials. For a trial on several nodes it starts one more actor on each other node.
 
+The nodes share nothing but the network. Their ranks rendezvous at an address of the first node.
+"""
+
+import socket
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.multi_node import Crew
+from lmsweep.orchestrator.running.worker import Worker
+from lmsweep.trials.distributed.ranks.ranks import FAREWELL_SECONDS, Part, parts_of
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.spec.workloads import workload_named
 
 NODE_ID = "ray.io/node-id"
 """The label that Ray gives every node."""
+START_SECONDS = 60.0
+"""How long an actor may take to start. If its node is gone, it never starts."""
+BLAME_SECONDS = 5.0
+"""How long the other nodes may take to report after ranks failed on one."""
+
+
+def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """Return a trial's placement group. Tune unpickles this function with every trial: it must not hold the plan."""
+    bundles = config["bundles"]
+    strategy = "STRICT_SPREAD" if len(bundles) > 1 else "PACK"
+    if not config["node_ids"]:
+        return tune.PlacementGroupFactory(bundles, strategy)
+    nodes = {NODE_ID: f"in({','.join(config['node_ids'])})"}
+    return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[nodes for _ in bundles])
 
 
 class Supervisor(tune.Trainable):
-    """Runs trials one after another; there is one per slot, which Tune keeps from trial to trial."""
+    """Runs trials one after another; there is one per slot, which Tune keeps while trials need the same resources."""
 
     def setup(
         self,
@@ -23,26 +51,141 @@ class Supervisor(tune.Trainable):
         code: bytes | None = None,
         standby: Path | None = None,
     ) -> None:
-        self.crew = Crew(trials, code, standby)
+        self._trials = trials
+        self._code = code
+        self._worker = worker_here(trials, code, standby)
+        self._others: dict[int, Any] = {}
+        """By the index of the node's bundle. Ray's actor handles are untyped."""
 
     def step(self) -> dict[str, Any]:
-        return {"done": True, "rows": self.crew.run(self.config["position"], likely=self.config.get("likely"))}
+        position = self.config["position"]
+        if self._trials[position].trial.config.nodes > 1:
+            rows = self._run_on_nodes(position)
+        else:
+            rows = self._worker.run(position, likely=self.config.get("likely"))
+        return {"done": True, "rows": rows}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         return True
 
     def cleanup(self) -> None:
-        self.crew.close()
+        for node in list(self._others):
+            self._kill_actor(node)
+        self._worker.close()
+
+    def _run_on_nodes(self, position: int) -> list[Row]:
+        planned = self._trials[position]
+        attempt = Attempt.begin(planned.trial)
+        host = ray.util.get_node_ip_address()
+        first, *others = parts_of(planned.trial.config, host, free_port(host))
+        answers: dict[int, list[Row]] = {}
+        running: dict[Any, int] = {}
+        failed_at: float | None = None
+
+        def collect(seconds: float) -> None:
+            nonlocal failed_at
+            ready, _ = ray.wait(list(running), num_returns=len(running), timeout=seconds) if running else ([], [])
+            for reference in ready:
+                node = running.pop(reference)
+                try:
+                    answers[node] = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    answers[node] = [lost(node, error)]
+                if failed_at is None and failure_of(answers[node]):
+                    failed_at = time.monotonic()
+
+        def is_cancelled() -> bool:
+            collect(0.0)
+            return failed_at is not None and time.monotonic() - failed_at > BLAME_SECONDS
+
+        (ranked,) = (name for name in planned.trial.workloads if workload_named(name).has_ranks)
+
+        def lost(node: int, error: Exception) -> Row:
+            self._kill_actor(node)
+            first_line = str(error).strip().partition("\n")[0]
+            words = f"the worker or its node died: {first_line}"
+            return attempt.failure(ranked, Status.LOST, words, planned.environment)
+
+        for node, part in enumerate(others, start=1):
+            try:
+                running[self._actor(node).run.remote(position, part)] = node
+            except ray.exceptions.RayError as error:
+                answers[node] = [lost(node, error)]
+                break
+        else:
+            answers[0] = self._worker.run(position, part=first, is_cancelled=is_cancelled)
+        succeeded = not any(map(failure_of, answers.values()))
+        collect(FAREWELL_SECONDS if succeeded else BLAME_SECONDS)
+        for node in running.values():
+            self._kill_actor(node)
+        return _as_one(planned, attempt, answers)
+
+    def _actor(self, node: int) -> Any:
+        """Return the actor of this bundle, started if need be. Raises RayError."""
+        if node not in self._others:
+            group = ray.util.get_current_placement_group()
+            assert group, "Tune starts every actor in a placement group"
+            bundle = group.bundle_specs[node]
+            actor: Any = ray.remote(_OtherNode).options(
+                num_cpus=bundle["CPU"],
+                num_gpus=bundle.get("GPU", 0),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=node),
+            )
+            self._others[node] = actor.remote(self._trials, self._code)
+            ray.get(self._others[node].has_started.remote(), timeout=START_SECONDS)
+        return self._others[node]
+
+    def _kill_actor(self, node: int) -> None:
+        if actor := self._others.pop(node, None):
+            with suppress(ray.exceptions.RayError):
+                ray.kill(actor)
 
 
-def resources(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-    """Return the placement group of a trial, from the configuration that the searcher gave it.
+class _OtherNode:
+    def __init__(self, trials: Sequence[PlannedTrial], code: bytes | None) -> None:
+        self._worker = worker_here(trials, code)
 
-    Tune unpickles this function with every trial, so it must not hold the plan.
-    """
-    bundles = config["bundles"]
-    strategy = "STRICT_SPREAD" if len(bundles) > 1 else "PACK"
-    if not config["node_ids"]:
-        return tune.PlacementGroupFactory(bundles, strategy)
-    nodes = {NODE_ID: f"in({','.join(config['node_ids'])})"}
-    return tune.PlacementGroupFactory(bundles, strategy, bundle_label_selector=[nodes for _ in bundles])
+    def has_started(self) -> None:
+        """Return once the actor has started."""
+
+    def run(self, position: int, part: Part) -> list[Row]:
+        return self._worker.run(position, part=part)
+
+
+def worker_here(trials: Sequence[PlannedTrial], code: bytes | None, standby: Path | None = None) -> Worker:
+    context = ray.get_runtime_context()
+    here = next(node for node in live_nodes() if node.node_id == context.get_node_id())
+    return Worker(
+        trials,
+        gpu_ids=context.get_accelerator_ids().get("GPU", []),
+        gpus_on_node=int(here.resources.get("GPU", 0)),
+        code=code,
+        standby=standby,
+    )
+
+
+def free_port(host: str) -> int:
+    """Return a free TCP port at this address of our own; rank 0 binds it a moment later."""
+    with socket.create_server((host, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def failure_of(rows: list[Row]) -> Record | None:
+    """Return the first failed row of a workload with ranks."""
+    records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
+    return next((row for row in records if row.status != Status.OK), None)
+
+
+def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
+    """Return the first node's rows; if ranks failed, what each node reports, with the cause last."""
+    failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
+    if not failed:
+        return answers[0]
+    # A rank that loses its peer reports an error, so any other status is the cause.
+    failed.sort(key=lambda one: (one[1].status != Status.ERROR, one[0]))
+    _, cause = failed[-1]
+    of_all = len({row.error for _, row in failed}) == 1 and len(failed) == planned.trial.config.nodes
+    words = cause.error or "" if of_all else "\n".join(f"node {node}: {row.error}" for node, row in failed)
+    kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workload_named(row.workload).has_ranks]
+    left = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
+    return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in left)]

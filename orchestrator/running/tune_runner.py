@@ -1,34 +1,44 @@
 """Runs a plan's trials through Ray Tune.
 
-Tune decides what runs where and when. The store keeps what was measured: each trial's rows come back as its only
-result and go to `on_rows` at once.
+The searcher says which trial comes next, the scheduler which waiting trial a free actor takes, and the collector takes
+each trial's rows as it ends. Tune's own would look through all trials at each start, those that ended included.
 """
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
-from ray.tune.search import ConcurrencyLimiter
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler
+from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from lmsweep.orchestrator.cluster import ray_private
+from lmsweep.orchestrator.cluster.placement import LiveNodes, Placement
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.result_collector import OnRows, OnStart, ResultCollector
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
-from lmsweep.orchestrator.running.trial_queue import PlanScheduler, PlanSearcher, SearchingSearcher
 from lmsweep.trials.machine.scratch import scratch_folder
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Row
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.searching.plan_search import PlanSearch
+    from lmsweep.orchestrator.searching.search import Search
+
+OnStart = Callable[[PlannedTrial], None]
+OnRows = Callable[[PlannedTrial, list[Row]], None]
 
 TRIALS_PER_SLOT = 2
-"""Trials that Tune knows of for each slot: the next one is placed as soon as one ends, and an autoscaler sees that
-more work is waiting."""
-
+"""Trials that Tune knows of for each slot, so that the next is placed at once and an autoscaler sees waiting work."""
 MAX_FAILURES = 2
 """How often a trial whose worker or node died runs again."""
+MOST_LIKELY = 64
+"""Trials of a search whose graphs may be compiled ahead of their choice."""
 
 
 def launch(
@@ -39,20 +49,19 @@ def launch(
     on_rows: OnRows,
     code: bytes | None = None,
     standby: Path | None = None,
-    search: "PlanSearch | None" = None,
+    search: "Search | None" = None,
 ) -> None:
-    """Run the trials that the gate admits, until all have ended. Ray must be running.
+    """Run the trials that the gate admits, or those of them that a search chooses. Ray must be running.
 
-    `on_rows` receives the rows of each trial as it ends. A trial whose node died has rows too, with status `lost`.
-    `code` is the packed folder with the user's code if it must travel to the nodes. `standby` is the folder of the
-    trial servers that were started ahead on this machine. A `search` chooses each trial and says when to stop.
+    on_rows: receives the rows of each trial as it ends; with status `lost` if its node died. code: the packed folder
+    with the user's code if it must travel. standby: the folder of the trial servers started ahead on this machine.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the row says why its worker has died, in one line
     collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})
     # A search knows more at each choice if no trial waits for its turn.
     at_once = slots if search else TRIALS_PER_SLOT * slots
-    searcher = SearchingSearcher(trials, gate=gate, search=search) if search else PlanSearcher(trials, gate=gate)
+    searcher = PlanSearcher(trials, gate=gate, search=search)
     supervisor = tune.with_parameters(Supervisor, trials=trials, code=code, standby=standby)
     with scratch_folder() as scratch, ray_private.registry_asked_once(), ray_private.signals_left_alone():
         tuner = tune.Tuner(
@@ -72,3 +81,141 @@ def launch(
             ),
         )
         tuner.fit()
+
+
+class NotPickled:
+    """Pickles as a bare object: Tune could restore a run from its pickles, but ours resumes from the store."""
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return object, ()
+
+
+class PlanSearcher(NotPickled, Searcher):
+    """Hands out the positions of trials: in their order, or as a search chooses them until the best is known.
+
+    It takes the next from the placement with the fewest running trials per slot, so no kind of node stays idle.
+    """
+
+    def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate, search: "Search | None" = None) -> None:
+        super().__init__(metric="position", mode="max")  # Tune requires both; a search learns from the rows
+        self._trials = trials
+        self._gate = gate
+        self._search = search
+        self._left: dict[Placement, list[int]] = {}
+        for position, planned in enumerate(trials):
+            self._left.setdefault(planned.required_placement, []).append(position)
+        if not (search or gate.is_timed):
+            self._start_last_trial_early()
+        self._running: dict[str, Placement] = {}
+        """Tune's trial_id -> the placement of a trial that has been handed out."""
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """Return the next trial's configuration, FINISHED, or None to be asked again when a trial has ended."""
+        busy = Counter(self._running.values())
+        for placement in sorted(self._left, key=lambda one: busy[one] / one.slots):
+            if self._search and busy[placement] >= placement.slots:
+                continue
+            while (position := self._next(self._left[placement])) is not None:
+                self._left[placement].remove(position)
+                if self._gate.admits(self._trials[position]):
+                    self._running[trial_id] = placement
+                    return self._configuration(position, placement)
+                if self._search:
+                    self._search.withdraw(position)
+        if self._search and self._running and not self._gate.closed:
+            return None  # what runs may change what is worth running
+        return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
+
+    def _next(self, left: list[int]) -> int | None:
+        if self._search and left:
+            return self._search.choose(left)
+        return left[0] if left else None
+
+    def _configuration(self, position: int, placement: Placement) -> dict[str, Any]:
+        bundles = [dict(placement.bundle) for _ in range(placement.nodes)]
+        likely = {"likely": self._search.likely[:MOST_LIKELY]} if self._search else {}
+        return {"position": position, "bundles": bundles, "node_ids": list(placement.node_ids), **likely}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        del self._running[trial_id]
+
+    def save(self, checkpoint_path: str) -> None:
+        """A run resumes from the store."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """A run resumes from the store."""
+
+    def _start_last_trial_early(self) -> None:
+        """Move the last trial of each placement to just after those that fill the slots.
+
+        While all slots are taken, Tune requests one more actor for the next trial, which then waits until all others
+        have ended. With a time budget the order stays: the long last trial would be admitted before the run has
+        measured its own speed.
+        """
+        for placement, left in self._left.items():
+            left.insert(placement.slots, left.pop())
+
+
+class PlanScheduler(NotPickled, FIFOScheduler):
+    """Gives a free actor to the first trial in order that can use it, and ends trials that no live node can hold."""
+
+    def __init__(
+        self, trials: Sequence[PlannedTrial], *, gate: Gate, on_lost: Callable[[PlannedTrial, str], None]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._trials = trials
+        self._gate = gate
+        self._on_lost = on_lost
+        self._live_nodes = LiveNodes()
+
+    def choose_trial_to_run(self, tune_controller: TuneController) -> TuneTrial | None:
+        ray_private.forget_ended(tune_controller)
+        waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == TuneTrial.PENDING]
+        for trial in list(waiting):
+            planned = self._trials[trial.config["position"]]
+            held = self._live_nodes.can_hold(planned.required_placement)
+            if not held:
+                self._on_lost(planned, "every node that could hold it has died")
+            if self._gate.closed or not held:
+                tune_controller.stop_trial(trial)
+                waiting.remove(trial)
+        free = ray_private.FreeActors(tune_controller)
+        if not free:
+            return None
+        fits = [trial for trial in waiting if free.has_one_for(trial)]
+        return min(fits, key=lambda trial: trial.config["position"], default=None)
+
+
+class ResultCollector(NotPickled, TrialProgressCallback):
+    """Reports starts and rows of trials, in place of the callback that prints Tune's results."""
+
+    def __init__(self, trials: Sequence[PlannedTrial], *, on_start: OnStart, on_rows: OnRows) -> None:
+        super().__init__()
+        self._trials = trials
+        self._on_start = on_start
+        self._on_rows = on_rows
+
+    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._on_start(self._planned(trial))
+
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
+    ) -> None:
+        rows: list[Row] = result["rows"]
+        self._on_rows(self._planned(trial), list(rows))
+        rows.clear()  # Tune keeps every result in memory: let it keep an empty one
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        ray_private.forget_metrics(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self.lose(self._planned(trial), f"the worker or its node died: {ray_private.last_error(trial)}")
+
+    def lose(self, planned: PlannedTrial, reason: str) -> None:
+        """Report a row with status `lost` for each workload of the trial."""
+        attempt = Attempt.begin(planned.trial)
+        names = planned.trial.workloads
+        self._on_rows(planned, [attempt.failure(name, Status.LOST, reason, planned.environment) for name in names])
+
+    def _planned(self, trial: TuneTrial) -> PlannedTrial:
+        return self._trials[int(trial.config["position"])]

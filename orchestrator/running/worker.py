@@ -25,7 +25,7 @@ TRIALS_PER_GRAPH = 16
 """How many trials are looked through for each graph that may be compiled ahead: optimizers, for example, share one."""
 
 MOST_RUNNERS = 4
-"""Trial servers that are kept, each with other software. An idle one holds the memory of an imported torch."""
+"""Trial servers with different software that are kept. An idle one holds the memory of an imported torch."""
 
 
 class Worker:
@@ -40,13 +40,10 @@ class Worker:
         code: bytes | None = None,
         standby: Path | None = None,
     ) -> None:
-        """Take the trial server that was started ahead, or start that of the first trial's software in the background.
+        """gpu_ids: this worker's GPUs as CUDA_VISIBLE_DEVICES names them. gpus_on_node: those that Ray may assign here.
 
-        `trials` are in the order of the run. `gpu_ids` names the GPUs of this worker as CUDA_VISIBLE_DEVICES does;
-        `gpus_on_node` is the number of GPUs that Ray may assign on this node.
-        `code` is the packed folder with the user's code, unpacked here; None if the trials' own paths lead to it.
-        `standby` is the folder of the servers that were started ahead for trials with the installed software; None if
-        none were.
+        code: the packed folder with the user's code; None if the trials' own paths lead to it. standby: the folder of
+        the trial servers that were started ahead for the installed software.
         """
         self._trials = trials
         self._copy = ExitStack()
@@ -63,9 +60,8 @@ class Worker:
         self._standby = standby
         self._cuda_driver = ReadyCudaDriver() if gpu_ids else None
         self._runners: dict[str | None, IsolatedRunner] = {}
-        """Software -> the runner of its trials; None: what is installed. The one that was used last comes last."""
+        """By software; None: what is installed. The one used last comes last."""
         self._unmade: dict[str, SoftwareError] = {}
-        """Software whose environment cannot be made here, and why."""
         first = trials[0].trial.config.software
         if first is None or is_made(first):
             self._runner_with(first).start()
@@ -78,9 +74,9 @@ class Worker:
         part: Part | None = None,
         is_cancelled: Callable[[], bool] | None = None,
     ) -> list[Row]:
-        """Return the rows of the trial at this position. `part` and `is_cancelled` are passed to IsolatedRunner.
+        """Return the rows of the trial at this position of the run. part, is_cancelled: as for `IsolatedRunner.run`.
 
-        likely: in a search, the positions that may follow it, whose graphs are compiled ahead; None: those after it.
+        likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one.
         """
         planned = self._trials[position]
         trial = planned.trial
@@ -106,50 +102,38 @@ class Worker:
         self._copy.close()
 
     def _runner_with(self, software: str | None) -> IsolatedRunner:
-        """Return the runner for trials with this software, after making its environment on this node if need be.
-
-        Raises SoftwareError if that fails; it is tried once.
-        """
+        """Return the runner of this software, whose environment is made here if need be. Raises SoftwareError."""
         if software in self._unmade:
             raise self._unmade[software]
         runner = self._runners.pop(software, None)
         if runner is None:
-            runner = self._runner_in(software) if software else self._runner_here()
+            runner = self._new_runner(software)
             while len(self._runners) >= MOST_RUNNERS:
                 self._runners.pop(next(iter(self._runners))).close()
         self._runners[software] = runner
         return runner
 
-    def _runner_here(self) -> IsolatedRunner:
-        """Return a runner for the installed software, with the server that was started ahead if there is one."""
-        configs = [one.trial.config for one in self._trials if one.trial.config.software is None]
-        server = ServerProcess.take(self._standby, self._slot) if self._standby else None
-        return IsolatedRunner(cores=self._cores, server=server, compiles=any(config.compiles for config in configs))
-
-    def _runner_in(self, software: str) -> IsolatedRunner:
-        """Return a runner for this software. Its server imports no compiler ahead: while Inductor is imported, some
-        releases look for a GPU, which their forks could then not use.
-        """
+    def _new_runner(self, software: str | None) -> IsolatedRunner:
+        if software is None:
+            compiles = any(one.trial.config.compiles and one.trial.config.software is None for one in self._trials)
+            server = ServerProcess.take(self._standby, self._slot) if self._standby else None
+            return IsolatedRunner(cores=self._cores, server=server, compiles=compiles)
         try:
+            # It imports no compiler ahead: Inductor of some releases looks for a GPU, which forks could then not use.
             return IsolatedRunner(cores=self._cores, python=interpreter_with(software))
         except SoftwareError as error:
             self._unmade[software] = error
             raise
 
     def _compile_ahead(self, position: int, likely: Sequence[int] | None, runner: IsolatedRunner) -> float:
-        """Compile this trial's graph while nothing is measured here, and return the seconds that took.
-
-        If the graph is not cached yet, graphs of the next trials are compiled in parallel with it.
-        """
+        """Compile this trial's graph, in parallel with those of the next trials. Return the seconds that took."""
         this = self._trials[position].trial.config
-        coming = (
-            self._trials[i].trial.config
-            for i in (range(position, len(self._trials)) if likely is None else (position, *likely))
-        )
+        coming = range(position, len(self._trials)) if likely is None else (position, *likely)
+        configs = (self._trials[i].trial.config for i in coming)
         alike = (
-            config
-            for config in coming
-            if config.compiles and (config.device_type, config.software) == (this.device_type, this.software)
+            one
+            for one in configs
+            if one.compiles and (one.device_type, one.software) == (this.device_type, this.software)
         )
         cores = len(self._cores)
         most = max(LEAST_AHEAD, cores) * self._workers if likely is None else cores  # of a search, many will not run

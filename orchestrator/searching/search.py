@@ -1,4 +1,4 @@
-"""Chooses which cell of a grid to measure next, and says when no other can beat the best one.
+"""Chooses which trial to run next, and says when no other can beat the best one.
 
 Set-up and compilation dominate a trial, so what saves time is not to run trials. Each choice takes the cell with the
 most expected improvement per second of its trial (Jones, Schonlau and Welch, Efficient global optimization, 1998),
@@ -7,30 +7,34 @@ under the surrogate of all results so far. The time model is the surrogate's pri
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from math import hypot, log
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.best.cells import BETWEEN_PROCESSES
+from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Value
+from lmsweep.analysis.best.goal import PEAKS, Aim
 from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
+from lmsweep.analysis.data.sample_stats import describe_samples
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import Floats
 
 MARGIN = 0.01
 """A cell counts as better only if it is better by more than this share."""
 DOUBT = 0.002
-"""The search ends when the probability, under the surrogate, that any cell left is better falls below this.
+"""The search ends when the probability that any cell left is better, under the surrogate, falls below this.
 
-The surrogate's parameters are estimated from a few dozen cells, so it is surer than it should be. In the simulations of
-docs/best.md, this threshold ends with a cell within 2 % of the best in more than 95 % of the searches; 0.05 does in
-83 %.
+The surrogate is surer than it should be: in the simulations of docs/best.md, this threshold ends within 2 % of the best
+in more than 95 % of the searches; 0.05 does in 83 %.
 """
 
 
 class Forecast(NamedTuple):
-    """What is expected of the cells that were not measured."""
+    """What is expected of cells that were not measured."""
 
-    cells: Indices
     mean: Floats
     deviation: Floats
     runs: Floats
@@ -38,10 +42,11 @@ class Forecast(NamedTuple):
 
 
 class Search:
-    """The state of a search. Values are natural logarithms of what is to be small."""
+    """A search for the cell with the smallest value. Cells are numbered; values are natural logarithms of costs."""
 
-    def __init__(self, space: Space, *, prior: Floats, seconds: Floats) -> None:
-        """prior: the expected value of each cell. seconds: the expected duration of each cell's trial."""
+    def __init__(self, space: Space, *, prior: Floats, seconds: Floats, aim: Aim | None = None) -> None:
+        """prior: expected values. seconds: expected durations of trials. aim: what `learn_trial` reads from rows."""
+        self.aim = aim
         self._space = space
         self._prior = prior
         self._seconds = seconds
@@ -51,9 +56,16 @@ class Search:
         self._running: set[int] = set()
         self._parameters: Floats | None = None
         self._surrogate: Surrogate | None = None
-        self._fitted = 0
         self.likely: list[int] = []
         """The cells most likely to be chosen after the last one, the likeliest first."""
+        self.left = set(range(len(prior)))
+        """The cells that have neither begun nor been learned."""
+        self.ran = 0
+        """How many trials have ended."""
+        self.is_settled = False
+        """Whether the search ended because no other cell is likely to be better."""
+        self._was_cut_short = False
+        """Whether a cell that it chose did not begin."""
 
     @property
     def leader(self) -> int | None:
@@ -63,6 +75,7 @@ class Search:
     def learn(self, cell: int, value: float | None, error: float = BETWEEN_PROCESSES) -> None:
         """Learn the value of a cell and its standard error; None if it failed or does not meet the limits."""
         self._running.discard(cell)
+        self.left.discard(cell)
         self._surrogate = None
         if value is None:
             self._failed.add(cell)
@@ -70,15 +83,43 @@ class Search:
             self._values[cell] = value
             self._errors[cell] = error
 
+    def learn_trial(self, cell: int, config: TrialConfig, records: Sequence[Record]) -> None:
+        """Learn the value of a cell from the rows of its trial."""
+        self.ran += 1
+        if cost := self._cost(config, records):
+            self.learn(cell, log(cost.median), hypot(cost.error, BETWEEN_PROCESSES))
+        else:
+            self.learn(cell, None)
+
+    def _cost(self, config: TrialConfig, records: Sequence[Record]) -> Value | None:
+        """Return the cost in the rows of a trial; None if it failed or exceeds the limit."""
+        assert self.aim, "a search of trials has an aim"
+        values = {
+            f"{row.phase}.{row.metric}": Value(*describe_samples(row.samples))
+            for row in records
+            if row.status == Status.OK and row.samples
+        }
+        name = self.aim.goal.first_of(values)
+        peak = next((values[one].median for one in PEAKS if one in values), None)
+        if name is None or (self.aim.peak is not None and peak is not None and peak >= self.aim.peak):
+            return None
+        environment = records[0].fingerprint
+        hourly = self.aim.hourly(environment.device_name, environment.accelerator_type)
+        tokens = config.batch_size * config.context_length * config.world_size
+        return Value(*(self.aim.goal.cost(one, tokens=tokens, hourly=hourly) for one in values[name]))
+
     def withdraw(self, cell: int) -> None:
-        """Forget that the cell is running: it did not begin."""
+        """Take back a choice: the cell's trial does not begin."""
         self._running.discard(cell)
+        self.left.add(cell)
+        self._was_cut_short = True
 
     def choose(self, left: Collection[int]) -> int | None:
         """Return which of these cells to measure next, or None if none of them is likely to be better.
 
         The cell counts as running until `learn` hears of it.
         """
+        self.is_settled = False
         cells = np.array(sorted(set(left) - self._running), dtype=np.int64)
         if not len(cells):
             return None
@@ -88,33 +129,32 @@ class Search:
             best: list[int] = cells[np.argsort(self._prior[cells], kind="stable")].tolist()
             chosen, *self.likely = dict.fromkeys([*first, *best])
         else:
-            forecast = self.forecast(cells)
-            if self.doubt_in(forecast) < DOUBT:
+            forecast = self._forecast(cells)
+            if self._doubt_in(forecast) < DOUBT:
+                self.is_settled = not self._was_cut_short
                 return None
             gain = forecast.runs * self._improvement(forecast) / self._seconds[cells]
             chosen, *self.likely = cells[np.argsort(-gain, kind="stable")].tolist()
         self._running.add(chosen)
+        self.left.discard(chosen)
         return chosen
 
-    def doubt(self, left: Collection[int]) -> float:
-        """Return at most how probable it is that any of these cells is better than the leader by more than MARGIN."""
-        cells = np.array(sorted(left), dtype=np.int64)
-        if not len(cells):
+    def doubt(self) -> float:
+        """Return at most how probable it is that a cell left is better than the leader by more than MARGIN."""
+        if not self.left:
             return 0.0
-        return self.doubt_in(self.forecast(cells)) if self._values else 1.0
+        return self._doubt_in(self._forecast(np.array(sorted(self.left), dtype=np.int64))) if self._values else 1.0
 
-    def doubt_in(self, forecast: Forecast) -> float:
-        """Return the same for cells whose forecast is known."""
+    def _doubt_in(self, forecast: Forecast) -> float:
         assert self.leader is not None, "a search without a value has no leader"
         deviation = np.hypot(forecast.deviation, self._errors[self.leader])
         better = ndtr((self._goal_to_beat() - forecast.mean) / deviation)
         return float(1 - np.prod(1 - forecast.runs * better))
 
-    def forecast(self, cells: Indices) -> Forecast:
-        """Return what is expected of these cells, which were not measured."""
+    def _forecast(self, cells: Indices) -> Forecast:
         surrogate = self._fit()
         mean, deviation = surrogate.mean_and_deviation(self._space.codes[cells], np.full(len(cells), -1))
-        return Forecast(cells, mean + self._prior[cells], deviation, self._chance_to_run(cells))
+        return Forecast(mean + self._prior[cells], deviation, self._chance_to_run(cells))
 
     def _goal_to_beat(self) -> float:
         assert self.leader is not None, "a search without a value has no leader"
@@ -128,9 +168,8 @@ class Search:
         return np.maximum(improvement, 1e-300)
 
     def _choose_first(self, cells: Indices) -> list[int]:
-        """Return the first cells, in their order: together with those tried they have every value of every axis.
-
-        Without a value they are never empty. They are once one is known and every value was tried.
+        """Return the next cells to try in order until every value of every axis was tried; none if it was and a
+        value is known.
         """
         codes = self._space.codes
         tried = [*self._values, *self._failed, *self._running]

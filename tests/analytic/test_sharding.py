@@ -1,20 +1,18 @@
 """What a rank holds: closed forms against the course's and ZeRO's own figures, and against a store's measurements."""
 
-from typing import get_args
-
 import pytest
 
 from lmsweep.analysis import load
 from lmsweep.analysis.metrics.rank_state import sharding
 from lmsweep.trials.analytic.sharded_state import HELD, SHARED, rank_bytes
-from lmsweep.trials.spec.config import Ddp
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from tests.support.command import ROOT
 
 XL = 3_406_809_600.0
 
 
 def test_every_way_to_share_among_all_ranks_has_its_closed_form():
-    assert {*SHARED, "hsdp"} == set(get_args(Ddp))
+    assert {*SHARED, "hsdp"} == set(DDP_VARIANTS)
 
 
 def test_zero_1_divides_the_state_and_fsdp_everything():

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
-from typing import Any, get_args
+from typing import Any
 
 import psutil
 import pytest
@@ -23,16 +23,16 @@ from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered
-from lmsweep.trials.distributed.parallel.gradient_buckets import fill_buckets
-from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive
+from lmsweep.trials.distributed.parallel.gradient_check import gradients_alone
+from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
+from lmsweep.trials.distributed.parallel.local_step import local_step
 from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
+from lmsweep.trials.distributed.parallel.world import World
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import TimeLocalStep, TimeStep
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.distributed.traffic.comm_trace import SETTLE_SECONDS, on_gpu
-from lmsweep.trials.distributed.traffic.pair_rows import exposed_flags
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs
+from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, exposed_flags
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.nvml_sampler import Reading
@@ -42,14 +42,15 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import Ddp, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep
 
 # hsdp needs more ranks than two: tests/distributed/test_sharding.py
-VARIANTS: tuple[Ddp, ...] = tuple(word for word in get_args(Ddp) if word not in ("none", "hsdp"))
+VARIANTS = tuple(word for word in DDP_VARIANTS if word not in ("none", "hsdp"))
 SMALL = TrialConfig(
     d_model=32,
     d_ff=64,
@@ -70,7 +71,7 @@ BUCKET_BYTES = 20_000
 ENDLESS = replace(SMALL, measure_steps=10**7)
 
 
-def with_buckets(kind: Ddp) -> TrialConfig:
+def with_buckets(kind: str) -> TrialConfig:
     return replace(SMALL, ddp=kind, bucket_bytes=BUCKET_BYTES if kind in ("bucketed", "torch", "zero1") else None)
 
 
@@ -87,7 +88,7 @@ def runner():
 
 
 @pytest.fixture(scope="module")
-def measured(runner, environment) -> dict[Ddp, dict[str, Record]]:
+def measured(runner, environment) -> dict[str, dict[str, Record]]:
     """The rows of a trial of each variant, by phase.metric."""
     return {kind: by_name(run(runner, environment, with_buckets(kind))) for kind in VARIANTS}
 
@@ -195,7 +196,7 @@ def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any
         gradients = [one.grad for one in member.training.model.parameters() if one.grad is not None]
         synchronized = [gathered(one).numpy().copy() for one in gradients]
         member.training.model.zero_grad(set_to_none=True)
-        alone = [one.numpy().copy() for one in member.gradients_alone()]
+        alone = [one.numpy().copy() for one in gradients_alone(member)]
         parameters = [gathered(one.detach()).numpy().copy() for one in member.training.model.parameters()]
         batches = [one.numpy() for one in member.batches]
         found.append(
@@ -211,7 +212,7 @@ def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any
 
 
 @pytest.fixture(scope="module")
-def gradients() -> dict[Ddp, dict[str, Any]]:
+def gradients() -> dict[str, dict[str, Any]]:
     return dict(zip(VARIANTS, in_ranks(gradients_of_all_variants), strict=True))
 
 
@@ -238,7 +239,7 @@ def test_the_slices_differ_so_that_equal_gradients_mean_something(gradients):
 # Six ways
 
 
-def buckets_of(kind: Ddp) -> int:
+def buckets_of(kind: str) -> int:
     parameters = list(TrainingStep(SMALL, set_math_mode("fp32", "cpu")).model.parameters())
     return len(fill_buckets(list(parameters[::-1]), with_buckets(kind).bucket_bytes or 0))
 
@@ -398,8 +399,8 @@ def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
         team.follow()
         return []
     pairs = StepPairs(team)
-    found = [[pairs.run() for _ in range(4)], team.all(TimeStep()), team.all(TimeLocalStep())]
-    team.dismiss()
+    found = [[pairs.run() for _ in range(4)], team.all(DataParallelStep.step), team.all(local_step)]
+    team.release()
     return found
 
 
@@ -419,13 +420,14 @@ def test_a_slow_rank_shows_as_skew_and_the_others_wait_for_it():
 
 
 class Unsynchronized(DataParallelStep):
-    def build(self) -> None:
-        super().build()
+    def build(self) -> int:
+        count = super().build()
         self.synchronizer.finish = lambda: None  # type: ignore[method-assign]
+        return count
 
 
 class Drifting(DataParallelStep):
-    def step(self, synchronized: bool) -> Any:
+    def step(self, synchronized: bool = True) -> Any:
         iteration = super().step(synchronized)
         with torch.no_grad():
             self.training.model.head.weight[0, 0] += torch.distributed.get_rank()
@@ -440,7 +442,7 @@ def words_of_disagreement(kind: type[DataParallelStep], bench: Workbench, rank: 
     try:
         list(lead(bench, team))
     except RanksDisagreeError as error:
-        team.dismiss()
+        team.release()
         return [str(error)]
     return ["they agree"]
 
@@ -453,7 +455,7 @@ class Forgetful(Naive):
 
 
 def rows_with_a_forgetful_rank(environment: Fingerprint) -> list[Row]:
-    SYNCHRONIZERS["naive"] = lambda model, _: Forgetful(model)
+    World.synchronizers = {**SYNCHRONIZERS, "naive": Forgetful}
     attempt = Attempt.begin(Trial(config=SMALL, workloads=("ddp",), sweep="test"))
     rows: list[Row] = []
     assert not run_trial(attempt, environment, rows.extend, requested_at=time.monotonic())
@@ -490,8 +492,8 @@ class Crowded(DataParallelStep):
         unknown = dict.fromkeys(("sm_clock", "memory_clock", "power", "temperature", "energy", "event_reasons"))
         self._watch.readings.append(Reading(at=time.monotonic(), processes=processes, **unknown))
 
-    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        return super().doubts(time.monotonic(), until_ago)
+    def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        return super().end_watch(since_ago=time.monotonic(), until_ago=until_ago)
 
 
 @pytest.mark.slow
@@ -524,7 +526,7 @@ def flags_of_times(kind: type[DataParallelStep], bench: Workbench, rank: int) ->
         team.follow()
         return []
     found = [row.flags for row in lead(bench, team) if (row.phase, row.metric) == ("step", "time")]
-    team.dismiss()
+    team.release()
     return found
 
 

@@ -28,11 +28,17 @@ class Wrong(DataParallelStep):
 
     weight = MATRIX
 
-    def synchronized_backward(self, sequences: int | None = None) -> None:
-        super().synchronized_backward(sequences)
-        gradient = self.training.blocks[0].get_parameter(self.weight).grad
-        assert gradient is not None
-        part_of(gradient).mul_(2)
+    def build(self) -> int:
+        count, finish = super().build(), self.synchronizer.finish
+
+        def finish_wrongly() -> None:
+            finish()
+            gradient = self.training.blocks[0].get_parameter(self.weight).grad
+            assert gradient is not None
+            part_of(gradient).mul_(2)
+
+        self.synchronizer.finish = finish_wrongly  # type: ignore[method-assign]
+        return count
 
 
 class WrongNorm(Wrong):
@@ -49,7 +55,7 @@ def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wron
         return ""
     with pytest.raises(RanksDisagreeError) as found:
         list(lead(bench, team))
-    team.dismiss()
+    team.release()
     return str(found.value)
 
 

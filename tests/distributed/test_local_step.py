@@ -14,10 +14,9 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
-from lmsweep.trials.distributed.parallel.local_step import Misfit, is_short_of_memory, local_step, rehearse_local_step
+from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, is_short_of_memory, local_step, try_local_step
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.traffic.pair_rows import pair_rows
-from lmsweep.trials.distributed.traffic.step_pairs import Pair
+from lmsweep.trials.distributed.traffic.step_pairs import Pair, pair_rows
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase
@@ -65,14 +64,14 @@ def test_gathering_takes_no_more_than_is_asked_for_before_it_and_not_much_less(f
 
 
 def peaks(bench: Workbench, config: TrialConfig) -> list[int]:
-    """Bytes at the peak of the rehearsal and of the step."""
+    """Bytes at the peak of the step that is tried and of the step."""
     member = DataParallelStep(config, bench.math_mode)
     member.build()
     member.step(synchronized=True)
     found = []
     watch = member.memory_watch
     assert watch
-    for run in (lambda: rehearse_local_step(member), lambda: member.step(synchronized=False)):
+    for run in (lambda: try_local_step(member), lambda: member.step(synchronized=False)):
         with watch, watch.peak_noted():
             run()
         found.append(watch.peak().total)
@@ -80,9 +79,9 @@ def peaks(bench: Workbench, config: TrialConfig) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_rehearsal_allocates_what_the_step_does():
-    rehearsal, step = in_ranks(peaks, replace(MESH, d_model=128, d_ff=256))
-    assert rehearsal == pytest.approx(step, rel=0.01)
+def test_trying_a_step_allocates_what_the_step_does():
+    tried, step = in_ranks(peaks, replace(MESH, d_model=128, d_ff=256))
+    assert tried == pytest.approx(step, rel=0.01)
 
 
 # Where it does not fit
@@ -95,7 +94,7 @@ def refused(bench: Workbench, config: TrialConfig) -> list[Any]:
     member.build()
     sharded = member.synchronizer
     assert isinstance(sharded, FullyShard) and sharded.local_bytes > 50e6
-    attempt = rehearse_local_step if config.tp > 1 else local_step
+    attempt = try_local_step if config.tp > 1 else local_step
     room = sharded.local_bytes // 2 if bench.rank.index == 1 else 4 * sharded.local_bytes
     with at_most(room):
         answer = attempt(member)
@@ -110,7 +109,7 @@ def refused(bench: Workbench, config: TrialConfig) -> list[Any]:
 @pytest.mark.parametrize("fields", [{}, {"world_size": 4, "tp": 2}], ids=["fsdp", "fsdp x tp"])
 def test_no_rank_gathers_whole_weights_if_one_has_no_room_for_them(fields: dict[str, Any]):
     answer, is_short, error = in_ranks(refused, replace(SMALL, **HEAVY, **fields))
-    assert answer == Misfit("the gathered weights do not fit in memory")
+    assert answer == DoesNotFit("the gathered weights do not fit in memory")
     assert not is_short, "with room for them nothing is missing"
     assert error < 1e-4
 
@@ -152,14 +151,14 @@ def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
         team.follow()
         return []
     rows = [one for one in lead(bench, team) if isinstance(one, Measurement)]
-    team.dismiss()
+    team.release()
     return rows
 
 
 def test_the_values_of_a_step_that_does_not_fit_are_null_with_the_reason_and_the_others_are_not():
     taken = Iteration(phases=(0.1, 0.2, 0.3, 0.1), step=0.7, enqueue=None)
     pairs = [Pair(synchronized=taken, local_by_rank=())] * 3
-    found = pair_rows(SMALL, None, [], pairs, doubtful=(), misfit=Misfit("too little memory"))
+    found = pair_rows(SMALL, None, [], pairs, doubtful=(), does_not_fit=DoesNotFit("too little memory"))
     rows = {f"{one.phase}.{one.metric}": one for one in found}
     missing = {name for name, row in rows.items() if row.samples is None}
     of_ranks = {f"rank{rank}.local_step_time" for rank in range(SMALL.world_size)}

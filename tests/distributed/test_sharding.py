@@ -15,22 +15,20 @@ import torch
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding, gathered
-from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
-from lmsweep.trials.distributed.parallel.local_step import Misfit, local_step
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, largest_error, largest_of
+from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, local_step
 from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatch
-from lmsweep.trials.distributed.parallel.relative_error import largest_error, largest_of
-from lmsweep.trials.distributed.parallel.step_checks import WEIGHTS_TOLERANCE
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import ReportStep
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.traffic.rank_traces import KeepTrace, merge_traces
+from lmsweep.trials.distributed.traffic.rank_traces import merge_traces, trace_step
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 
@@ -135,7 +133,7 @@ def check(config: TrialConfig, variants: dict[str, dict[str, Any]]) -> None:
         changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (after, wanted))
         assert all(weight.any() for weight in wanted)
         error = largest_error(*changes)
-        assert error < WEIGHTS_TOLERANCE["fp32"], f"{name}: {error}"
+        assert error < PRECISIONS["fp32"].update_error, f"{name}: {error}"
         assert one["error"] < 1e-4, name
 
 
@@ -277,8 +275,8 @@ def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepRepo
         if torch.distributed.get_rank() > 0:
             team.follow()
             continue
-        found.append(team.all(ReportStep()))
-        team.dismiss()
+        found.append(team.all(report_step))
+        team.release()
     return found
 
 
@@ -341,8 +339,8 @@ def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
     if torch.distributed.get_rank() > 0:
         team.follow()
         return []
-    merged = merge_traces(team.all(KeepTrace()), one_host=True)
-    team.dismiss()
+    merged = merge_traces(team.all(trace_step), one_host=True)
+    team.release()
     return [merged]
 
 
@@ -367,7 +365,7 @@ def led(bench: Workbench, config: TrialConfig) -> list[bytes]:
         team.follow()
         return []
     traces = [one.content for one in lead(bench, team) if isinstance(one, Artifact)]
-    team.dismiss()
+    team.release()
     return traces
 
 
@@ -406,7 +404,7 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
     ],
 )
 def test_ranks_that_are_built_again_have_let_go_of_everything_before(failure: Callable[[], Exception], reason: str):
-    assert in_ranks(partial(rebuilt, failure=failure), SMALL) == [Misfit(reason), 0, 0.0]
+    assert in_ranks(partial(rebuilt, failure=failure), SMALL) == [DoesNotFit(reason), 0, 0.0]
 
 
 def test_an_error_is_infinite_where_nothing_is_expected_or_nothing_is_a_number():

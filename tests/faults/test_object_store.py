@@ -110,7 +110,7 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
 
 
 def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_that(object_store, tmp_path):
-    post = Uploader(Store(object_store.uri))
+    post = Uploader(Store(object_store.uri), in_background=False)
     post.kept_here.keep(rows(16))
     object_store.take_bucket_away()
     pauses = []

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from lmsweep.orchestrator.interrupt import postpone_termination
-from lmsweep.orchestrator.running.progress.trial_progress import outcome
+from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.isolation.client import IsolatedRunner

@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmsweep.orchestrator.api import make_planned
 from lmsweep.orchestrator.cluster.ray_session import start_standby
-from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import MODULE, ServerProcess
@@ -47,10 +48,11 @@ time.sleep(600)
 INTERRUPTED = """
 import sys
 import psutil
-from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.api import make_planned
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.trials.isolation.server_process import MODULE
 try:
-    PlanRequest(sweep=sys.argv[1], store=sys.argv[2], will_run=True).make()
+    make_planned(PlanRequest(sys.argv[1], store=sys.argv[2]), will_run=True)
 except KeyboardInterrupt:
     print("interrupted", [one.pid for one in psutil.Process().children() if MODULE in one.cmdline()])
 """
@@ -106,9 +108,9 @@ def test_none_is_started_for_other_software_or_several_gpus():
 
 def test_an_error_while_planning_ends_what_was_started(tmp_path: Path):
     sweep, store = str(write_sweep(tmp_path, device="cpu")), str(tmp_path / "store")
-    request = PlanRequest(sweep=sweep, store=store, cluster_file="mine.yaml", predict=False, will_run=True)
+    request = PlanRequest(sweep, store=store, cluster_file="mine.yaml", predict=False)
     with pytest.raises(RequestError, match="also give the cluster's --address"):
-        request.make()
+        make_planned(request, will_run=True)
     assert not servers(os.getpid())
 
 

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.commands.text.plan_text import as_json, as_text
+from lmsweep.orchestrator.commands.text.plan_text import PlanText
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
@@ -107,12 +107,12 @@ def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     plan = make_plan(sweep, nodes, Store(str(tmp_path)))
     for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
         found = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
-        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in as_text(plan, found)
-        answer = as_json(plan, found)
+        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in PlanText(plan, found).as_text()
+        answer = PlanText(plan, found).as_json()
         assert (answer["expected_dollars"], answer["expected_dollars_reason"]) == (None, f"no price for {unpriced}")
     both = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
-    assert f", {both.dollars:.2f} dollars" in as_text(plan, both)
-    assert as_json(plan, both)["expected_dollars_reason"] is None
+    assert f", {both.dollars:.2f} dollars" in PlanText(plan, both).as_text()
+    assert PlanText(plan, both).as_json()["expected_dollars_reason"] is None
 
 
 def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
@@ -123,8 +123,9 @@ def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
     plan = make_plan(sweep, [node], store)
     before = estimate_plan(plan, Estimates(store), [node])
     assert before.seconds is None
-    assert "\ntime ?: the speed of NVIDIA H900 is unknown until something has been measured" in as_text(plan, before)
-    assert "\npeak memory ?: --no-predict\n" in as_text(plan, before)
+    text = PlanText(plan, before).as_text()
+    assert "\ntime ?: the speed of NVIDIA H900 is unknown until something has been measured" in text
+    assert "\npeak memory ?: --no-predict\n" in text
     assert "NVIDIA H900 is unknown until something has been measured" in (before.reason or "")
     config = TrialConfig(
         model="medium", **asdict(SIZES["medium"]), device="cuda", precision="bf16", mode="forward_backward"
@@ -161,7 +162,7 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
 def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
     devices = [f"cuda:H{number}" for number in range(60)]
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
-    lines = as_text(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    lines = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).as_text().splitlines()
     assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
     assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
 
@@ -171,7 +172,7 @@ def test_of_trials_that_will_not_fit_a_plan_tells_three_reasons_which_differ_in_
     reasons = (f"its predicted peak, {80 + i} GiB in backward, exceeds 78 GiB" for i in range(len(plan.trials)))
     trials = [replace(one, action="predicted_oom", reason=next(reasons)) for one in plan.trials]
     plan = replace(plan, trials=trials)
-    lines = as_text(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    lines = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).as_text().splitlines()
     assert [line for line in lines if line.startswith("  1 predicted_oom: its predicted peak")] == lines[1:4]
     assert lines[4] == f"  {len(trials) - 3} more predicted_oom; lmsweep plan --format json lists their reasons"
 
@@ -188,8 +189,8 @@ def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
 
 def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path):
     plan = plan_of(GRID, tmp_path)
-    planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None)
-    ready = prepare(planned, Console(), began=time.monotonic(), budget=1000.0)
+    planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None, budget="1000s")
+    ready = prepare(planned, began=time.monotonic(), address=None)
     first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
     assert ready.eta.expected(first) > 12 > 5 > ready.eta.expected(second)
 
@@ -255,7 +256,7 @@ def test_what_a_run_takes_lies_in_the_estimated_range(tmp_path, name, memory, to
     plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
     found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [node])
     assert found.between is not None and found.between[0] < took < found.between[1]
-    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", as_text(plan, found))
+    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", PlanText(plan, found).as_text())
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])

@@ -12,9 +12,8 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
-from lmsweep.trials.prediction.without_device.cuda_operators import OUTPUTS, cuda_operators
-from lmsweep.trials.prediction.without_device.fakes import Fakes
+from lmsweep.trials.prediction.without_device.cuda_operators import OUTPUTS, cuda_autocast, cuda_operators
+from lmsweep.trials.prediction.without_device.fake_run import Fakes
 from lmsweep.trials.spec.config import TrialConfig
 
 ROOT = Path(__file__).parents[2]

@@ -21,10 +21,9 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, held, leaves_nothing, repeated
+from lmsweep.trials.prediction.without_device.allocation_trace import held, leaves_nothing, repeated
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
-from lmsweep.trials.prediction.without_device.rank_run import ITERATIONS, _memberless, _step, rank_report, rank_trace
+from lmsweep.trials.prediction.without_device.rank_run import rank_report, rank_trace, record_rank
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.clean_process import in_clean_process
 
@@ -139,20 +138,6 @@ def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(fields):
     assert held(assembled, CachingAllocator()) == held(rank_trace(deep).trace, CachingAllocator())
 
 
-def every_iteration(config: TrialConfig) -> Trace:
-    """The trace of a rank all of whose iterations are run."""
-    with _memberless(config, 0) as (member, tracker, fake):
-        recorder = Recorder(tracker, scratch_of(config))
-        recorder.begin("init")
-        with fake:
-            member.memory_watch = None
-            member.build()
-        for _ in range(ITERATIONS):
-            _step(member, fake, recorder)
-        recorder.end()
-    return recorder.trace
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "is_run"),
@@ -166,7 +151,7 @@ def every_iteration(config: TrialConfig) -> Trace:
 )
 def test_the_third_iteration_repeats_the_second_unless_that_one_leaves_something(fields, is_run):
     config = replace(SMALL, device="cuda", precision="bf16", attention="sdpa", **fields)
-    run = every_iteration(config)
+    run = record_rank(config, 0, repeats=False)
     first, second, third = (i for i, stretch in enumerate(run) if stretch.phase == "dropped")
     assert leaves_nothing(run[first + 1 : second + 1]) != is_run
     assert (repeated(run[first + 1 : second + 1], 0) == repeated(run[second + 1 : third + 1], 0)) != is_run

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 from torch.autograd import DeviceType
 
-from lmsweep.orchestrator.running.progress.trial_progress import outcome
+from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.profiling.attribution import Piece, device_pieces, surroundings
 from lmsweep.trials.profiling.device_time import device_rows, device_times, is_host_bound, union_length

@@ -50,7 +50,7 @@ def drawn(progress: RunProgress) -> str:
     return captured.get()
 
 
-def test_the_view_names_devices_trials_phases_doubts_and_time_left_in_80_columns() -> None:
+def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns() -> None:
     trials = planned(6)
     with watched_phases() as folder:
         progress = run_of(trials, Console(width=80, file=io.StringIO()), folder)
@@ -68,7 +68,7 @@ def test_the_view_names_devices_trials_phases_doubts_and_time_left_in_80_columns
     assert any("Laptop" in line and "1/3" in line and "1 failed" in line and "left" in line for line in lines)
     assert any("context_length 17" in line and "warming up" in line and "of ~30.0 s" in line for line in lines)
     assert any("context_length 16" in line and "starting" in line for line in lines)
-    assert "doubts: 1 busy_host" in text
+    assert "flags: 1 busy_host" in text
 
 
 @pytest.mark.parametrize("failing", [False, True])

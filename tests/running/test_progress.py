@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.orchestrator.commands.text.run_summary import trial_table
-from lmsweep.orchestrator.running.progress.trial_progress import describe, outcome
+from lmsweep.orchestrator.running.progress.trial_words import describe, outcome
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.attempt import Attempt

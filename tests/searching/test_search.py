@@ -10,7 +10,7 @@ from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
-from lmsweep.orchestrator.searching.plan_search import PlanSearch
+from lmsweep.orchestrator.searching.candidates import search_of
 from lmsweep.orchestrator.searching.search import DOUBT, Search
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -44,7 +44,7 @@ def test_of_effects_that_add_up_the_best_is_found_without_running_most_cells() -
     assert one.leader == BEST
     assert len(order) < len(CELLS) / 2
     assert len(order) == len(set(order))
-    assert one.doubt(set(range(len(CELLS))) - set(order)) < DOUBT
+    assert one.doubt() < DOUBT
 
 
 def test_every_value_is_tried_first() -> None:
@@ -107,7 +107,7 @@ def test_noise_keeps_the_search_from_being_sure() -> None:
         assert cell is not None
         left.discard(cell)
         one.learn(cell, float(COSTS[cell]), 0.5)
-    assert one.doubt(left) > DOUBT
+    assert one.doubt() > DOUBT
 
 
 def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
@@ -186,11 +186,11 @@ def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_
 ) -> None:
     """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
     configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
-    chosen = plan_search(configs, goal).choose({0, 1})
+    chosen = search_of_trials(configs, goal).choose({0, 1})
     assert chosen is not None and configs[chosen].attention == first
 
 
-def plan_search(configs: list[TrialConfig], goal: str) -> PlanSearch:
+def search_of_trials(configs: list[TrialConfig], goal: str) -> Search:
     trials = [
         PlannedTrial(
             index=index,
@@ -204,7 +204,7 @@ def plan_search(configs: list[TrialConfig], goal: str) -> PlanSearch:
     ]
     estimate = Estimate(seconds=2.0, iterating=1.0, reason=None, is_new=True, is_modelled=True)
     aim = parse_aim(goal, [], parse_prices(["H200=3.5"]))
-    return PlanSearch(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
+    return search_of(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
 
 
 def test_a_search_whose_choice_did_not_begin_in_time_has_ruled_nothing_out() -> None:
@@ -212,10 +212,10 @@ def test_a_search_whose_choice_did_not_begin_in_time_has_ruled_nothing_out() -> 
         config("small", device="cuda", batch_size=batch, compile=compiled)
         for batch, compiled in itertools.product((1, 2, 4, 8), ("none", "block"))
     ]
-    whole, cut = plan_search(configs, "tokens/s"), plan_search(configs, "tokens/s")
+    whole, cut = search_of_trials(configs, "tokens/s"), search_of_trials(configs, "tokens/s")
     for one in (whole, cut):
         for position, asked in enumerate(configs[1:], start=1):
-            one._search.learn(position, 1 / asked.batch_size + (asked.compile == "none"), 0.001)
+            one.learn(position, 1 / asked.batch_size + (asked.compile == "none"), 0.001)
     position = cut.choose({0})
     assert (whole.choose({0}), position) == (None, None) and whole.is_settled
     cut.withdraw(0)

@@ -78,7 +78,7 @@ def test_table_compare_and_status_read_it() -> None:
     assert len(lmsweep.load(str(OLD))) > 1000
 
 
-@pytest.mark.slow  # of a packaged store, also written by an earlier version, tests/command/test_program.py makes one
+@pytest.mark.slow  # of a packaged store, also written by an earlier version, tests/commands/test_program.py makes one
 def test_the_report_reads_it(tmp_path: Path) -> None:
     lmsweep_here("report", OLD, "-o", tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.progress.trial_progress import descriptions
+from lmsweep.orchestrator.running.progress.trial_words import descriptions
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import short_names

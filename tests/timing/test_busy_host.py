@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lmsweep.orchestrator.running.progress.other_runs import other_runs, warning_about
-from lmsweep.orchestrator.running.progress.trial_progress import outcome
+from lmsweep.orchestrator.api import other_runs, warning_about
+from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.cpu_affinity import usable_cores

@@ -1,4 +1,4 @@
-"""Arithmetic that needs no device: formulas, datasheets, prices and the confidence interval of a median.
+"""Arithmetic that needs no device: formulas, datasheets, prices.
 
 flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
 document_lengths.py    the documents of a packed sequence, and the scores that their mask leaves
@@ -7,7 +7,7 @@ formulas.py            parameters, FLOPs and bytes of the transformer in closed 
 datasheets.py          peak rates and memory of known devices
 collective_time.py     how long a collective takes, from measured ones or from the link's datasheet
 roofline_time.py       the busy seconds of a step, from a datasheet
-scaling_limits.py      from how many ranks on communication takes longer than computation
+scaling_limits.py      the number of ranks above which communication takes longer than computation
 sharded_state.py       what a rank holds of weights, gradients and optimizer state, by how they are shared
 prices.py              dollars per hour of a device, from the option --price
 memory_prediction.py   the result of a memory prediction, and which trials share one

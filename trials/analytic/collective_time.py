@@ -13,15 +13,13 @@ LATENCY_SECONDS = 20e-6
 """Assumed time of a collective without data, if none was measured."""
 
 SHARE_OF_LINK = 0.77
-"""Share of a link's datasheet bandwidth that large collectives reach as bus bandwidth: 348 of 450 GB/s between two H200
-(`analysis/reference/h200-x2-ddp`)."""
+"""Share of a link's datasheet bandwidth that large collectives reach: 348 of 450 GB/s (`h200-x2-ddp`)."""
 
 
 class Point(NamedTuple):
-    """One measured collective."""
+    """One measured collective; the size of its message is in bytes, as nccl-tests counts them."""
 
     size: int
-    """Bytes of the message, as nccl-tests counts them."""
     seconds: float
 
 
@@ -39,10 +37,7 @@ class CollectiveTimes:
     """Where the numbers come from, in words for a user."""
 
     def seconds(self, kind: Collective, size: float, ranks: int) -> float:
-        """Return the seconds of a collective of `size` bytes: measured, between two measured ones, or by bandwidth.
-
-        Between two sizes the time is a power of the size. Above the largest, it grows with the size.
-        """
+        """Return the seconds of a collective of `size` bytes: measured, between two measured ones, or by bandwidth."""
         factor = bus_factor(kind, ranks)
         if not factor:
             return 0.0
@@ -54,7 +49,7 @@ class CollectiveTimes:
             return points[0].seconds
         if size >= sizes[-1]:
             return points[-1].seconds * size / sizes[-1]
-        above = bisect_left(sizes, size)
+        above = bisect_left(sizes, size)  # between two sizes the time is a power of the size
         (small, short), (large, long) = points[above - 1], points[above]
         power = math.log(long / short) / math.log(large / small)
         return short * math.exp(power * math.log(size / small))
@@ -76,11 +71,10 @@ def in_order(points: Iterable[Point]) -> list[Point]:
 
 
 def bus_factor(collective: Collective, ranks: int) -> float:
-    """Bytes that each rank sends, per byte of the message; 0 for one rank, which sends nothing.
+    """Bytes that each of n ranks sends, per byte of the message: bus bandwidth per algorithm bandwidth.
 
-    Bus bandwidth is the algorithm bandwidth times this factor; it is comparable between numbers of ranks: 2 (n - 1) / n
-    for an all-reduce, (n - 1) / n for all_gather, reduce_scatter and all_to_all, 1 for a broadcast and for one message
-    (NVIDIA nccl-tests, doc/PERFORMANCE.md).
+    2 (n - 1) / n for an all-reduce, 1 for a broadcast and for one message, else (n - 1) / n (NVIDIA nccl-tests,
+    doc/PERFORMANCE.md).
     """
     if ranks == 1:
         return 0.0

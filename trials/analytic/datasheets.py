@@ -14,9 +14,7 @@ GIB = 2**30
 Confidence = Literal["high", "medium"]
 
 UNKNOWN_SHARE = 0.09
-"""Share of the nominal memory that the driver is assumed to withhold if no reading is known: that of a T4, the largest
-share among the readings.
-"""
+"""Assumed share of the nominal memory that a driver withholds: that of a T4, the largest among the readings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +22,7 @@ class Device:
     """The published limits of one device in one form factor. Rates are dense, without structured sparsity."""
 
     name: str
-    """Our name for the device, such as `H100 SXM`."""
+    """Ours, such as `H100 SXM`."""
     pattern: str
     """Regular expression that matches the whole name that the driver reports."""
     sold_memory: int
@@ -36,15 +34,11 @@ class Device:
     bytes_per_second: float
     """Peak memory bandwidth in B/s."""
     bf16: float | None
-    """Peak FLOP/s of bfloat16 products with float32 accumulation; None if the device does not support them."""
+    """Peak FLOP/s of products with float32 accumulation, as the next four; None if not supported."""
     fp16: float
-    """Peak FLOP/s of float16 products with float32 accumulation."""
     tf32: float | None
-    """Peak FLOP/s of TF32 products; None if the device does not support them."""
     fp32: float
-    """Peak FLOP/s of float32 products."""
     fp8: float | None
-    """Peak FLOP/s of 8-bit floating-point products with float32 accumulation; None if the device has none."""
     source: str
     """Document that states the rates."""
     confidence: Confidence
@@ -75,8 +69,6 @@ _MI325X = "AMD Instinct MI325X accelerator datasheet"
 
 
 class _Row(NamedTuple):
-    """A row of the table of datasheets."""
-
     name: str
     pattern: str
     sold_gib: int
@@ -206,10 +198,9 @@ DEVICES: tuple[Device, ...] = tuple(
 
 
 def find_device(full_name: str, memory: int | None = None) -> Device | None:
-    """Return the device that the driver calls `full_name`, or None. A similar device does not count.
+    """Return the device that the driver calls `full_name`, or None.
 
-    `memory` is the bytes that the driver reports. It distinguishes a slice of a device from the whole: with 15 % less
-    than nominal, or 2 % more, it is another device.
+    memory: bytes that the driver reports; with 15 % less than nominal (a slice), or 2 % more, it is another device.
     """
     for device in DEVICES:
         if re.fullmatch(device.pattern, full_name):
@@ -219,15 +210,12 @@ def find_device(full_name: str, memory: int | None = None) -> Device | None:
 
 
 def device_named(name: str) -> Device | None:
-    """Return the device with this name of ours, or None. Used to plan for a device that is not present."""
+    """Return the device with this name of ours, or None."""
     return next((device for device in DEVICES if device.name == name), None)
 
 
 def peak_flops(device: Device, precision: Precision) -> float | None:
-    """Return the peak FLOP/s of matrix products in this precision, or None if the device does not support it.
-
-    Of fp8_* it is that of 8-bit products, although a step in it has products in bfloat16 too (attention, the head).
-    """
+    """Return the peak FLOP/s of matrix products in this precision, of fp8_* in 8 bits; None if not supported."""
     rate: float | None = getattr(device, PRECISIONS[precision].rate) if precision in PRECISIONS else None
     return rate
 
@@ -238,12 +226,10 @@ LINKS: dict[str, float] = {
     **dict.fromkeys(("B200 SXM", "B300 SXM", "GB200"), 900e9),
     **dict.fromkeys(("V100 SXM 16GB", "V100 SXM 32GB"), 150e9),
 }
-"""Name of a device (`lmsweep.trials.analytic.datasheets`) -> B/s in one direction. NVIDIA's datasheets state the sum of
-both directions of NVLink: 300, 600, 900 and 1800 GB/s. Bus bandwidths that collectives reach are lower."""
+"""Name of a device -> B/s of NVLink in one direction; datasheets state both: 300, 600, 900 and 1800 GB/s."""
 
 NETWORKS: dict[str, float] = {
     **dict.fromkeys(("A100 SXM 40GB", "A100 SXM 80GB"), 25e9),
     **dict.fromkeys(("H100 SXM", "H200 SXM", "B200 SXM"), 50e9),
 }
-"""Name of a device -> B/s in one direction between nodes, with one InfiniBand adapter per GPU: 200 Gbit/s in NVIDIA's
-DGX A100 datasheet, 400 Gbit/s in those of DGX H100, H200 and B200. Other machines have less."""
+"""Name of a device -> B/s in one direction between nodes, with one InfiniBand adapter per GPU as in NVIDIA's DGX."""

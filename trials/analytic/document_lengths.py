@@ -14,10 +14,7 @@ from lmsweep.trials.analytic.flop_conventions import FlopConvention, share_of_sc
 
 @lru_cache(maxsize=256)
 def document_lengths(context_length: int, document_length: int) -> tuple[int, ...]:
-    """Return the tokens of each document in a sequence, in order; they add up to context_length.
-
-    document_length: their mean, rounded so that a whole number of documents, at least one, fills the sequence.
-    """
+    """Return the tokens of each document in a sequence, in order; document_length is about their mean."""
     count = max(1, round(context_length / document_length))
     parts = [-math.log(1 - (i + 0.5) / count) for i in range(count)]
     drawn = random.Random(0)
@@ -31,10 +28,7 @@ def document_lengths(context_length: int, document_length: int) -> tuple[int, ..
 def share_of_packed_scores(
     convention: FlopConvention, *, context_length: int, document_length: int, causal: bool, window: int | None = None
 ) -> float:
-    """Return the share of all context_length² scores that is counted: of each document, what its own square counts.
-
-    window: positions that each position attends to, at most; None for all.
-    """
+    """Return the share of all context_length² scores that is counted: of each document, what its own square counts."""
     counted = sum(
         length**2 * share_of_scores(convention, causal=causal, window=min(window or length, length) / length)
         for length in document_lengths(context_length, document_length)

@@ -4,9 +4,8 @@
 (Chowdhery et al., "PaLM", 2022). `hardware` is that of FlashAttention's published figures (Dao, "FlashAttention-2",
 2023): a causal mask leaves half of the scores, and a fused backward has five products for the two of forward, since it
 computes the scores again. Of a window of w positions, `model` counts w scores for each of the s positions, `hardware`
-those that exist, ws - w²/2. Of packed documents (`document_lengths`), each counts what a sequence of
-its length would. Both count every other matrix product alike, and neither counts activation checkpointing
-(`lmsweep.trials.analytic.recomputation`).
+those that exist, ws - w²/2. Of packed documents, each counts as a sequence of its length. Both count every other matrix
+product alike, and neither counts activation checkpointing (`recomputation`).
 """
 
 from typing import Literal, get_args
@@ -28,11 +27,7 @@ BACKWARD_OF_ATTENTION: dict[FlopConvention, float] = {"model": 2, "hardware": 2.
 
 
 def share_of_scores(convention: FlopConvention, *, causal: Number, window: Number = 1) -> Number:
-    """Return the share of all s² scores that is counted.
-
-    causal: 1 if attention is causal, else 0. window: positions that one attends to, as a share of all s; 1 without a
-    window, which only causal attention has.
-    """
+    """Return the share of all s² scores that is counted. causal: 0 or 1. window: as a share of all s; 1 without one."""
     return window if convention == "model" else 1 - causal * (1 - window + window**2 / 2)
 
 
@@ -47,9 +42,8 @@ def counted_flops(
 ) -> Number:
     """Return the FLOPs of a phase.
 
-    other, attention: FLOPs of one forward pass outside attention and in it, over all s² scores
-    (`formulas.attention_flops`). forward, backward: how many passes of each the phase has. share: what of the
-    scores is counted (`share_of_scores`).
+    other, attention: FLOPs of one forward outside attention and in it, over all s² scores. forward, backward: passes of
+    each in the phase. share: of the scores that is counted (`share_of_scores`).
     """
     passes_of_attention = forward + backward * BACKWARD_OF_ATTENTION[convention]
     return other * (forward + 2 * backward) + attention * share * passes_of_attention

@@ -1,7 +1,4 @@
-"""Closed-form counts of the transformer's parameters, FLOPs and bytes.
-
-The model is `transformer`. The formulas use plain arithmetic, so they accept ints, NumPy arrays
-and pandas columns.
+"""Closed-form counts of the transformer's parameters, FLOPs and bytes, for ints, NumPy arrays and pandas columns.
 
 Notation: L layers, d model width, f feed-forward width, h heads, V vocabulary size, B batch size, s context length,
 T = B·s tokens per step, P parameters. Shapes of newer models: a width of all query heads, k width of all key heads
@@ -24,8 +21,7 @@ Number = Any
 class Words(Protocol):
     """A pandas Series of words, for formulas that look a word up."""
 
-    def map(self, arg: dict[str, int], /) -> Number:
-        """Return the Series of the numbers that `arg` holds for the words."""
+    def map(self, arg: dict[str, int], /) -> Number: ...
 
 
 PASSES = {"forward": 1, "train_forward": 1, "forward_backward": 3, "train_step": 3}
@@ -104,10 +100,7 @@ def attention_flops(*, phase: str | Words, d_model: Number, context_length: Numb
 
 
 def softmax_flops(*, num_heads: Number, context_length: Number, batch_size: Number) -> Number:
-    """Return the operations of the written-out attention softmax in forward, 5Bhs².
-
-    Per score: compare with the maximum, subtract the maximum, exponentiate, add to the sum, divide by the sum.
-    """
+    """Return the operations of the written-out softmax in forward, 5Bhs²: maximum, subtract, exp, sum, divide."""
     return 5 * batch_size * num_heads * context_length**2
 
 
@@ -124,12 +117,8 @@ def attention_before_backward_bytes(
 
     16Bsd + 8Bhs² + 12Bhs, plus s² if causal, with d over all heads: queries, keys, values and output (16Bsd);
     exponentials and weights (8Bhs²); sums and positions of the maxima (12Bhs); the mask (s²). With `torch_softmax`
-    (`naive_softmax`) only the weights are saved: 16Bsd + 4Bhs², plus s² if causal.
-
-    Exact except for the allocator's rounding and library workspaces. cuBLAS allocates one workspace for the forward
-    thread and one for the backward thread: 8 519 680 bytes each on most GPUs, 33 554 432 on Hopper.
-
-    `causal` and `torch_softmax` are bools or arrays of bools.
+    (`naive_softmax`) only the weights are saved: 16Bsd + 4Bhs², plus s² if causal. Exact except for the allocator's
+    rounding and the workspaces of cuBLAS (`memory_prediction.cublas_workspace`).
     """
     rows = batch_size * num_heads * context_length
     operands = 16 * batch_size * context_length * d_model
@@ -154,8 +143,7 @@ def saved_bytes(
     Autocast: L(2(4d² + 3df) + 34Td + 10Tf + 6Bhs² + s² + 12Bhs + 8T) + 10Td + 2Vd + 8TV + 24T. The first term is a
     16-bit copy of every weight matrix; because of it autocast can need more memory than float32.
 
-    Each storage counts once. Weights and rotary tables are not counted, because they exist without autograd. The batch
-    is counted: 8T for the tokens and 8T for the targets. `autocast` is a bool or an array of bools.
+    Each storage counts once, the batch (8T for tokens, 8T for targets) too; weights and rotary tables do not.
     """
     d, f, s = d_model, d_ff, context_length
     tokens = tokens_per_step(context_length=s, batch_size=batch_size)
@@ -173,11 +161,9 @@ def before_backward_bytes(*, mode: str | Words, autocast: Number = False, **dime
     """Return the bytes in use between forward and backward, from the second step on.
 
     4P + A + 4TV (2TV with autocast) + 4sd/h, plus 8P in mode train_step: the weights, the tensors that autograd saves,
-    the logits (still referenced by the training loop), the rotary tables and AdamW's moments. Gradients are None at
-    this point. Exact except for the loss, the optimizer's step counters and the allocator's rounding.
-
-    `mode` is a word or a pandas Series of words. Mode `forward` saves nothing and has no closed form. `dimensions` are
-    those of `saved_bytes`.
+    the logits (still referenced by the training loop), the rotary tables and AdamW's moments. Exact except for the
+    loss, the optimizer's step counters and the allocator's rounding. mode: but `forward`, which saves nothing.
+    dimensions: those of `saved_bytes`.
     """
     parameters, logits = _parameters(dimensions), _logits(dimensions)
     held = (4 - 2 * autocast) * logits + _tables_bytes(dimensions)
@@ -211,12 +197,11 @@ def _parameters(dimensions: dict[str, Number]) -> Number:
 
 
 def _logits(dimensions: dict[str, Number]) -> Number:
-    """Return TV, the number of logits."""
     return dimensions["batch_size"] * dimensions["context_length"] * dimensions["vocab_size"]
 
 
 def _tables_bytes(dimensions: dict[str, Number]) -> Number:
-    """Return 4sd/h, the bytes of the rotary tables."""
+    # Rotary tables: 4sd/h
     return 4 * dimensions["context_length"] * dimensions["d_model"] // dimensions["num_heads"]
 
 

@@ -1,8 +1,7 @@
 """Bounds on the memory of many trials from the predictions of a few.
 
 Memory is monotonic: it does not fall if the batch, the context, a dimension of the model or the part of the step that
-runs grows. So among trials that differ in nothing else, if one fits, all smaller ones fit; if one does not fit, none of
-the larger ones does.
+runs grows. So if one trial fits, so do all smaller ones; if one does not, no larger one does.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,12 +25,10 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """Bounds on the peak memory of a trial whose own peak was not predicted."""
+    """Bounds in bytes on the peak of a trial whose own was not predicted; None if unknown."""
 
     low: int | None = None
-    """Lower bound in bytes; None if unknown."""
     high: int | None = None
-    """Upper bound in bytes; None if unknown."""
 
 
 def family(config: TrialConfig) -> TrialConfig:
@@ -47,7 +44,7 @@ class Need(NamedTuple):
     """What a trial needs of a device, as predicted."""
 
     peak: int
-    """Bytes with fewer of which it does not fit."""
+    """Bytes that it cannot do with fewer of."""
     enough: int
     """Bytes with which it certainly fits; with fewer, fragmentation in the allocator may matter."""
 
@@ -63,11 +60,9 @@ def bounds_of(
 ) -> list[Bounds]:
     """Return bounds on the peak of each configuration of a family.
 
-    `need(index)` predicts one configuration, or returns None if that is not possible. It is called at most `most`
-    times, and fewer if it is known earlier which configurations fit into each of the `rooms`, in bytes. A
-    configuration of which the peak fits, but perhaps not with fragmentation, tells nothing about the others.
-    `guesses` are rough peaks, None where there is none: with good ones, fewer calls suffice. The indices in `first` are
-    known already: they do not count.
+    need: predicts one configuration by index; called at most `most` times, until it is known which configurations fit
+    into each of the `rooms`, in bytes. guesses: rough peaks, with which fewer calls suffice. first: indices that are
+    known already and do not count.
     """
     sizes = np.array([_sizes(config) for config in configs], dtype=np.int64)
     undecided = np.ones((len(rooms), len(configs)), dtype=bool)
@@ -75,7 +70,7 @@ def bounds_of(
     guess = _Guess(guesses or [None] * len(configs), max(rooms, default=0))
     for number in range(len(first) + most):
         still_open = np.flatnonzero(undecided.any(axis=0))
-        index = first[number] if number < len(first) else _telling(sizes, still_open, guess)
+        index = first[number] if number < len(first) else _most_informative(sizes, still_open, guess)
         if index is None:
             break
         undecided[:, index] = False
@@ -98,8 +93,6 @@ def bounds_of(
 
 
 class _Guess:
-    """Which configurations probably fit into the largest room."""
-
     def __init__(self, peaks: Sequence[int | None], room: int) -> None:
         self._peaks = np.array([np.nan if one is None else one for one in peaks], dtype=float)
         self._room = room
@@ -112,13 +105,12 @@ class _Guess:
         return True if peak * self._doubt <= self._room else False if peak > self._room * self._doubt else None
 
     def correct(self, index: int, peak: int) -> None:
-        """Learn from the peak of one configuration."""
         wrong = self.fits(index) not in (None, peak <= self._room)
         self._doubt = 2 * self._doubt if wrong else max(1.2, self._doubt / 1.5)
         self._peaks *= peak / self._peaks[index]
 
 
-def _telling(sizes: Numbers, still_open: npt.NDArray[np.intp], guess: _Guess) -> int | None:
+def _most_informative(sizes: Numbers, still_open: npt.NDArray[np.intp], guess: _Guess) -> int | None:
     """Return the index whose answer probably decides most of the others, or None if all are decided."""
     if not len(still_open):
         return None

@@ -1,7 +1,4 @@
-"""Memory predictions: what one says, and which trials share one.
-
-`lmsweep.trials.prediction.predict` computes them.
-"""
+"""Memory predictions: what one says, and which trials share one. `trials/prediction` computes them."""
 
 import hashlib
 import re
@@ -36,28 +33,22 @@ class Prediction:
     requested: int
     """Peak bytes of tensors."""
     reserved: int
-    """Peak bytes that the caching allocator holds of the device if it never has to release any. On CUDA this is more
-    than `peak`."""
+    """Peak bytes that the caching allocator holds if it never has to release any; on CUDA more than `peak`."""
     after_init: int
     """Bytes once model, optimizer and batch exist and nothing has run."""
     before_backward: int
     """Bytes at the end of forward."""
     peak_forward: int
-    """Peak bytes of forward."""
     peak_backward: int | None
-    """Peak bytes of backward; None if the mode has none."""
     peak_optimizer: int | None
-    """Peak bytes of the optimizer step; None if the mode has none."""
+    """None if the mode has no such phase."""
     step_end: int
     """Bytes after an iteration, with its graph and loss freed."""
     workspaces: int
     """Number of cuBLAS workspaces that come on top, one per thread that calls cuBLAS (forward's and backward's)."""
 
     def on(self, device_name: str) -> "Prediction":
-        """Return this prediction with the cuBLAS workspaces of a device added to all bytes except `after_init`.
-
-        Both workspaces exist from the second iteration on.
-        """
+        """Return this prediction with the cuBLAS workspaces of a device added to all bytes except `after_init`."""
         more = self.workspaces * cublas_workspace(device_name)
         without = {"at", "after_init", "workspaces"}
         held = {name: value for name, value in asdict(self).items() if name not in without and value is not None}
@@ -65,20 +56,14 @@ class Prediction:
 
 
 def enough(prediction: Prediction) -> int:
-    """Return the bytes with which the trial fits although the allocator's blocks have gaps between them.
-
-    With fewer, but at least its peak, the order of its allocations decides. Predictions of eager trials are accurate to
-    less than 2 %.
-    """
+    """Return the bytes with which the trial fits despite gaps between the allocator's blocks, and 2 % of error."""
     return ceil(1.02 * prediction.reserved)
 
 
 def cublas_workspace(device_name: str) -> int:
-    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device.
+    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device, by either name.
 
-    `device_name` is our name or the driver's. The workspace is 32 MiB on compute capability 9.0 and 10.0 and 8.125 MiB
-    on others (aten/src/ATen/cuda/CublasHandlePool.cpp in PyTorch). For a device without a datasheet here the larger is
-    assumed.
+    32 MiB on compute capability 9.0 and 10.0, and if unknown; 8.125 MiB on others (PyTorch's CublasHandlePool.cpp).
     """
     known = any(device_name == one.name or re.fullmatch(one.pattern, device_name) for one in DEVICES)
     return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else LARGE_WORKSPACE
@@ -94,10 +79,7 @@ def subject_of(trial: Trial) -> Subject | None:
 
 
 def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
-    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's own code, which has none.
-
-    It shows quickly which trials fit anywhere.
-    """
+    """Return a safe upper bound on the trial's bytes, from closed forms; None for the user's own code."""
     if config.references:
         return None
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
@@ -113,10 +95,7 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
 
 
 def _widest(config: TrialConfig) -> dict[str, int]:
-    """Return the dimensions of a model of the plain shape that saves at least as much for backward.
-
-    A fused kernel of attention keeps no scores, of which one head's are more than enough.
-    """
+    """The dimensions of a model of the plain shape that saves at least as much; fused attention keeps no scores."""
     size = config.size
     masked = config.window is not None or config.document_length is not None
     fused = config.device_type == "cuda" and config.attention in FUSED_ATTENTION and not masked
@@ -139,16 +118,11 @@ def memory_config(config: TrialConfig) -> TrialConfig:
 
 
 def memory_id(config: TrialConfig, subject: Subject, code_digest: str | None = None) -> str:
-    """Return an identifier of everything that a prediction depends on. Trials with one memory_id share a prediction.
-
-    code_digest: the state of the user's code, if the configuration uses it.
-    """
+    """Return an identifier of all that a prediction depends on, with the state of the user's code if it is used."""
     described = f"{memory_config(config)!r}{code_digest or ''}"
     return f"{subject}-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
 
 
 def with_value(config: TrialConfig, dimension: Dimension, value: int) -> TrialConfig:
     """Return the configuration with another value in this dimension."""
-    if dimension == "batch_size":
-        return replace(config, batch_size=value)
-    return replace(config, context_length=value)
+    return replace(config, batch_size=value) if dimension == "batch_size" else replace(config, context_length=value)

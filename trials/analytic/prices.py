@@ -9,12 +9,10 @@ from lmsweep.trials.spec.config import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """The price of one device."""
+    """Dollars per hour of a device, named by words of its full name or its accelerator type: H100, RTX 4090."""
 
     device: str
-    """Words of its full name, or its accelerator type: H100, RTX 4090."""
     dollars: float
-    """Dollars per hour."""
 
     def is_of(self, device_name: str, accelerator_type: str | None) -> bool:
         """Return whether the price applies to this device. Case is ignored, and only whole words match."""

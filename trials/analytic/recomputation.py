@@ -14,10 +14,8 @@ class Recomputed(NamedTuple):
     """Forward passes of blocks that backward runs again."""
 
     blocks: int
-    """Passes of one block each."""
     ended_early: int
-    """How many of them leave out the block's last matrix product: PyTorch stops when it has the last saved tensor,
-    which is an input of that product. A compiled block runs to its end."""
+    """How many leave out the block's last matrix product, whose input is the last saved tensor. Compiled: none."""
 
 
 def group_size(checkpointing: str, num_layers: int) -> int | None:
@@ -52,9 +50,8 @@ def recomputed_flops(
     router: Number,
     compiled_blocks: Number,
 ) -> Number:
-    """Return the FLOPs that backward computes again.
+    """Return the FLOPs that backward computes again, with blocks and ended_early of `recomputed_blocks`.
 
-    blocks, ended_early: of `recomputed_blocks`. block: FLOPs of the forward pass of one block. router, compiled_blocks:
-    1 if the blocks have experts, or are compiled one by one, else 0; then none ends early.
+    block: FLOPs of one block's forward. router, compiled_blocks: 1 if blocks have experts, or are compiled one by one.
     """
     return blocks * block - ended_early * (1 - router) * (1 - compiled_blocks) * 2 * tokens * d_ff * d_model

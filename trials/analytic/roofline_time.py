@@ -34,17 +34,14 @@ FACTORS = {
     "update": 9.17,
     "separate_update": 24.8,
 }
-"""Part of a step -> how many times as long it takes as at the datasheet's rates. They are what
-`python -m benchmarks.fit_device_time` prints."""
+"""Part of a step -> its time per time at the datasheet's rates; from `python -m benchmarks.fit_device_time`."""
 
 
 class BusyTime(NamedTuple):
-    """Seconds in which the device is busy in one iteration."""
+    """Seconds in which the device is busy in one iteration: forward and backward, and the optimizer's update."""
 
     computing: float
-    """Forward and backward."""
     updating: float
-    """The optimizer's update."""
 
 
 def device_seconds(config: TrialConfig, device: Device) -> float:
@@ -73,7 +70,7 @@ def has_known_work(config: TrialConfig) -> bool:
 
 
 def model_parts(config: TrialConfig, device: Device) -> dict[str, float]:
-    """Return the parts of forward and backward, in seconds at the datasheet's rates."""
+    """Return the parts of forward and backward, as those below in seconds at the datasheet's rates."""
     terms, layers = config.size.terms, config.num_layers or 1
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     tokens, passes = config.batch_size * config.context_length, PASSES[config.mode]
@@ -111,10 +108,7 @@ def loss_parts(config: TrialConfig, device: Device) -> dict[str, float]:
 
 
 def attention_parts(config: TrialConfig, device: Device, runs: float) -> dict[str, float]:
-    """Return the parts of attention without its projections, in seconds at the datasheet's rates.
-
-    `runs` is the number of forward passes of a block; backward counts as two.
-    """
+    """Return the parts of attention without its projections; runs: forward passes of a block, backward being two."""
     heads = config.num_heads or 1
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     flops = runs * attention_flops(phase="forward", d_model=config.head_width * heads, **shape)
@@ -137,7 +131,7 @@ def attention_parts(config: TrialConfig, device: Device, runs: float) -> dict[st
 
 
 def update_parts(config: TrialConfig, device: Device) -> dict[str, float]:
-    """Return the part of the optimizer's update, in seconds at the datasheet's rates."""
+    """Return the part of the optimizer's update."""
     if config.mode != "train_step":
         return {}
     count = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
@@ -146,7 +140,6 @@ def update_parts(config: TrialConfig, device: Device) -> dict[str, float]:
 
 
 def _logits_part(config: TrialConfig, device: Device, passes: int) -> dict[str, float]:
-    """Return the part of reading and writing logits in float32, which a compiled or fused loss saves."""
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         return {}
     elements = config.batch_size * config.context_length * config.vocab_size

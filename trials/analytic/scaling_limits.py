@@ -1,4 +1,4 @@
-"""From how many ranks on communication takes longer than computation, for four ways to divide a model.
+"""The number of ranks above which communication takes longer than computation, for four ways to divide a model.
 
 They are the questions of section 8 of the CS336 assignment 2 of 2026 ("systems", handout): a feed-forward layer of m
 matrices of D by F on a batch of B tokens, N ranks that each compute C FLOP/s and send W bytes per second, ring

@@ -12,12 +12,9 @@ Buffers for communication, gathered weights and activations come on top.
 
 from dataclasses import dataclass
 
-SHARED: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("none", "naive", "flat", "overlap", "bucketed", "torch"), ()),
-    "zero1": ("optimizer_state",),
-    "zero2": ("weights", "gradients", "optimizer_state"),
-    "fsdp": ("weights", "gradients", "optimizer_state"),
-}
+from lmsweep.trials.spec.ddp_variants import VARIANTS
+
+SHARED = {variant.name: variant.shared for variant in VARIANTS if not variant.in_groups}
 """Word of the field `ddp` -> what a rank holds only a share of. With `hsdp` it depends on the size of the groups."""
 
 HELD: dict[str, tuple[str, ...]] = {
@@ -39,15 +36,13 @@ class RankBytes:
 
     @property
     def total(self) -> float:
-        """All three."""
         return self.weights + self.gradients + self.optimizer_state
 
 
 def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> RankBytes:
-    """Return what a rank holds at this moment (a key of HELD) with AdamW.
+    """Return what a rank holds at this moment (a key of HELD) with AdamW, of P / N parameters where it has a share.
 
-    parameters: P, of the whole model. ddp: a key of SHARED. element_bytes: of weights, gradients and each of AdamW's
-    two moments. Shares are P / N; real ones differ by the size of the parameters that they are made of.
+    ddp: a key of SHARED. element_bytes: of weights, gradients and each of AdamW's two moments.
     """
     whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
     return RankBytes(

@@ -17,6 +17,7 @@ from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, synchronize, why_absent
 from lmsweep.trials.machine.live_phase import tell_phase
+from lmsweep.trials.machine.torch_private import clear_cublas_workspaces
 from lmsweep.trials.model.compiler import reset_compiler, save_share
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -152,7 +153,7 @@ class Workbench:
             return True
         synchronize(self.config.device_type)
         if self.config.device_type == "cuda":
-            torch._C._cuda_clearCublasWorkspaces()  # else they stay allocated until the process ends
+            clear_cublas_workspaces()
         device = device_module(self.config.device_type)
         device.empty_cache()
         return bool(device.memory_allocated() == 0)

@@ -20,13 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import kill_group, lead_own_group
+from lmsweep.trials.machine.torch_private import (
+    FakeTensorMode,
+    inductor,
+    inductor_cache,
+    inductor_options,
+    inductor_settings,
+    start_compile_workers,
+)
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -67,11 +73,9 @@ def imports_own_code(config: TrialConfig) -> bool:
 
 def precompile(config: TrialConfig, *, threads: int) -> None:
     """Compile what the trial will compile, with up to `threads` processes for its kernels. Raises what they raise."""
-    torch._inductor.config.compile_threads = threads
+    inductor_settings().compile_threads = threads
     if config.device_type == "cuda":
-        from torch._inductor.async_compile import AsyncCompile
-
-        AsyncCompile.warm_pool()  # starts the processes now; only Triton's kernels need them
+        start_compile_workers()  # starts the processes now; only Triton's kernels need them
     math_mode = set_math_mode(config.precision, config.device_type)
     with FakeTensorMode():
         make = AttentionStep if config.num_layers is None else TrainingStep
@@ -85,15 +89,12 @@ def compile_only(
 
     `mode` is a mode of torch.compile.
     """
-    from torch._inductor import list_mode_options
-    from torch._inductor.compile_fx import compile_fx
-
     # The cache key includes the annotated types of the inputs. Annotate those that the trial's tensors will have.
     for node in graph.graph.find_nodes(op="placeholder"):
         is_parameter = isinstance(node.meta["example_value"], torch.nn.Parameter)
         node.type = torch.nn.Parameter if is_parameter else torch.Tensor
     graph.recompile()
-    compile_fx(graph, inputs, config_patches=list_mode_options(mode))
+    inductor()(graph, inputs, config_patches=inductor_options(mode))
     return graph.forward
 
 
@@ -205,7 +206,5 @@ def _wait_for(mark: Path, client: Connection, until: float) -> None:
 
 
 def _mark(config: TrialConfig, environment: str) -> Path:
-    from torch._inductor.runtime.cache_dir_utils import cache_dir
-
     digest = hashlib.sha256(f"{config} {environment}".encode()).hexdigest()[:32]
-    return Path(cache_dir()) / "lmsweep" / digest
+    return Path(inductor_cache()) / "lmsweep" / digest

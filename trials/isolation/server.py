@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 
-import torch._inductor.config
+import torch
 
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.traceback_text import hung_line
@@ -31,6 +31,7 @@ from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
 from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, members_of_group
+from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import Trial
@@ -40,7 +41,7 @@ from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 # Modules that trials import are imported here once.
 PRELOAD = (
     "torch",
-    "torch._dynamo",
+    COMPILER,
     *(workload.module for workload in BUILT_IN.values() if workload.preloads),
 )
 LAST_WORDS_SECONDS = 0.5
@@ -222,8 +223,8 @@ def import_compiler() -> None:
         return
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     # With one thread, Inductor starts no pool of processes on import: its threads would not survive a fork.
-    with torch._inductor.config.patch(compile_threads=1):
-        import_module("torch._inductor.compile_fx")
+    with inductor_settings().patch(compile_threads=1):
+        inductor()
     del os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"]
 
 

@@ -8,6 +8,7 @@
     processes.py       process groups, core pinning, and death with the parent
     interpreter.py     how our Python processes start: no module of the user's folder hides one of ours
     cache_folder.py    where files are kept between runs: ~/.cache/lmsweep
+    torch_private.py   every name that is private to PyTorch, with its reason
     live_phase.py      what a running trial is doing, told through a file
     scratch.py         temporary folders that are deleted even after a crash
     gpu/               gPUs: which there are, their state, their telemetry

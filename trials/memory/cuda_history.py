@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmsweep.trials.machine.torch_private import memory_snapshot, record_memory_history
 from lmsweep.trials.memory.allocation_log import AllocationLog, Labels, Piece
 from lmsweep.trials.memory.source_lines import Frame, Sources, phase_of
 
@@ -23,7 +24,7 @@ class TracedHistory:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        torch.cuda.memory._record_memory_history("state", context="state", stacks="python")
+        record_memory_history("state", context="state", stacks="python")
         self._labels: dict[str, Labels] = {}
         self._phase = "init"
         self._live: list[dict[str, Any]] = []
@@ -40,12 +41,12 @@ class TracedHistory:
         """A context around one iteration; `labels` are those of the storages at its start."""
         self._labels["init"] = labels
         torch.cuda.synchronize()
-        self._live = _live_blocks(torch.cuda.memory._snapshot()["segments"])
-        torch.cuda.memory._record_memory_history("all", context="all", stacks="python", clear_history=True)
+        self._live = _live_blocks(memory_snapshot()["segments"])
+        record_memory_history("all", context="all", stacks="python", clear_history=True)
         yield
         torch.cuda.synchronize()
-        self.snapshot = torch.cuda.memory._snapshot()
-        torch.cuda.memory._record_memory_history(None)
+        self.snapshot = memory_snapshot()
+        record_memory_history(None)
 
     def enter(self, phase: str) -> None:
         self._phase = phase

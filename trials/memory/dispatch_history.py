@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
+from lmsweep.trials.machine.torch_private import backward_node, latest_number, number_of, storage_key_of
 from lmsweep.trials.memory.allocation_log import AllocationLog, Labels, Piece
 from lmsweep.trials.memory.source_lines import Frame, Sources, python_stack
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
@@ -48,14 +47,14 @@ class TrackedHistory:
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
         frame = self._sources.nearest(python_stack())
-        node = torch._C._current_autograd_node()
+        node = backward_node()
         if node is None and frame:
             # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
-            self._lines.setdefault(torch._C._autograd._get_sequence_nr() - 1, frame)
+            self._lines.setdefault(latest_number(), frame)
         elif node is not None and (frame is None or frame.is_step):
-            frame = self._lines.get(node._sequence_nr())
+            frame = self._lines.get(number_of(node))
         self.log.allocate(
-            storage._cdata,
+            storage_key_of(storage),
             Piece(
                 bytes=size,
                 phase=self.phase,

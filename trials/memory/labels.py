@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from lmsweep.trials.machine.torch_private import calls_wrapped, is_traceable_wrapper_subclass
 from lmsweep.trials.memory.allocation_log import Label, Saved
 from lmsweep.trials.memory.source_lines import Sources, python_stack
 from lmsweep.trials.model.training_step import TrainingStep
@@ -72,7 +72,6 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     blocks: list[Any] = [] if step.config.compile == "model" else list(step.blocks)
-    calls = [block._compiled_call_impl for block in blocks]
 
     def numbered(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*inputs: Any, **named: Any) -> Any:
@@ -84,15 +83,8 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
 
         return run
 
-    # A wrapper rather than a module hook: torch.compile would trace a hook into the graph.
-    for number, block in enumerate(blocks):
-        block._compiled_call_impl = numbered(number, block._compiled_call_impl or block._call_impl)
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            yield kept
-    finally:
-        for block, call in zip(blocks, calls, strict=True):
-            block._compiled_call_impl = call
+    with calls_wrapped(blocks, numbered), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield kept
 
 
 def _saved(tensor: Tensor, sources: Sources) -> Saved:

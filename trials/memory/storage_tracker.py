@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import is_non_overlapping_and_dense_or_false
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from lmsweep.trials.machine.torch_private import TorchDispatchMode, backward_node, is_dense, storage_key_of
 
 Storage = torch.UntypedStorage
 
@@ -66,7 +66,7 @@ class StorageTracker(TorchDispatchMode):
 
     def resized(self, storage: Storage) -> None:
         """Note a storage's new size, which no operator reports: fully_shard frees storages this way."""
-        key = storage._cdata
+        key = storage_key_of(storage)
         if key not in self._known:
             return
         held, before = self._known[key]
@@ -87,7 +87,7 @@ class StorageTracker(TorchDispatchMode):
         if device.type != self.device_type:
             return
         storage = tensor.untyped_storage()
-        key = storage._cdata
+        key = storage_key_of(storage)
         if key in self._known:
             return
         size = -(-storage.nbytes() // self.block) * self.block
@@ -114,16 +114,15 @@ def _with_storage(tensor: Tensor) -> Tensor:
 def _is_accumulation(args: Sequence[Any]) -> bool:
     """Whether autograd adds two gradients of one tensor. Without a dispatch mode it adds in place, unless the first
     gradient is a view or not dense."""
-    in_backward = torch._C._current_autograd_node() is not None and not torch.is_grad_enabled()
+    in_backward = backward_node() is not None and not torch.is_grad_enabled()
     held, more = args[:2]
     alike = isinstance(more, Tensor) and (held.shape, held.dtype) == (more.shape, more.dtype)
-    return in_backward and alike and is_non_overlapping_and_dense_or_false(held) and not held._is_view()
+    return in_backward and alike and is_dense(held)
 
 
 def storage_key(tensor: Tensor) -> int:
     """A number that identifies the tensor's storage among all live ones."""
-    key: int = tensor.untyped_storage()._cdata
-    return key
+    return storage_key_of(tensor.untyped_storage())
 
 
 def tensors_in(result: object) -> Iterator[Tensor]:

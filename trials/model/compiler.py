@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch._functorch.config
 from torch import nn
-from torch._dynamo.utils import counters
 
+from lmsweep.trials.machine.torch_private import compile_counters, dynamo, graph_settings
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
+counters = compile_counters()
 CXX = "clang++" if sys.platform == "darwin" else "g++"
 """The C++ compiler that Inductor calls unless the environment variable CXX names another."""
 
@@ -73,7 +73,7 @@ def check_memory_budget(config: TrialConfig) -> None:
 
 def save_share(share: float) -> None:
     """Let graphs compiled after this save this share of their activations, and recompute the others."""
-    torch._functorch.config.activation_memory_budget = share
+    graph_settings().activation_memory_budget = share
 
 
 def check_compile_mode(config: TrialConfig) -> None:
@@ -98,10 +98,10 @@ def ready_compiler(device_type: str) -> None:
     fails to compile then raises, and so does a recompilation beyond dynamo's limit, instead of running eagerly."""
     if device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
-    torch._dynamo.config.suppress_errors = False
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    dynamo().config.suppress_errors = False
+    dynamo().config.fail_on_recompile_limit_hit = True
     # Compile forward and backward together, in the first forward: only then can the cache store the pair.
-    torch._functorch.config.force_non_lazy_backward_lowering = True
+    graph_settings().force_non_lazy_backward_lowering = True
 
 
 def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
@@ -127,5 +127,5 @@ def compile_counts() -> CompileCounts:
 def reset_compiler() -> None:
     """Discard every compiled graph of this process; the caches on disk stay."""
     if any(counters.values()):  # otherwise dynamo would import Inductor, for more than a second, to clear nothing
-        torch._dynamo.reset()
+        dynamo().reset()
     counters.clear()

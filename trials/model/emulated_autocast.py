@@ -4,27 +4,42 @@ PyTorch has no autocast for meta tensors, and its autocast for the CPU casts few
 For example, it does not cast `exp`, so a softmax of separate operations saves other tensors.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map_only
 
-_NARROW: set[Callable[..., Any]] = {
-    *(torch.bmm, torch.matmul, torch.mm, Tensor.bmm, Tensor.matmul, Tensor.mm),
-    torch.nn.functional.linear,
-    torch.nn.functional.scaled_dot_product_attention,
-}
-_WIDE: frozenset[Callable[..., Any]] = frozenset(
-    {
-        *(torch.exp, torch.log, torch.pow, torch.rsqrt, torch.softmax, torch.sum),
-        torch.nn.functional.cross_entropy,
-        torch.nn.functional.layer_norm,
-        *(Tensor.exp, Tensor.log, Tensor.pow, Tensor.rsqrt, Tensor.sum),
-    }
+from lmsweep.trials.machine.torch_private import tree_map_only
+
+WIDE = (
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
+    *("tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm"),
+    *("rms_norm", "group_norm", "cosine_similarity", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
+    *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss"),
+    *("soft_margin_loss", "triplet_margin_loss", "binary_cross_entropy_with_logits", "dist", "cdist", "renorm"),
+    *("logsumexp", "poisson_nll_loss"),
 )
+"""Operators whose arguments become float32 in CUDA's autocast, by their names in PyTorch's ATen/autocast_mode.h."""
+WIDE_RESULT = (
+    *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm"),
+    *("linalg_matrix_norm", "sum", "sum.dim_IntList"),
+)
+"""Operators that compute in float32 unless the caller chooses another type; they cast their argument themselves."""
+WIDEST = ("addcdiv", "addcmul", "atan2", "bilinear", "dot", "index_put", "tensordot", "scatter_add")
+"""Operators whose arguments take the widest of their types."""
+
+
+def _functions(operators: Iterable[str]) -> Iterator[Callable[..., Any]]:
+    """What Python calls for these operators, as a function or as a method of tensors."""
+    for name in {operator.partition(".")[0] for operator in operators}:
+        owners = (torch, Tensor, torch.nn.functional)
+        yield from (getattr(owner, name) for owner in owners if hasattr(owner, name))
+
+
+_NARROW = frozenset(_functions(("bmm", "matmul", "mm", "linear", "scaled_dot_product_attention")))
+_WIDE = frozenset(_functions((*WIDE, *WIDE_RESULT, "cross_entropy")))
 
 
 class EmulatedCudaAutocast(TorchFunctionMode):
@@ -32,7 +47,7 @@ class EmulatedCudaAutocast(TorchFunctionMode):
     called from Python and listed above are cast: enough for the models here, not for any model. Autocast's cache of
     cast weights is not emulated: it excludes views, and the transformer's weights are transposed."""
 
-    narrow: frozenset[Callable[..., object]] = frozenset(_NARROW)
+    narrow: frozenset[Callable[..., object]] = _NARROW
     wide: frozenset[Callable[..., object]] = _WIDE
 
     def __init__(self, dtype: torch.dtype) -> None:

@@ -11,6 +11,7 @@ from importlib import import_module
 import torch
 from torch import Tensor, nn
 
+from lmsweep.trials.machine.torch_private import scaled_mm
 from lmsweep.trials.model.transformer.transformer import Linear
 from lmsweep.trials.spec.config import UnsupportedError
 
@@ -66,7 +67,7 @@ def float8_product(one: Tensor, other: Tensor, recipe: str) -> Callable[[], Tens
     left, of_left = _rounded(one, -1 if recipe == "rowwise" else None)
     right, of_right = _rounded(other, 0 if recipe == "rowwise" else None)
     right = right.t().contiguous().t()  # the kernels read the second operand by columns
-    return lambda: torch._scaled_mm(
+    return lambda: scaled_mm(
         left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=True
     )
 

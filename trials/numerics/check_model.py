@@ -10,11 +10,11 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
+from lmsweep.trials.machine.torch_private import unset_random_weights
 from lmsweep.trials.model.users.users_forward import call_model, check_devices, inputs_of, logits_of
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.without_device.fake_run import uninitialized_weights
-from lmsweep.trials.prediction.without_device.fakes import Fakes
+from lmsweep.trials.prediction.without_device.fake_run import Fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 SMALL_TOKENS = 128
@@ -42,7 +42,7 @@ def check_model(question: Question) -> Iterator[Finding]:
         yield here
         return
     try:
-        with nothing_cached(), Fakes(), uninitialized_weights():
+        with nothing_cached(), Fakes(), unset_random_weights():
             model = build_users_model(config, device="cpu", dtype=torch.float32)
         yield Finding(what="parameters", found=f"{sum(one.numel() for one in model.parameters()):,}")
         yield _layers(model, config)

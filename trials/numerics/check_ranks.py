@@ -15,7 +15,6 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelS
 from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
 from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import Build
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -72,9 +71,9 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
         if rank.index > 0:
             team.follow()
         else:
-            team.all(Build())
+            team.all(DataParallelStep.build)
             found = list(verify(team, config))
-            team.dismiss()
+            team.release()
             emit(attempt.rows("ddp", found, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
         told = as_unsupported(error, config, code)

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
-import torch._functorch.config
-
+from lmsweep.trials.machine.torch_private import graph_settings
 from lmsweep.trials.model.compiler import check_memory_budget
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
@@ -58,7 +57,7 @@ def _saving(share: float) -> Iterator[None]:
     """A context in which graphs are partitioned with this share. Partitions are kept, so others are forgotten."""
     forget_runs()
     try:
-        with torch._functorch.config.patch(activation_memory_budget=share):
+        with graph_settings().patch(activation_memory_budget=share):
             yield
     finally:
         forget_runs()

@@ -7,17 +7,15 @@ all pairs of positions even with a causal mask, and nothing that is computed aga
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
+from lmsweep.trials.machine.torch_private import GROUPED_MM, TorchDispatchMode, all_overloads, unset_random_weights
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.without_device.fake_run import uninitialized_weights, unpacked_batches
-from lmsweep.trials.prediction.without_device.fakes import Fakes
+from lmsweep.trials.prediction.without_device.fake_run import Fakes, unpacked_batches
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.step_flops import StepFlops
 
@@ -43,7 +41,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
     kernels = _CustomKernels()
     try:
         with nothing_cached(), unpacked_batches(config), sdpa_kernel(SDPBackend.MATH), kernels, Fakes():
-            with uninitialized_weights():
+            with unset_random_weights():
                 step = TrainingStep(counted, MathMode())
             counts = []
             for phase in step.phases():
@@ -69,8 +67,8 @@ class _CustomKernels(TorchDispatchMode):
         self.found: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace not in _NAMESPACES and func._overloadpacket not in flop_registry:
-            self.found.add(str(func._overloadpacket))
+        if func.namespace not in _NAMESPACES and all_overloads(func) not in flop_registry:
+            self.found.add(str(all_overloads(func)))
         return func(*args, **(kwargs or {}))
 
 
@@ -84,5 +82,5 @@ def _grouped_flops(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) ->
     return int(2 * a[-2] * a[-1] * b[-1])
 
 
-_MORE = {torch.ops.aten._grouped_mm: _grouped_flops}
+_MORE = {all_overloads(GROUPED_MM): _grouped_flops}
 """Operators that PyTorch's counter does not know."""

@@ -14,6 +14,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Trace, hel
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.spec.config import HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
 from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS
@@ -127,11 +128,9 @@ def _deep_rank_trace(config: TrialConfig) -> Trace:
         rank_trace,  # imports torch.distributed, which others do not need
     )
 
-    # Buckets begin and end anywhere in a layer, a vector of all gradients is rounded up once, and a share of the
-    # optimizer's state is any set of weights.
-    in_layers = config.ddp not in ("flat", "bucketed", "torch", "zero1") and not config.references
     if (
-        in_layers
+        not config.references
+        and DDP_VARIANTS[config.ddp].repeats_by_layer
         and config.num_layers is not None
         and config.num_layers > 4
         and grows_with_layers(config.checkpointing)

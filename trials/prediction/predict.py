@@ -1,17 +1,16 @@
 """The program that planning asks about memory, so that the driver need not import torch.
 
 ``python -m lmsweep.trials.prediction.predict PID`` reads a request from standard input, as JSON: the question, the
-configurations, and a list with one element per configuration for everything else that the question needs. It prints
-one line for each answer as it comes: the index of the configuration and the answer, as JSON. It exits when its parent,
-the process PID, does.
+configurations, and a list per further field of `Question`. It prints the index of each configuration and its answer, as
+JSON, as they come. It exits when its parent, the process PID, does.
 """
 
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, enough, upper_bound
@@ -22,7 +21,7 @@ from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
-from lmsweep.trials.prediction.process_pool import Batch, Question, answer_batches, answer_by_run
+from lmsweep.trials.prediction.process_pool import Batch, answer_batches, answer_by_run
 from lmsweep.trials.spec.config import Mode, RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
@@ -30,73 +29,41 @@ from lmsweep.trials.spec.workloads import Subject
 FRONTIER_SECONDS = 600.0
 """Time that the search for the largest size of the user's own code may take: it runs dozens of times."""
 
-Q = TypeVar("Q", bound=Question)
 Answer = dict[str, Any]
 """An answer as JSON. Instead of the value it may hold the `reason` why there is none, or the `failure` of a bug."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeakQuestion:
-    """How much memory does the trial need?"""
+class Question:
+    """What is asked about one configuration. Bytes are those that the allocator may have of the device."""
 
     config: TrialConfig
-    """The trial's configuration."""
-    subject: Subject
+    subject: Subject = "model"
     """What is in memory: the model, or attention alone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitQuestion:
-    """Does the trial, whose memory is predicted, fit?"""
-
-    config: TrialConfig
-    """The trial's configuration."""
-    subject: Subject
-    """What is in memory: the model, or attention alone."""
-    budget: int
-    """Bytes that the allocator may have of the device."""
-    device_name: str
-    """Name of the device, ours or the driver's."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BoundsQuestion:
-    """Between which bounds is the trial's peak?"""
-
-    config: TrialConfig
-    """The trial's configuration."""
-    subject: Subject
-    """What is in memory: the model, or attention alone."""
-    rooms: tuple[tuple[str, int], ...]
-    """Devices by name, ours or the driver's, each with bytes: the bounds need only tell whether the trial fits."""
-    index: int
+    budget: int = 0
+    device_name: str = ""
+    """Ours or the driver's."""
+    dimension: Dimension = "batch_size"
+    """What to maximize."""
+    rooms: tuple[tuple[str, int], ...] = ()
+    """Devices, each with bytes: bounds need only decide whether the trial fits."""
+    index: int = 0
     """Its place in the request."""
-    kept: Answer | None
+    kept: Answer | None = None
     """The answer, if it is known already."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FrontierQuestion:
-    """What is the largest batch size or context length that fits?"""
-
-    config: TrialConfig
-    """The configuration, whose value in the dimension is ignored."""
-    dimension: Dimension
-    """The dimension to maximize."""
-    budget: int
-    """Bytes that the allocator may have of the device."""
-    device_name: str
-    """Name of the device, ours or the driver's."""
+Questions = list[Question]
 
 
 def main() -> None:
     """Answer the request on standard input."""
     die_with_parent(int(sys.argv[1]))
     for index, answer in _answers(json.load(sys.stdin)):
-        _tell(index, answer)
+        _print(index, answer)
 
 
-def _tell(index: int, answer: Answer) -> None:
+def _print(index: int, answer: Answer) -> None:
     print(json.dumps([index, answer]), flush=True)
 
 
@@ -105,40 +72,40 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
     written = request.get("code")
     code = Code(**{**written, "trusted": tuple(written["trusted"])}) if written else None
 
-    def columns(*names: str) -> Iterator[tuple[Any, ...]]:
-        return zip(configs, *(request[name] for name in names), strict=True)
+    def questions(**columns: str) -> Questions:
+        """One question for each configuration; `columns`: field -> name in the request."""
+        values = zip(*(request[name] for name in columns.values()), strict=True)
+        return [
+            Question(config=config, **dict(zip(columns, given, strict=True)))
+            for config, given in zip(configs, values, strict=True)
+        ]
 
     match request["question"]:
         case "predict":
-            peaks = [PeakQuestion(config=config, subject=subject) for config, subject in columns("subjects")]
-            return _answered(_predictions, peaks, code)
+            return _answered(_predictions, questions(subject="subjects"), code)
         case "fits":
-            fit_questions = [
-                FitQuestion(config=config, subject=subject, budget=budget, device_name=name)
-                for config, subject, budget, name in columns("subjects", "budgets", "device_names")
-            ]
-            return _answered(_verdicts, fit_questions, code)
+            asked = questions(subject="subjects", budget="budgets", device_name="device_names")
+            return _answered(partial(_each, _verdict), asked, code)
         case "bounds":
-            families: dict[object, Batch[BoundsQuestion]] = {}
-            for i, (config, subject, rooms, kept) in enumerate(columns("subjects", "rooms", "kept")):
-                devices = tuple((name, room) for name, room in rooms)
-                one = BoundsQuestion(config=config, subject=subject, rooms=devices, index=i, kept=kept)
-                key = i if config.references else (family(config), subject, devices)
+            families: dict[object, Batch[Question]] = {}
+            for i, one in enumerate(questions(subject="subjects", rooms="rooms", kept="kept")):
+                one = replace(one, index=i, rooms=tuple((name, room) for name, room in one.rooms))
+                key = i if one.config.references else (family(one.config), one.subject, one.rooms)
                 families.setdefault(key, []).append((i, one))
             most = max(2, request["most"] // len(families)) if request["most"] else len(configs)
             return _answered_in_batches(partial(_bounds, most=most), list(families.values()), code)
         case "frontier":
-            frontiers = [
-                FrontierQuestion(config=config, dimension=request["dimension"], budget=budget, device_name=name)
-                for config, budget, name in columns("budgets", "device_names")
+            asked = [
+                replace(one, dimension=request["dimension"])
+                for one in questions(budget="budgets", device_name="device_names")
             ]
-            return _answered(_frontiers, frontiers, code, limit=FRONTIER_SECONDS)
+            return _answered(partial(_each, _frontier), asked, code, limit=FRONTIER_SECONDS)
         case other:
             raise ValueError(f"no such question: {other}")
 
 
 def _answered(
-    answer: Callable[[list[Q]], list[Answer]], questions: list[Q], code: Code | None, limit: float = LIMIT_SECONDS
+    answer: Callable[[Questions], list[Answer]], questions: Questions, code: Code | None, limit: float = LIMIT_SECONDS
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     numbered = list(enumerate(questions))
@@ -150,16 +117,18 @@ def _answered(
 
 
 def _answered_in_batches(
-    answer: Callable[[list[Q]], list[Answer]], batches: list[Batch[Q]], code: Code | None
+    answer: Callable[[Questions], list[Answer]], batches: list[Batch[Question]], code: Code | None
 ) -> Iterator[tuple[int, Answer]]:
-    """The same where it is known which questions are answered together."""
     own = [batch for batch in batches if batch[0][1].config.references]
     yield from answer_batches(answer, [batch for batch in batches if batch not in own])
     yield from _answered_apart(answer, own, code)
 
 
 def _answered_apart(
-    answer: Callable[[list[Q]], list[Answer]], own: list[Batch[Q]], code: Code | None, limit: float = LIMIT_SECONDS
+    answer: Callable[[Questions], list[Answer]],
+    own: list[Batch[Question]],
+    code: Code | None,
+    limit: float = LIMIT_SECONDS,
 ) -> Iterator[tuple[int, Answer]]:
     if code:
         yield from answer_with_code(answer, own, code, lambda why: {"failure": why}, limit=limit)
@@ -168,7 +137,11 @@ def _answered_apart(
         yield from ((index, {"failure": "it needs your own code, which is not at hand"}) for index, _ in batch)
 
 
-def _predictions(questions: list[PeakQuestion]) -> list[Answer]:
+def _each(answer: Callable[[Question], Answer], questions: Questions) -> list[Answer]:
+    return [answer(one) for one in questions]
+
+
+def _predictions(questions: Questions) -> list[Answer]:
     """Answers to questions that one run serves."""
     first = questions[0].config
     widest = max((one.config.mode for one in questions), key=lambda mode: len(PHASES[mode]))
@@ -190,18 +163,14 @@ def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
         return {"failure": _failure(error)}
 
 
-def _verdicts(questions: list[FitQuestion]) -> list[Answer]:
-    return [_verdict(one) for one in questions]
-
-
-def _verdict(asked: FitQuestion) -> Answer:
+def _verdict(asked: Question) -> Answer:
     try:
         return {"fits": fits(asked.config, asked.subject, asked.budget, asked.device_name)}
     except Exception as error:  # noqa: BLE001 - a trial that is not known to fit is run
         return {"failure": _failure(error)}
 
 
-def _bounds(questions: list[BoundsQuestion], *, most: int) -> list[Answer]:
+def _bounds(questions: Questions, *, most: int) -> list[Answer]:
     """Predictions of at most `most` trials of one family on the same devices, and bounds for the others."""
     found: dict[int, Answer] = {}
     rooms = questions[0].rooms
@@ -209,8 +178,8 @@ def _bounds(questions: list[BoundsQuestion], *, most: int) -> list[Answer]:
     def need(index: int) -> Need | None:
         one = questions[index]
         found[index] = one.kept or _prediction(one.config, one.subject, None)
-        if len(questions) > 1:  # told at once, also by a process of the pool: a plan that is killed keeps it
-            _tell(one.index, found[index])
+        if len(questions) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
+            _print(one.index, found[index])
         if "peak" not in found[index]:
             return None
         predicted = Prediction(**{name: value for name, value in found[index].items() if name != "flops"})
@@ -228,11 +197,7 @@ def _bounds(questions: list[BoundsQuestion], *, most: int) -> list[Answer]:
     return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
 
 
-def _frontiers(questions: list[FrontierQuestion]) -> list[Answer]:
-    return [_frontier(one) for one in questions]
-
-
-def _frontier(asked: FrontierQuestion) -> Answer:
+def _frontier(asked: Question) -> Answer:
     try:
         largest = largest_that_fits(asked.config, asked.dimension, asked.budget, asked.device_name)
         return {"largest": largest.sure, "possible": largest.possible, "reason": None}

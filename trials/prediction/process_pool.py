@@ -13,6 +13,7 @@ import torch
 
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import die_with_parent
+from lmsweep.trials.machine.torch_private import JOINT_PASSES
 from lmsweep.trials.prediction.without_device.meta_run import one_run_for, one_trace_for
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -24,8 +25,7 @@ class Question(Protocol):
     """A question about one configuration."""
 
     @property
-    def config(self) -> TrialConfig:
-        """The configuration that the question is about."""
+    def config(self) -> TrialConfig: ...
 
 
 Q = TypeVar("Q", bound=Question)
@@ -37,10 +37,7 @@ Job = list[Batch[Q]]
 
 
 def answer_by_run(answer: Callable[[list[Q]], list[Answer]], questions: Sequence[Q]) -> Iterator[tuple[int, Answer]]:
-    """Yield the answers as they come, each with the index of its question.
-
-    `answer` is called with lists of questions that one run on meta tensors serves.
-    """
+    """Yield each answer as it comes, with the index of its question; one call answers questions that share a run."""
     runs: dict[TrialConfig, Batch[Q]] = {}
     for i, question in enumerate(questions):
         runs.setdefault(one_run_for(question.config), []).append((i, question))
@@ -50,7 +47,7 @@ def answer_by_run(answer: Callable[[list[Q]], list[Answer]], questions: Sequence
 def answer_batches(
     answer: Callable[[list[Q]], list[Answer]], batches: Sequence[Batch[Q]]
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield the answers as they come, each with the index of its question. `answer` is called with each batch.
+    """Yield each answer as it comes, with the index of its question; one call answers a batch.
 
     Batches whose largest (last) question shares a trace go to the same process, whose caches then hold the trace.
     """
@@ -62,12 +59,12 @@ def answer_batches(
     jobs = [graphs[i : i + MOST_GRAPHS] for graphs in compiled for i in range(0, len(graphs), MOST_GRAPHS)]
     jobs += [eager for trace, eager in traces.items() if trace.compile == "none"]
     if compiled and len(jobs) > 1:
-        import_module("torch._inductor.fx_passes.joint_graph")  # before the fork, so that it is imported once
+        import_module(JOINT_PASSES)  # before the fork, so that it is imported once
     yield from _answer_jobs(answer, jobs)
 
 
 def _answer_jobs(answer: Callable[[list[Q]], list[Answer]], jobs: Sequence[Job[Q]]) -> Iterator[tuple[int, Answer]]:
-    """Yield the answers to all jobs as they come, using one process per core."""
+    """Yield the answers as they come, using one process per core."""
     torch.set_num_threads(1)
     do = partial(_answer_job, answer)
     workers = min(len(usable_cores()), len(jobs))

@@ -19,7 +19,8 @@ from statistics import median
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
-from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
+from lmsweep.trials.machine.torch_private import DeviceType
+from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import EventClock
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from torch._C._autograd import DeviceType as DeviceType  # torch.autograd does not export it explicitly
+from lmsweep.trials.machine.torch_private import DeviceType
 
 
 class KinetoEvent(Protocol):

@@ -7,19 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
-from torch.autograd import (  # type: ignore[attr-defined]  # PyTorch does not export them explicitly
-    _disable_profiler,
-    _enable_profiler,
-    _prepare_profiler,
-)
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
+from lmsweep.trials.machine.torch_private import DeviceType, traced_without_operators
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
-from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
+from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.results.measurement import Artifact, Measurement
 
 MOST_TRACE_BYTES = 64 * 2**20
@@ -56,17 +51,9 @@ def take_trace(run: Callable[[], object], device_type: str) -> Trace:
 
 def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]:
     """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges. Recording
-    operators slows the host so much that the step may wait for it rather than for the device. torch.profiler cannot
-    leave out operators alone. The run must wait for the device."""
-    settings = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
+    operators slows the host by so much that a step may wait for it. The run must wait for the device."""
     activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if cuda else {ProfilerActivity.CPU}
-    _prepare_profiler(settings, activities)
-    _enable_profiler(settings, activities, {RecordScope.USER_SCOPE})  # type: ignore[call-arg]  # not annotated
-    try:
-        run()
-    finally:
-        found = _disable_profiler()
-    return list(found.events())
+    return traced_without_operators(run, activities)
 
 
 def events_of(

@@ -1,6 +1,7 @@
 """What is asked for: the configuration of a trial, its workloads and its identifiers. Needs only the standard library.
 
 config.py          TrialConfig: every field of a configuration, with its default and its checks
+ddp_variants.py    one record per way to average gradients over ranks
 workloads.py       one record per workload: all that planning, tables and the store ask about it
 identity.py        trial_id and measurement_id: hashes of what was asked for
 model_sizes.py     the named model sizes

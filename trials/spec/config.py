@@ -10,6 +10,7 @@ import re
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 from lmsweep.trials.spec.step_flops import StepFlops
@@ -30,7 +31,6 @@ GPU_DEVICES = ("cuda", "xpu")
 """Kinds of device of which Ray counts and assigns each piece: NVIDIA's and AMD's GPUs, Intel's GPUs."""
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
-Ddp = Literal["none", "naive", "flat", "overlap", "bucketed", "torch", "zero1", "zero2", "fsdp", "hsdp"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
@@ -296,7 +296,7 @@ class TrialConfig:
     @property
     def fully_shards(self) -> bool:
         """Whether `fully_shard` shards the weights."""
-        return self.ddp in ("zero2", "fsdp", "hsdp")
+        return self.ddp in DDP_VARIANTS and DDP_VARIANTS[self.ddp].fully_shards
 
     @property
     def shard_ranks(self) -> int:
@@ -380,7 +380,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "attention": tuple(ATTENTIONS),
     "optimizer": tuple(OPTIMIZERS),
     "loss": get_args(Loss),
-    "ddp": get_args(Ddp),
+    "ddp": tuple(DDP_VARIANTS),
 }
 """The words of the fields that also accept a reference."""
 

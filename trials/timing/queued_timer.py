@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from lmsweep.trials.machine.gpu.accelerator import can_wait, device_module
+from lmsweep.trials.machine.torch_private import sleep_on
 from lmsweep.trials.spec.config import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
@@ -96,7 +97,7 @@ class QueuedTimer:
         """Queue `count` iterations and wait for them. If the host did not stay ahead, retry behind a longer sleep."""
         while True:
             self._device.synchronize()
-            self._device._sleep(self._sleep)
+            sleep_on(self._device, self._sleep)
             marked = [self._enqueue() for _ in range(count)]
             stayed_ahead = all(one.is_ahead for one in marked)
             self._device.synchronize()

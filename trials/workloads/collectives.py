@@ -8,8 +8,8 @@ from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import EndWatch, StartWatch
-from lmsweep.trials.distributed.traffic.collective_step import CheckCollective, CollectiveStep, TimeCollective
+from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
+from lmsweep.trials.distributed.traffic.collective_step import CollectiveStep
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import UnsupportedError
 
@@ -33,17 +33,17 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             team.follow()
             return
         yield from lead(bench, team)
-        team.dismiss()
+        team.release()
 
 
 def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
-    """Rank 0's part: order every measurement, and yield the results."""
+    """Rank 0's part: direct every measurement, and yield the results."""
     config = bench.config
-    size = team.all(CheckCollective())[0]
-    team.all(StartWatch())
-    series = take_series(bench, lambda: max(team.all(TimeCollective())), lambda seconds: seconds)
+    size = team.all(CollectiveStep.check)[0]
+    team.all(WatchedRank.watch)
+    series = take_series(bench, lambda: max(team.all(CollectiveStep.seconds)), lambda seconds: seconds)
     now = time.monotonic()
-    doubtful = team.all(EndWatch(since_ago=now - series.since, until_ago=now - series.until))
+    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
     flags = tuple(dict.fromkeys((*series.flags, *(flag for of_rank in doubtful for flag in of_rank))))
     yield Measurement(phase="collective", metric="size", unit="B", samples=(size,))
     row = Measurement(phase="collective", metric="time", unit="s", samples=tuple(series.measured), flags=flags)

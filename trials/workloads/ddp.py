@@ -13,22 +13,11 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import (
 )
 from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import (
-    Build,
-    EndWatch,
-    ReadMemory,
-    ReportStep,
-    ResetPeakMemory,
-    StartWatch,
-    TimeAllReduce,
-    TimeStep,
-    TraceStep,
-)
-from lmsweep.trials.distributed.traffic.comm_trace import Communication
-from lmsweep.trials.distributed.traffic.pair_rows import pair_rows
-from lmsweep.trials.distributed.traffic.rank_traces import FILE_NAME, KeepTrace, merge_traces
-from lmsweep.trials.distributed.traffic.report_rows import report_rows
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs
+from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
+from lmsweep.trials.distributed.traffic.comm_trace import Communication, trace_communication
+from lmsweep.trials.distributed.traffic.rank_traces import FILE_NAME, merge_traces, trace_step
+from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, pair_rows
+from lmsweep.trials.distributed.traffic.step_report import report_rows, report_step
 from lmsweep.trials.distributed.traffic.wait_rows import wait_rows
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
@@ -56,42 +45,42 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
-        member = DataParallelStep(config, bench.math_mode)
-        team = Team(member)
+        step = DataParallelStep(config, bench.math_mode)
+        team = Team(step)
         if bench.rank.index > 0:
             team.follow()
             return
         yield from lead(bench, team)
-        team.dismiss()
-        bench.repeated_layers = member.training.repeated_layers
+        team.release()
+        bench.repeated_layers = step.training.repeated_layers
 
 
 def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
-    """Rank 0's part: order every measurement, and yield the results."""
+    """Rank 0's part: direct every measurement, and yield the results."""
     config = bench.config
-    gradients = team.all(Build())[0]
+    gradients = team.all(DataParallelStep.build)[0]
     with bench.account("warmup"):
         for _ in range(ALL_REDUCE_WARMUP):
-            team.all(TimeAllReduce())
+            team.all(DataParallelStep.time_all_reduce)
     with bench.account("measured"):
-        all_reduces = [max(team.all(TimeAllReduce())) for _ in range(ALL_REDUCES)]
+        all_reduces = [max(team.all(DataParallelStep.time_all_reduce)) for _ in range(ALL_REDUCES)]
     with bench.account("compile" if config.compiles else "warmup"):
         checks = list(verify(team, config))
     if config.compiles:
         check_compiled()
-    team.all(StartWatch())
+    team.all(WatchedRank.watch)
     pairs = StepPairs(team)
     series = take_series(bench, pairs.run, lambda pair: pair.synchronized.step)
     now = time.monotonic()
-    doubtful = team.all(EndWatch(since_ago=now - series.since, until_ago=now - series.until))
+    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
-        team.all(ResetPeakMemory())
-        team.all(TimeStep())
-        memory = team.all(ReadMemory())
-        traces = team.all(TraceStep())
-        merged = merge_traces(team.all(KeepTrace()), one_host=config.nodes == 1)
-        reports = team.all(ReportStep())  # last: compiled code runs eagerly from here on, since operators are watched
+        team.all(DataParallelStep.reset_peak_memory)
+        team.all(DataParallelStep.step)
+        memory = team.all(DataParallelStep.memory)
+        traces = team.all(trace_communication)
+        merged = merge_traces(team.all(trace_step), one_host=config.nodes == 1)
+        reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 
     yield from checks
     own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
@@ -109,7 +98,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         series.warmup,
         series.measured,
         doubtful=series.flags + own_flags + gpu_flags,
-        misfit=pairs.misfit,
+        does_not_fit=pairs.does_not_fit,
     )
     yield from _communication(traces)
     yield from _waits(traces, config)

@@ -2,22 +2,16 @@
 
 import os
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands.measure import (
-    Address,
-    CodeFolder,
-    Grids,
-    NoPredict,
-    Prices,
-    Sets,
-    StoreOption,
-    Trust,
-)
+from lmsweep.orchestrator.commands.measure import Prices
+from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
@@ -27,11 +21,12 @@ if TYPE_CHECKING:
     from lmsweep.analysis.tables.listing import Listing
 
 
-What = Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")]
-
-
+@takes_request("what goal subject_to price budget where on other store grids overrides address predict code trusted")
 def best(
-    what: What = ["results"],  # noqa: B006
+    request: PlanRequest,
+    what: Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")] = [  # noqa: B006
+        "results"
+    ],
     goal: Annotated[str, typer.Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
     subject_to: Annotated[
         list[str], typer.Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")
@@ -47,13 +42,6 @@ def best(
         list[str],
         typer.Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable."),
     ] = [],  # noqa: B006
-    store: StoreOption = "results",
-    grid: Grids = [],  # noqa: B006
-    set: Sets = [],  # noqa: B006
-    address: Address = None,
-    no_predict: NoPredict = False,
-    code: CodeFolder = None,
-    trust: Trust = [],  # noqa: B006
 ) -> None:
     """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
 
@@ -71,52 +59,38 @@ def best(
     if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
         raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
     if stores:
-        if budget or set or grid:
+        if budget or request.overrides or request.grids:
             raise RequestError(
                 f"{what[0]} is a store, in which nothing runs; --budget, --set and --grid are for a sweep"
             )
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
-        predict = not no_predict and _can_predict()
+        predict = request.predict and find_spec("torch") is not None
+        if request.predict and not predict:
+            say("PyTorch is not installed here, so no memory is predicted", error=True)
         _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other)
         return
     (sweep,) = what
     if on or other:
         raise RequestError(
-            f"--for predicts from stored results: lmsweep best {store} --for {on[0] if on else 'H200'}; "
+            f"--for predicts from stored results: lmsweep best {request.store} --for {on[0] if on else 'H200'}; "
             f"lmsweep plan {sweep} --for shows what of a sweep fits"
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
-    from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.commands.search.best_sweep import best_of_sweep
 
-    request = PlanRequest(
-        sweep=sweep,
-        store=store,
-        overrides=tuple(set),
-        grids=tuple(grid),
-        address=address,
-        predict=not no_predict,
-        will_run=True,
-        needs_peaks=True,
-        verb="best",
-        budget=budget,
-        code=code,
-        trusted=tuple(trust),
-    )
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
-    best_of_sweep(request, aim, resume=f"To resume: {request.resume_command(None, more)}", began=began)
+    request = replace(request, sweep=sweep, budget=budget)
+    best_of_sweep(request, aim, resume=request.resume_command("best", more), began=began)
 
 
 def _keep_arithmetic_to_one_core() -> None:
-    """Import NumPy and SciPy so that their OpenBLAS uses one thread.
+    """Import NumPy and SciPy so that their OpenBLAS uses one thread: more would take the cores of the trials.
 
-    The matrices of a search are small. With a thread per core it takes several times as long, and its waiting threads
-    take the cores that trials are measured on. OpenBLAS reads the variable when it is loaded; the processes of the
-    trials must not inherit it.
+    OpenBLAS reads the variable when it is loaded; the processes of the trials must not inherit it.
     """
     name = "OPENBLAS_NUM_THREADS"
     if name in os.environ:
@@ -126,14 +100,6 @@ def _keep_arithmetic_to_one_core() -> None:
     import scipy.linalg  # noqa: F401
 
     del os.environ[name]
-
-
-def _can_predict() -> bool:
-    """Return whether memory can be predicted here, and say so if not: it runs a step on PyTorch's meta tensors."""
-    if find_spec("torch"):
-        return True
-    say("PyTorch is not installed here, so no memory is predicted", error=True)
-    return False
 
 
 def _is_store(what: str) -> bool:
@@ -165,7 +131,7 @@ def _best_of_stores(
         cells += cells_of(select(of_present_devices(frame, conditions), conditions))
     if predict:
         from lmsweep.orchestrator.commands.search.best_sweep import largest_batch_words
-        from lmsweep.orchestrator.searching.plan_search import predicted_peaks_of
+        from lmsweep.orchestrator.searching.candidates import predicted_peaks_of
 
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
     if devices:

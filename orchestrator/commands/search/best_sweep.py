@@ -6,29 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import typer
-from rich.console import Console
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
 from lmsweep.analysis.best.answer_text import answer_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.orchestrator.commands.measure import run_or_exit
-from lmsweep.orchestrator.commands.plan_request import PlanRequest
+from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
+from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
-from lmsweep.orchestrator.searching.plan_search import (
-    Candidates,
-    PlanSearch,
-    candidates_of,
-    measurements_of,
-    predicted_peaks,
-)
-from lmsweep.orchestrator.searching.search import MARGIN
-from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.searching.candidates import Candidates, candidates_of, predicted_peaks, search_of
+from lmsweep.orchestrator.searching.search import MARGIN, Search
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
@@ -36,56 +29,54 @@ from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.reference import Code, is_reference
 
+ANSWERING = ("timing", "energy", "memory")
+"""Workloads whose results the answer is made of."""
+
 
 def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
-    """Run trials of the sweep until the best is known, and print the answer.
+    """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
-    resume: the sentence with the command that goes on. began: time.monotonic() at the start of the command. Raises
-    RequestError if the sweep cannot answer the question, and Exit with 1 if no trial did.
+    resume: the command that resumes the search. began: time.monotonic() at its start. Raises RequestError if the sweep
+    cannot answer the question.
     """
-    _check_sweep(request.load(), aim)  # before memory is predicted, which takes longer
-    planned = request.make()
+    _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
+    planned = make_planned(request, will_run=True, needs_peaks=True)
     whole = planned.plan
     _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
-    for damage in planned.store.set_aside_damage():
-        place = planned.store.location
-        say(f"moved {place}/{damage.path}, which cannot be read ({damage.error}), to {place}/damaged/", error=True)
+    set_aside_damage(planned.store)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
-    budget = seconds_of(planned.budget) if planned.budget else None
-    ready = prepare(replace(planned, plan=candidates.plan), Console(), began=began, budget=budget, is_search=True)
-    search = PlanSearch(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
+    planned_search = replace(planned, plan=candidates.plan)
+    ready = prepare(planned_search, began=began, address=request.address, is_search=True)
+    search = search_of(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
     say(_heading(whole, candidates, aim))
-    run_or_exit(ready, request.address, 0.0, resume, search=search)
+    run_or_exit(ready, resume, search=search)
 
     cells = _stored_cells(planned, peaks)
     grid = [one.trial.config for one in whole.trials if one.action in ("run", "stored")]
     found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
     if isinstance(found, NoAnswer):
-        say(f"\n{found.reason}. {resume}", error=True)
+        say(f"\n{found.reason}. To resume: {resume}", error=True)
         raise typer.Exit(1)
     measured = len(cells) - found.failed
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
     largest = largest_batch_words(found, code) if request.predict else None
     say("")
     show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
-    say(f"\n{_account(whole, candidates, search, failed=found.failed)}")
+    say(f"\n{_account(whole, candidates, search, aim, failed=found.failed)}")
     if ready.account.statuses:
         say(where_the_time_went(ready.account))
     if search.left and not search.is_settled:
-        say(resume)
-    if any(not Status(status).is_final for status in ready.account.statuses):
-        raise typer.Exit(1)
+        say(f"To resume: {resume}")
+    exit_if_failed(ready)
 
 
 def largest_batch_words(found: Answer, code: Code | None = None) -> str:
-    """Return a sentence about the largest batch with which the winner fits its device and keeps the limit.
-
-    code: the user's, if the winner refers to it.
-    """
+    """Return a sentence about the winner's largest batch that fits. code: the user's, if the winner refers to it."""
     winner = found.winner
     largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak, code=code)
     if largest is None or largest.largest is None:
@@ -101,7 +92,7 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
         if len({getattr(config, name) for config in configs}) > 1:
             which, choice = _choice(name, configs)
             raise RequestError(
-                f"the sweep trains different things ({which} varies), of which none is best; choose one{choice}"
+                f"the sweep trains different things ({which} varies), and none is best; choose one{choice}"
             )
     workload = aim.goal.workload
     if not any(workload in trial.workloads for trial in sweep.trials):
@@ -109,7 +100,7 @@ def _check_sweep(sweep: Sweep, aim: Aim) -> None:
 
 
 def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
-    """Return how the sweep file calls a field that varies, and an option that chooses one of its values."""
+    """Return the name of a varying field in the sweep file, and an option that chooses one of its values."""
     if name in arguments_for("model_code", "step"):
         written = [json.loads(getattr(config, name) or "{}") for config in configs]
         for argument in dict.fromkeys(argument for one in written for argument in one):
@@ -136,14 +127,15 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     """Return what the store has of the plan's trials."""
     if not planned.store.exists():
         return []
+    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
     frame = load(planned.store)
-    frame = frame[frame["measurement_id"].isin(measurements_of(planned.plan))]
+    frame = frame[frame["measurement_id"].isin(wanted)]
     predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
     return with_predicted_peaks(cells_of(frame), predicted)
 
 
 def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
-    """Return the cells of the trials that did not run, because their predicted peak exceeds the device or the limit."""
+    """Return the cells that did not run because their predicted peak exceeds the device or the limit."""
     return [
         Cell(
             config=one.trial.config,
@@ -163,7 +155,6 @@ def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
 
 
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
-    """Return what the search begins with."""
     counts = {
         "known from the store": len(candidates.known),
         "predicted not to fit": plan.count("predicted_oom"),
@@ -174,26 +165,17 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
     left = len(candidates.plan.to_run)
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
-    heading = f"{count_combinations(len(cells))}{f': {known}' if known else ''}. "
+    heading = f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {known}' if known else ''}. "
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
 
 
-def _account(plan: Plan, candidates: Candidates, search: PlanSearch, *, failed: int) -> str:
-    """Return how many combinations ran or were ruled out, and how surely."""
-    first = _heading(plan, candidates, search.aim).partition(". ")[0]
+def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
+    first = _heading(plan, candidates, aim).partition(". ")[0]
     words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()
-        sure = f"the surrogate gives it {_share(chance)} that any of them is more than {100 * MARGIN:.0f} % better"
+        share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
+        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
         why = "were ruled out" if search.is_settled else "did not run in time"
         words.append(f"{len(search.left)} {why}: {sure}")
     return "; ".join(words)
-
-
-def _share(chance: float) -> str:
-    return "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
-
-
-def count_combinations(count: int) -> str:
-    """Return `1 combination` or `2 combinations`."""
-    return f"{count} combination" if count == 1 else f"{count} combinations"

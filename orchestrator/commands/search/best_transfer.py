@@ -17,9 +17,8 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:
-    """Print the predictions for these devices, job by job.
+    """Print the predictions for these devices, job by job. cells: with those that calibrate. title: of the store.
 
-    cells: with those that calibrate the predictions. names: of devices, such as `H200`. title: of the store.
     Raises RequestError for an unknown device, for a goal that cannot be predicted, and if no cell can be scaled.
     """
     if aim.goal not in (Goal.SPEED, Goal.MONEY):
@@ -58,7 +57,7 @@ def _device(name: str) -> Device:
 
 
 def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
-    """Return whether its peak is within the target's memory and the limit; an unknown peak fits where no limit is."""
+    """Return whether its peak is within the target's memory and the limit; an unknown one fits without a limit."""
     there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
     room = budget(one.cell.config, there)
     return one.cell.keeps(aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)

@@ -1,32 +1,27 @@
 """The verb `bisect`: finds the release of a package in which a cell of a sweep changed."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from lmsweep.orchestrator.commands.measure import CodeFolder, Grids, Sets, StoreOption, Sweep, Trust
+from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.trials.spec.config import RequestError
 
 NO_LIMIT = "9999h"
 """Instead of the sweep's own budget, which is that of one run: without all of its cells there is nothing to compare."""
 
-PROCESSES = 3
-"""Fresh processes that measure each release, if the command does not say how many."""
 
-
+@takes_request("sweep good bad releases package processes value store grids overrides code trusted")
 def bisect(
-    sweep: Sweep,
+    request: PlanRequest,
     good: Annotated[str | None, typer.Option(help="A release from before the change: 2.11.0.")] = None,
     bad: Annotated[str | None, typer.Option(help="A release from after the change: 2.13.0.")] = None,
     releases: Annotated[str | None, typer.Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
     package: Annotated[str, typer.Option(help="The package whose releases are searched.")] = "torch",
-    processes: Annotated[int, typer.Option(help="Fresh processes that measure each release.")] = PROCESSES,
+    processes: Annotated[int, typer.Option(help="Fresh processes that measure each release.")] = 3,
     value: Annotated[list[str], typer.Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],  # noqa: B006
-    store: StoreOption = "results",
-    grid: Grids = [],  # noqa: B006
-    set: Sets = [],  # noqa: B006
-    code: CodeFolder = None,
-    trust: Trust = [],  # noqa: B006
 ) -> None:
     """Find the release in which a cell of a sweep became faster or slower: measure the ends, then halve.
 
@@ -36,7 +31,6 @@ def bisect(
     Example:
       lmsweep bisect quick --good 2.11.0 --bad 2.13.0
     """
-    from lmsweep.orchestrator.commands.plan_request import PlanRequest
     from lmsweep.orchestrator.commands.search.bisect_sweep import Question, bisect_sweep, known_releases
 
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
@@ -44,26 +38,7 @@ def bisect(
     found = releases.split(",") if releases else known_releases(package, str(good), str(bad))
     if len(found) < 2 or len({*found}) < len(found):
         raise RequestError(f"--releases {','.join(found)}: give at least two different releases, the oldest first")
-    request = PlanRequest(
-        sweep=sweep,
-        store=store,
-        overrides=tuple(set),
-        grids=tuple(grid),
-        will_run=True,
-        verb="bisect",
-        budget=NO_LIMIT,
-        code=code,
-        trusted=tuple(trust),
-    )
     options = ["--releases", ",".join(found), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
-    bisect_sweep(
-        Question(
-            request=request,
-            package=package,
-            releases=tuple(found),
-            processes=processes,
-            values=tuple(value),
-            resume=request.resume_command(None, options),
-        )
-    )
+    resume = request.resume_command("bisect", options)
+    bisect_sweep(Question(replace(request, budget=NO_LIMIT), package, found, processes, value, resume))

@@ -5,21 +5,21 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 from packaging.version import InvalidVersion, Version
-from rich.console import Console
 
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.columns import label
+from lmsweep.orchestrator.api import load_requested, make_ready, software_of
 from lmsweep.orchestrator.commands.measure import run_or_exit
-from lmsweep.orchestrator.commands.plan_request import PlanRequest
-from lmsweep.orchestrator.commands.program import make_ready
 from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.searching.bisection import Bisection
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
@@ -32,27 +32,27 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import measurement_id
 
 CHANGED = ("slower", "faster", "more", "less", "failed", "fixed")
-"""Verdicts that say that a cell changed."""
+"""Verdicts by which a cell changed."""
 
 INDEX_SECONDS = 120.0
 """Time in which the package index must answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Question:
     """What `bisect` is asked."""
 
     request: PlanRequest
     """The sweep, without its software."""
     package: str
-    releases: tuple[str, ...]
+    releases: Sequence[str]
     """At least two, the oldest first."""
     processes: int
     """Fresh processes that measure each release."""
-    values: tuple[str, ...]
+    values: Sequence[str]
     """What is compared, `PHASE.METRIC`; empty: what a comparison shows."""
     resume: str
-    """The command that goes on."""
+    """The command that resumes the search."""
 
     def software(self, position: int) -> str:
         """Return the software of the trials with this release. Raises RequestError if it is no version."""
@@ -63,43 +63,31 @@ class Question:
 
 
 def known_releases(package: str, good: str, bad: str) -> list[str]:
-    """Return the releases that the package index offers here between two, both included, from `good` to `bad`.
-
-    Raises RequestError if the index does not answer, if an end is no version, or if they are the same.
-    """
+    """Return the releases that the package index offers here, from `good` to `bad`. Raises RequestError."""
     try:
         ends = sorted([Version(good), Version(bad)])
         canonical_software([f"{package}=={good}"])
     except (InvalidVersion, ValueError) as error:
         raise RequestError(f"--good {good} --bad {bad}: {error}") from None
     words = [sys.executable, "-m", "pip", "index", "versions", package, "--disable-pip-version-check"]
-    advice = "; name the releases with --releases 2.11.0,2.12.0,2.13.0"
+    unknown = f"the package index does not list the releases of {package}"
+    advice = "name the releases with --releases 2.11.0,2.12.0,2.13.0"
+    where, settings = temporary_folder(), environment()
     try:
-        done = subprocess.run(
-            words,
-            cwd=temporary_folder(),
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=INDEX_SECONDS,
-        )
+        done = subprocess.run(words, cwd=where, env=settings, capture_output=True, text=True, timeout=INDEX_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise RequestError(f"the package index does not tell the releases of {package}: {error}{advice}") from None
+        raise RequestError(f"{unknown}: {error}; {advice}") from None
     listed = re.search(r"^Available versions: (.*)$", done.stdout, flags=re.MULTILINE)
     if not listed:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise RequestError(f"the package index does not tell the releases of {package}: {last}{advice}")
+        raise RequestError(f"{unknown}: {last}; {advice}")
     offered = {Version(text.strip()).public for text in listed[1].split(",")} | {good, bad}
     within = sorted((text for text in offered if ends[0] <= Version(text) <= ends[1]), key=Version)
     return within if Version(good) <= Version(bad) else within[::-1]
 
 
 def bisect_sweep(question: Question) -> None:
-    """Measure the two ends and then halve, until the release is found, and print what changed.
-
-    Raises RequestError if the request is wrong or an end cannot be installed, and Exit if a run is interrupted.
-    """
+    """Measure the two ends and then halve, until the release is found, and print what changed."""
     for position in range(len(question.releases)):
         question.software(position)  # reports what is no version before anything runs
     ends = _compared(question, 0, len(question.releases) - 1)
@@ -125,17 +113,17 @@ def bisect_sweep(question: Question) -> None:
 
 
 def _compared(question: Question, first: int, second: int) -> Comparison:
-    """Measure what is missing of two releases, and compare them."""
+    """Measure two releases, except what the store has, and compare them."""
     names = question.software(first), question.software(second)
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     request = replace(question.request, overrides=(*question.request.overrides, *more))
-    ready = make_ready(request, Console(), began=time.monotonic())
+    ready = make_ready(request, began=time.monotonic())
     if (first, second) == (0, len(question.releases) - 1):
         _install(ready.planned.plan)
-    run_or_exit(ready, None, 0.0, f"To resume: {question.resume}")
+    run_or_exit(ready, question.resume)
     measured = {
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
-        for trial in request.load().trials
+        for trial in load_requested(request).trials
         for planned in ready.planned.plan.trials
         if planned.trial.config.software == trial.config.software
         for name in trial.workloads
@@ -144,18 +132,13 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
     of_these = [pair in measured for pair in zip(every["measurement_id"], every["environment_id"], strict=True)]
     frame = every[of_these]
     sides = [frame[frame["software"] == name] for name in names]
-    return compare(
-        sides[0],
-        sides[1],
-        between={"software": names},
-        values=list(question.values) or None,
-        machines=machines(every),
-    )
+    values = list(question.values) or None
+    return compare(sides[0], sides[1], between={"software": names}, values=values, machines=machines(every))
 
 
 def _install(plan: Plan) -> None:
-    """Make the environments of the trials that will run. Raises RequestError if one of them cannot be made."""
-    for software in dict.fromkeys(filter(None, (planned.trial.config.software for planned in plan.to_run))):
+    """Make the environments of the ends. Raises RequestError if one cannot be made."""
+    for software in software_of(plan):
         try:
             interpreter_with(software, lambda words: say(words, error=True))
         except SoftwareError as error:
@@ -165,7 +148,6 @@ def _install(plan: Plan) -> None:
 
 
 def _row(found: Comparison, cell: dict[str, object]) -> pd.Series | None:
-    """Return the line of the cell; None if it is not there."""
     frame = found.frame
     for name, value in cell.items():
         if name in found.keys:
@@ -174,10 +156,7 @@ def _row(found: Comparison, cell: dict[str, object]) -> pd.Series | None:
 
 
 def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
-    """Return whether a release is nearer to the last than to the first; None if it was not measured.
-
-    row: its comparison with the first; ends: that of the last with the first.
-    """
+    """Return whether a release is nearer to the last than to the first; None if it was not measured."""
     if ends["verdict"] in ("failed", "fixed"):
         return bool(row["verdict"] == ends["verdict"])
     if pd.isna(row["ratio"]):
@@ -186,7 +165,7 @@ def _has_changed(row: pd.Series, ends: pd.Series) -> bool | None:
 
 
 def _size(ratio: float) -> float:
-    """Return how large a change is; one to or from a failure is the largest."""
+    """Return how large a change is; to or from a failure it is the largest."""
     return math.inf if pd.isna(ratio) else abs(math.log(ratio))
 
 

@@ -1,7 +1,7 @@
 """Writes a plan, or the largest sizes that fit, as text and as JSON."""
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 
 import pandas as pd
@@ -9,212 +9,186 @@ from tabulate import tabulate
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.orchestrator.api import software_of
 from lmsweep.orchestrator.cluster.refusal import Refusal
-from lmsweep.orchestrator.commands.software_environments import software_words
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
-from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
-from lmsweep.orchestrator.running.progress.trial_progress import SHORT_ID, count_trials
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
-
-TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
-
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
-
-MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupported": 40}
-"""Most lines about trials that will not run, by action. The reasons of predicted_oom differ in the peak alone."""
-
-NOT_ASKED = Refusal("--no-predict")
-"""Why a plan made without predictions has none."""
-
-NO_PRICE = "--price was not given"
-
+TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
 
 
-def as_json(
-    plan: Plan, estimate: PlanEstimate, predictions: Predictions | None = None, steps: RankEstimates | None = None
-) -> dict[str, object]:
-    """Return the plan as JSON: one entry per trial, and time and dollars in total. Beside each null is its reason."""
-    return {
-        "sweep": plan.sweep,
-        "trials": [
-            {
-                "trial_id": planned.trial_id,
-                "config": asdict(planned.trial.config),
-                "workloads": list(planned.trial.workloads),
-                "action": planned.action,
-                "reason": planned.reason,
-                "process": planned.process if planned.action == "run" else None,
-                "device_name": planned.environment.device_name,
-                **_predicted(planned, estimate, predictions),
-                **_step(planned, steps),
-            }
-            for planned in plan.trials
-        ],
-        "counts": dict(Counter(planned.action for planned in plan.trials)),
-        "expected_seconds": None if estimate.reason else estimate.seconds,
-        "expected_seconds_between": None if estimate.reason else estimate.between,
-        "expected_seconds_reason": estimate.reason,
-        "expected_dollars": None if estimate.unpriced or estimate.reason else estimate.dollars,
-        "expected_dollars_reason": _no_dollars_reason(estimate),
-    }
+@dataclass(frozen=True)
+class PlanText:
+    """A plan, and what is expected of its trials."""
 
+    plan: Plan
+    estimate: PlanEstimate
+    predictions: Predictions | None = None
+    steps: RankEstimates | None = None
 
-def _predicted(planned: PlannedTrial, estimate: PlanEstimate, predictions: Predictions | None) -> dict[str, object]:
-    found = _prediction(planned, predictions)
-    reason = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
-    return {
-        "predicted_peak_bytes": found.peak if isinstance(found, Prediction) else None,
-        "predicted_peak_reason": _no_peak(found),
-        "expected_seconds": None if reason else estimate.trials[planned.index].seconds,
-        "expected_seconds_reason": reason,
-    }
+    def as_json(self) -> dict[str, object]:
+        """Return one entry per trial, and time and dollars in total. Beside each null is its reason."""
+        estimate = self.estimate
+        no_dollars = f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
+        no_dollars = "--price was not given" if estimate.dollars is None else no_dollars
+        return {
+            "sweep": self.plan.sweep,
+            "trials": [self._trial_as_json(planned) for planned in self.plan.trials],
+            "counts": dict(Counter(planned.action for planned in self.plan.trials)),
+            "expected_seconds": None if estimate.reason else estimate.seconds,
+            "expected_seconds_between": None if estimate.reason else estimate.between,
+            "expected_seconds_reason": estimate.reason,
+            "expected_dollars": None if estimate.unpriced or estimate.reason else estimate.dollars,
+            "expected_dollars_reason": estimate.reason or no_dollars,
+        }
 
+    def _trial_as_json(self, planned: PlannedTrial) -> dict[str, object]:
+        peak, step = self._peak(planned), self.steps.of(planned) if self.steps else None
+        no_peak = peak.reason if isinstance(peak, Refusal) else None
+        if isinstance(peak, Bounds):
+            no_peak = (
+                f"{between(peak)}, from predictions of smaller and larger trials; a plan this large predicts only some"
+            )
+        no_seconds = NO_SECONDS.get(planned.action) or self.estimate.trials[planned.index].reason
+        found: dict[str, object] = {
+            "trial_id": planned.trial_id,
+            "config": asdict(planned.trial.config),
+            "workloads": list(planned.trial.workloads),
+            "action": planned.action,
+            "reason": planned.reason,
+            "process": planned.process if planned.action == "run" else None,
+            "device_name": planned.environment.device_name,
+            "predicted_peak_bytes": peak.peak if isinstance(peak, Prediction) else None,
+            "predicted_peak_reason": no_peak,
+            "expected_seconds": None if no_seconds else self.estimate.trials[planned.index].seconds,
+            "expected_seconds_reason": no_seconds,
+        }
+        if step is None:  # it has one rank
+            return found
+        known = step if isinstance(step, RankEstimate) else None
+        return found | {
+            "expected_step_seconds": known and known.seconds,
+            "expected_step_seconds_between": known and known.between,
+            "expected_exposed_seconds": known and known.exposed,
+            "expected_step_source": known and known.source,
+            "expected_step_reason": step.reason if isinstance(step, NotEstimated) else None,
+        }
 
-def _step(planned: PlannedTrial, steps: RankEstimates | None) -> dict[str, object]:
-    """Return the estimated step of several ranks; nothing for other trials."""
-    found = steps.of(planned) if steps else None
-    if found is None:
-        return {}
-    known = found if isinstance(found, RankEstimate) else None
-    return {
-        "expected_step_seconds": known and known.seconds,
-        "expected_step_seconds_between": known and known.between,
-        "expected_exposed_seconds": known and known.exposed,
-        "expected_step_source": known and known.source,
-        "expected_step_reason": found.reason if isinstance(found, NotEstimated) else None,
-    }
+    def say(self, *, all: bool = False) -> None:
+        """Print the plan; on a terminal, fitted to its width."""
+        if not self.plan.trials:
+            say(f"{self.plan.sweep}: no trials; this shard is empty")
+        elif on_terminal():
+            show_table(self._listing(all=all))
+        else:
+            say_data(self.as_text(all=all))
 
+    def as_text(self, *, all: bool = False) -> str:
+        """Return the summary, a table of the trials, and the reasons for unknown values."""
+        frame = self._frame(all=all)
+        table = tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)
+        return "\n\n".join(filter(None, [plan_summary(self.plan, self.estimate), table, *self._notes(all=all)]))
 
-def _no_peak(found: Prediction | Bounds | Refusal) -> str | None:
-    """Return why there is no predicted peak; None if there is one."""
-    if isinstance(found, Bounds):
-        return f"{between(found)}, from predictions of smaller and larger trials; a plan this large predicts only some"
-    return found.reason if isinstance(found, Refusal) else None
+    def _listing(self, *, all: bool) -> Listing:
+        frame = self._frame(all=all)
+        frame.insert(len(frame.columns) - 1, "trial", frame.pop("trial").str[:SHORT_ID])
+        return Listing(
+            title=plan_summary(self.plan, self.estimate),
+            frame=frame,
+            keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "trial", "action")],
+            units={},
+            tones=TONES,
+            notes=[line for note in self._notes(all=all) for line in note.split("\n") if line],
+        )
 
-
-def _no_dollars_reason(estimate: PlanEstimate) -> str | None:
-    if estimate.reason:
-        return estimate.reason
-    if estimate.dollars is None:
-        return NO_PRICE
-    return f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
-
-
-def as_text(
-    plan: Plan,
-    estimate: PlanEstimate,
-    predictions: Predictions | None = None,
-    steps: RankEstimates | None = None,
-    *,
-    all: bool = False,
-) -> str:
-    """Return the summary, a table of the trials, and the reasons for unknown values."""
-    frame = _trials(plan, estimate, predictions, steps, all=all)
-    parts = [summary(plan, estimate), tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)]
-    parts += _cut(plan, all=all), _unknown(plan, estimate, predictions), _steps_from(plan, steps), software_words(plan)
-    return "\n\n".join(part for part in parts if part)
-
-
-def as_listing(
-    plan: Plan,
-    estimate: PlanEstimate,
-    predictions: Predictions | None = None,
-    steps: RankEstimates | None = None,
-    *,
-    all: bool = False,
-) -> Listing:
-    """Return the same for a terminal."""
-    frame = _trials(plan, estimate, predictions, steps, all=all)
-    frame.insert(len(frame.columns) - 1, "trial", frame.pop("trial").str[:SHORT_ID])
-    notes = [_cut(plan, all=all), *_unknown(plan, estimate, predictions).split("\n")]
-    notes += [*_steps_from(plan, steps).split("\n"), software_words(plan)]
-    return Listing(
-        title=summary(plan, estimate),
-        frame=frame,
-        keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "trial", "action")],
-        units={},
-        tones=TONES,
-        notes=[note for note in notes if note],
-    )
-
-
-def say_plan(
-    plan: Plan,
-    estimate: PlanEstimate,
-    predictions: Predictions | None = None,
-    steps: RankEstimates | None = None,
-    *,
-    all: bool = False,
-) -> None:
-    """Print the plan; on a terminal, fitted to its width."""
-    if not plan.trials:
-        say(f"{plan.sweep}: no trials; this shard is empty")
-    elif on_terminal():
-        show_table(as_listing(plan, estimate, predictions, steps, all=all))
-    else:
-        say_data(as_text(plan, estimate, predictions, steps, all=all))
-
-
-def _trials(
-    plan: Plan, estimate: PlanEstimate, predictions: Predictions | None, steps: RankEstimates | None, *, all: bool
-) -> pd.DataFrame:
-    """Return one row of texts per trial."""
-    stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in plan.trials) else []
-    names = varying_fields([planned.trial.config for planned in plan.trials])
-    repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in plan.trials) else []
-    short = {name: short_names(getattr(one.trial.config, name) for one in plan.trials) for name in REFERENCES}
-    rows = [
-        [
-            planned.trial_id,
-            *(short.get(name, {}).get(value := getattr(planned.trial.config, name), label(value)) for name in names),
-            *(_process_text(planned) for _ in repeated),
-            _peak_text(planned, predictions),
-            *(_step_text(planned, steps) for _ in stepping),
-            _seconds_text(planned, estimate),
-            planned.action,
+    def _notes(self, *, all: bool) -> list[str]:
+        """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
+        left = 0 if all else len(self.plan.trials) - MOST_ROWS
+        found = (self._peak(planned) for planned in self.plan.trials)
+        peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
+        times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
+        steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
+        sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, RankEstimate))
+        reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, NotEstimated))
+        return [
+            f"... and {left} more; --all lists them, --format json tells more" if left > 0 else "",
+            "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
+            "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
+            self._software(),
         ]
-        for planned in (plan.trials if all else plan.trials[:MOST_ROWS])
-    ]
-    return pd.DataFrame(
-        rows, columns=["trial", *names, *repeated, "peak memory", *stepping, "time", "action"], dtype=object
-    )
 
+    def _software(self) -> str:
+        wanted = software_of(self.plan)
+        if not wanted:
+            return ""
+        missing = [software for software in wanted if not is_made(software)]
+        found = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
+        return f"software: {found}; peak memory is predicted with the installed torch"
 
-def _step_text(planned: PlannedTrial, steps: RankEstimates | None) -> str:
-    found = steps.of(planned) if steps else None
-    if isinstance(found, RankEstimate):
-        low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
-        return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
-    return "?" if found else "-"
+    def _frame(self, *, all: bool) -> pd.DataFrame:
+        """Return one row of texts per trial."""
+        trials, steps = self.plan.trials, self.steps
+        stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in trials) else []
+        names = varying_fields([planned.trial.config for planned in trials])
+        repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
+        short = {name: short_names(getattr(one.trial.config, name) for one in trials) for name in REFERENCES}
+        rows = [
+            [
+                one.trial_id,
+                *(short.get(name, {}).get(value := getattr(one.trial.config, name), label(value)) for name in names),
+                *(_process_text(one) for _ in repeated),
+                self._peak_text(one),
+                *(self._step_text(one) for _ in stepping),
+                self._seconds_text(one),
+                one.action,
+            ]
+            for one in (trials if all else trials[:MOST_ROWS])
+        ]
+        columns = ["trial", *names, *repeated, "peak memory", *stepping, "time", "action"]
+        return pd.DataFrame(rows, columns=columns, dtype=object)
 
+    def _peak(self, planned: PlannedTrial) -> Prediction | Bounds | Refusal:
+        if self.predictions is None:
+            return Refusal("--no-predict")
+        return self.predictions.of(planned.trial, planned.environment.device_name)
 
-def _steps_from(plan: Plan, steps: RankEstimates | None) -> str:
-    """Return what the estimated steps rest on, and why others are unknown."""
-    found = [steps.of(planned) for planned in plan.trials] if steps else []
-    sources = dict.fromkeys(f"step: {one.source}" for one in found if isinstance(one, RankEstimate))
-    reasons = dict.fromkeys(f"step ?: {one.reason}" for one in found if isinstance(one, NotEstimated))
-    return "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)])
+    def _peak_text(self, planned: PlannedTrial) -> str:
+        found = self._peak(planned)
+        if isinstance(found, Bounds):
+            return between(found)
+        return gib(found.peak) if isinstance(found, Prediction) else "?"
 
+    def _step_text(self, planned: PlannedTrial) -> str:
+        found = self.steps.of(planned) if self.steps else None
+        if isinstance(found, RankEstimate):
+            low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
+            return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
+        return "?" if found else "-"
 
-def _cut(plan: Plan, *, all: bool) -> str:
-    left = 0 if all else len(plan.trials) - MOST_ROWS
-    return f"... and {left} more; --all lists them, --format json tells more" if left > 0 else ""
+    def _seconds_text(self, planned: PlannedTrial) -> str:
+        found = self.estimate.trials.get(planned.index)
+        if found is None:
+            return "-"
+        return "?" if found.reason else format_seconds(found.seconds)
 
 
 def _process_text(planned: PlannedTrial) -> str:
@@ -223,69 +197,11 @@ def _process_text(planned: PlannedTrial) -> str:
     return str(planned.trial.config.processes) if planned.action == "stored" else "-"
 
 
-def _unknown(plan: Plan, estimate: PlanEstimate, predictions: Predictions | None) -> str:
-    """Return why there are question marks in the table."""
-    found = (_prediction(planned, predictions) for planned in plan.trials)
-    peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
-    reasons = (one.reason for one in estimate.trials.values())
-    times = dict.fromkeys(f"time ?: {reason}" for reason in reasons if reason)
-    return "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)])
-
-
-def _prediction(planned: PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | Refusal:
-    return predictions.of(planned.trial, planned.environment.device_name) if predictions else NOT_ASKED
-
-
-def summary(plan: Plan, estimate: PlanEstimate) -> str:
-    """Return how many trials will run, how long they will take, and why the others will not run."""
-    not_run = ((plan.count("stored"), "stored"), (plan.count("predicted_oom"), "will not fit"))
-    others = "".join(f"; {count} {words}" for count, words in not_run if count)
-    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
-    for ruled_out, most in MOST_SKIPPED.items():
-        found = Counter(planned.reason for planned in plan.trials if planned.action == ruled_out)
-        told = found.most_common(most)
-        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in told]
-        if rest := found.total() - sum(count for _, count in told):
-            lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
-    return "\n".join(lines)
-
-
-def _of_these(plan: Plan) -> str:
-    """Return how many of the trials to run are different ones, if several processes measure any."""
-    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
-    different = len({planned.trial_id for planned in plan.to_run})
-    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
-
-
-def _in_all(estimate: PlanEstimate) -> str:
-    if not estimate.trials or estimate.seconds is None:
-        return ""
-    between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
-    without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
-    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}{without}"
-
-
-def _dollars_text(estimate: PlanEstimate) -> str:
-    if estimate.dollars is None:
-        return ""
-    if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
-        return f", at least {estimate.dollars:.2f} dollars ({reason})"
-    return f", {estimate.dollars:.2f} dollars"
-
-
 def frontier_as_json(found: list[Frontier]) -> list[dict[str, object]]:
     """Return one JSON entry per configuration."""
+    names = ("dimension", "largest", "possible", "reason", "device_name")
     return [
-        {
-            "config": asdict(one.config),
-            "dimension": one.dimension,
-            "largest": one.largest,
-            "possible": one.possible,
-            "reason": one.reason,
-            "device_name": one.device_name,
-            "budget_bytes": one.budget.bytes,
-        }
+        {"config": asdict(one.config), **{name: getattr(one, name) for name in names}, "budget_bytes": one.budget.bytes}
         for one in found
     ]
 
@@ -315,17 +231,3 @@ def _largest_text(one: Frontier) -> str:
     if one.possible != one.largest:
         return f"{one.largest} to {one.possible}"
     return str(one.largest) if one.largest else "none fits"
-
-
-def _peak_text(planned: PlannedTrial, predictions: Predictions | None) -> str:
-    found = _prediction(planned, predictions)
-    if isinstance(found, Bounds):
-        return between(found)
-    return gib(found.peak) if isinstance(found, Prediction) else "?"
-
-
-def _seconds_text(planned: PlannedTrial, estimate: PlanEstimate) -> str:
-    found = estimate.trials.get(planned.index)
-    if found is None:
-        return "-"
-    return "?" if found.reason else format_seconds(found.seconds)

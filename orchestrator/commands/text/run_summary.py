@@ -10,8 +10,7 @@ from tabulate import tabulate
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
-from lmsweep.orchestrator.running.out_of_memory_text import in_short
-from lmsweep.orchestrator.running.progress.trial_progress import SHORT_ID, count_trials, descriptions
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
 from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.results.environment import is_absent
@@ -31,9 +30,9 @@ MOST_LEFT_OUT = 10
 
 
 def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None) -> None:
-    """Print the results of this sweep as a table, their flags, the account of the run, and a hint.
+    """Print the results of this sweep, their flags, the account of the run, and what to do next.
 
-    trial_command: repeats a trial on this machine if an identifier is appended; None on a cluster.
+    trial_command: repeats a trial here if an identifier is appended; None on a cluster.
     """
     parts = _show_results(plan, store, trial_command)
     if sum(account.seconds.values()):
@@ -79,7 +78,6 @@ def show_trial(rows: Sequence[Record]) -> None:
 
 
 def trial_table(rows: Sequence[Record]) -> str:
-    """Return the rows of one trial as a table."""
     alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
     table = tabulate(_trial_lines(rows), headers=COLUMNS, disable_numparse=True, colalign=alignment)
     return "\n\n".join([table, *_traces(rows), *_advice(rows)])
@@ -100,7 +98,7 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 
 def _traces(rows: Sequence[Record]) -> list[str]:
-    """Return the tracebacks of the rows' errors, which are too long for a table."""
+    """Return the tracebacks of the rows' errors."""
     traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
     return list(dict.fromkeys(trace for trace in traces if trace))
 
@@ -123,7 +121,7 @@ def _number(value: float) -> str:
 
 
 def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[str]:
-    """Print the table, if it is not too long, and return what to say of the results below it."""
+    """Print the table, if it is not too long, and return the sentences below it."""
     from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import flag_words
     from lmsweep.analysis.tables.pivot import default_layout, pivot

@@ -1,15 +1,20 @@
 """Prints tables: fitted to the terminal and in colour, or in the format that was asked for."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.text import Text
+from tabulate import tabulate
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.terminal_table import terminal_text
-from lmsweep.orchestrator.terminal import folded, harmless, on_terminal, say_data, show, terminal_size
+from lmsweep.orchestrator.terminal import folded, harmless, on_terminal, say, say_data, show, terminal_size
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.cluster.doctor import Finding  # it imports psutil, which reading does not need
 
 
 def show_table(table: Table | Listing, output_format: str = "text", *, pages: bool = True) -> None:
@@ -54,3 +59,19 @@ def show_parts(parts: Sequence[str | Listing], *, pages: bool = True) -> None:
         for part in parts
     )
     show(Text("\n").join(shown), pages=pages)
+
+
+def show_findings(findings: "Sequence[Finding]", *, node: str = "") -> None:
+    """Print what the doctor found and the number of warnings, for a node of a cluster under its name."""
+    columns = ["check", "finding", "advice"]
+    rows = [[one.check, one.found, one.advice or "ok"] for one in findings]
+    count = sum(one.advice is not None for one in findings)
+    words = "no warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
+    name = f"node {node}" if node else ""
+    if on_terminal():
+        frame = pd.DataFrame(rows, columns=columns)
+        title = ": ".join(filter(None, [name, words]))
+        show_table(Listing(title=title, frame=frame, keys=["check"], units={}, tones={"ok": "good"}))
+    else:
+        table = tabulate(rows, headers=columns, disable_numparse=True)
+        say("\n\n".join(filter(None, [name, table, words])))

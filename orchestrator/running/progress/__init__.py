@@ -1,8 +1,8 @@
 """What a run shows while it goes on: progress, time left, who no longer answers.
 
-liveness.py         says what does not answer: Ray, a worker, a trial server
+liveness.py         what does not answer: Ray, a worker, a trial server
 eta.py              the estimated time left
 trial_progress.py   the line for each trial, and on a terminal the live view
-live_view.py        the live view: devices, running trials with their phases, doubts, time left
-other_runs.py       other lmsweep runs on this machine
+live_view.py        the live view: devices, running trials with their phases, flags, time left
+trial_words.py      what a trial is and how it ended, and what a plan will run, in a few words
 """

@@ -1,7 +1,6 @@
 """Estimates the time left in a run, from the trials that are done, running and left on each device.
 
-Overhead and iterations are corrected separately: on a slow host, starting a trial's process and building its model
-take longer, while its iterations on the GPU do not.
+Overhead and iterations are corrected separately: a slow host prolongs the set-up of a trial, not its work on the GPU.
 """
 
 import time
@@ -28,43 +27,35 @@ class Correction:
 
 
 class Running(NamedTuple):
-    """A trial that is running."""
-
     began: float
     """time.monotonic() at its start."""
     overhead: float
-    """Estimated seconds of overhead."""
+    """Estimated seconds."""
     iterating: float
-    """Estimated seconds of iterations."""
+    """Estimated seconds."""
 
 
 @dataclass(kw_only=True)
 class DeviceEta:
-    """The trials of one device. Seconds are wall-clock seconds, summed over trials."""
+    """The trials of one device. Seconds are estimates, summed over trials."""
 
     name: str
     slots: int
-    """Trials that can run at the same time."""
     running: dict[int, Running]
     """By the index of the trial in the plan."""
     done: int = 0
-    """Trials that succeeded."""
     failed: int = 0
     left: int = 0
     """Trials that have not started."""
     overhead_left: float = 0.0
-    """Estimated seconds of overhead of the trials that have not started."""
     iterating_left: float = 0.0
-    """Estimated seconds of iterations of the trials that have not started."""
     overhead: Correction = field(default_factory=Correction)
     iterating: Correction = field(default_factory=Correction)
 
     def corrected(self, overhead: float, iterating: float) -> float:
-        """Return the estimate in seconds, corrected by the trials that have ended."""
         return overhead * self.overhead.factor(self.done) + iterating * self.iterating.factor(self.done)
 
     def seconds_left(self, now: float) -> float:
-        """Return the estimated seconds until the last trial ends."""
         rest = [
             max(0.0, self.corrected(one.overhead, one.iterating) - (now - one.began)) for one in self.running.values()
         ]
@@ -76,7 +67,7 @@ class Eta:
     """The estimated time left in a run. Any thread may report starts and ends of trials."""
 
     def __init__(self, trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate]) -> None:
-        """`estimates` are by the index of a trial in the plan."""
+        """estimates: by the index of a trial in the plan."""
         self._estimates = estimates
         self._lock = RLock()
         self.devices: dict[str, DeviceEta] = {}
@@ -121,19 +112,17 @@ class Eta:
             return self.devices[planned.environment.device_name].corrected(*self._parts(planned))
 
     def seconds_left(self) -> float:
-        """Return the estimated seconds until the last trial ends."""
         with self._lock:
             now = time.monotonic()
             return max((device.seconds_left(now) for device in self.devices.values()), default=0.0)
 
     @property
     def running(self) -> int:
-        """The number of trials that are running."""
         with self._lock:
             return sum(len(device.running) for device in self.devices.values())
 
     def running_since(self) -> dict[int, float]:
-        """Return when each trial that is running began, by its index: a value of time.monotonic()."""
+        """Return time.monotonic() at the start of each running trial, by its index."""
         with self._lock:
             return {index: one.began for device in self.devices.values() for index, one in device.running.items()}
 

@@ -1,4 +1,4 @@
-"""The live view of a run on a terminal: devices, the trials that run there with their phases, doubts, time left."""
+"""The live view of a run on a terminal: devices, the trials that run there with their phases, flags, time left."""
 
 import time
 from collections import Counter
@@ -27,34 +27,30 @@ WORDS = {
     "profiled": "profiling",
     "capture": "capturing",
 }
-"""Phase that a trial tells -> what the view shows."""
+"""Phase that a trial reports -> what the view shows."""
 
 
 class LiveView:
     """Draws the state of a run, in 80 columns or more."""
 
-    def __init__(self, eta: Eta, names: dict[int, str], phases: Path | None, *, tells_time_left: bool = True) -> None:
-        """`names` describe the trials by their index in the plan; `phases` is the folder in which they tell theirs.
-
-        Without the folder, as on a cluster, the phases are unknown and not shown.
-        """
-        self._tells_time_left = tells_time_left
+    def __init__(self, eta: Eta, names: dict[int, str], phases: Path | None, *, shows_time_left: bool = True) -> None:
+        """names: by the index of a trial in the plan. phases: the folder in which trials report theirs, if known."""
+        self._shows_time_left = shows_time_left
         self._eta = eta
         self._names = names
         self._phases = phases
         self.phase_names: dict[int, str] = {}
-        """File in which a trial tells its phase, by its index in the plan."""
-        self.doubts: Counter[str] = Counter()
-        """Number of trials by flag."""
+        """File of a trial's phase, by its index in the plan."""
+        self.flags: Counter[str] = Counter()
 
     def draw(self) -> RenderableType:
         parts: list[RenderableType] = []
         now = time.monotonic()
         for device in self._eta.devices.values():
             parts += [self._device(device, now), *self._running(device, now)]
-        if self.doubts:
-            words = ", ".join(f"{count} {flag}" for flag, count in self.doubts.most_common())
-            parts.append(Text(f"doubts: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
+        if self.flags:
+            words = ", ".join(f"{count} {flag}" for flag, count in self.flags.most_common())
+            parts.append(Text(f"flags: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
         return Group(*parts)
 
     def _device(self, device: DeviceEta, now: float) -> Table:
@@ -64,7 +60,7 @@ class LiveView:
         for most in (26, 16, 11, 10, None):
             line.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
         left = ""
-        if 0 < ended < total and self._tells_time_left:
+        if 0 < ended < total and self._shows_time_left:
             left = f"about {format_seconds(max(device.seconds_left(now), LEAST_LEFT))} left"
         if not (ended or device.running):
             left = "starting Ray"

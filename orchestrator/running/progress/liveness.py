@@ -1,7 +1,6 @@
-"""Watches what a run waits for, and says what does not answer: Ray, a worker, a trial server, the store.
+"""Watches what a run waits for, and reports what does not answer: Ray, a worker, a trial server, the store.
 
-Whoever waits for a stopped process waits for ever, without a word. Here each second that this process runs counts: if
-the whole machine or container was suspended, nothing has become late by that.
+It counts only seconds in which this process runs: nothing is late because the whole machine was suspended.
 """
 
 import _thread
@@ -25,7 +24,7 @@ from lmsweep.trials.machine.processes import has_ended, is_stopped
 LOOK_SECONDS = 1.0
 """Seconds between two looks at Ray's own processes."""
 LOOKS_PER_SEARCH = 10
-"""Looks between two searches for workers and trial servers, which read all processes of the machine: 10 ms."""
+"""Looks between two searches for workers and trial servers. A search takes 10 ms."""
 STOPPED_SECONDS = 30
 """How long a process may be stopped."""
 LATE_SECONDS = 45
@@ -39,9 +38,7 @@ class RayFailedError(Exception):
 
 
 class Liveness:
-    """Inside, a thread says what does not answer. It kills a worker or trial server that has been stopped, whose
-    trial then runs again or is `lost`, and ends the run if Ray cannot go on.
-    """
+    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray cannot go on."""
 
     def __init__(self, trials: Sequence[PlannedTrial], gate: Gate, progress: RunProgress, writer: StoreWriter) -> None:
         self._trials = {planned.index: planned for planned in trials}
@@ -49,13 +46,12 @@ class Liveness:
         self._progress = progress
         self._writer = writer
         self.failure: RayFailedError | None = None
-        """Why the run has ended early."""
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
         self._stopped: dict[psutil.Process, float] = {}
-        """Seconds for which a process has been stopped."""
+        """Seconds."""
         self._ran: dict[tuple[int, float], float] = {}
-        """Seconds for which a trial has run, by its index and its start."""
+        """Seconds, by a trial's index and start."""
 
     def __enter__(self) -> Self:
         self._ray = {NAMES[name]: process for name, process in ray_private.started_here().items()}
@@ -82,7 +78,7 @@ class Liveness:
         return None
 
     def _is_late(self, process: psutil.Process, seconds: float) -> bool:
-        """Note whether the process is stopped, and return whether it has been for too long: after Ctrl-C, at all."""
+        """Return whether the process has been stopped for too long: after Ctrl-C, at all."""
         if not is_stopped(process):
             self._stopped.pop(process, None)
             return False
@@ -97,7 +93,7 @@ class Liveness:
                 process.kill()
 
     def _say_late_trials(self) -> None:
-        """Say once of each trial that nobody has reported its end. It may run on another machine."""
+        """Report each trial once whose end is overdue. It may run on another machine."""
         running = self._progress.eta.running_since()
         self._ran = {key: self._ran.get(key, 0.0) + LOOK_SECONDS for key in running.items()}
         for (index, _), seconds in self._ran.items():
@@ -111,7 +107,6 @@ class Liveness:
                 )
 
     def _end(self, reason: str) -> None:
-        """End the run: nothing can start any more, and what has ended is stored."""
         if not self._gate.closed:  # else Ctrl-C ends it
             self.failure = RayFailedError(reason)
         end_soon(str(self.failure) if self.failure else None)
@@ -123,7 +118,7 @@ class Liveness:
 
 
 def _name(process: psutil.Process) -> str | None:
-    """Return what a process is to the run; None if something else watches it."""
+    """Return what the process is; None if something else watches it."""
     with suppress(psutil.NoSuchProcess):
         command, parent = process.cmdline(), process.parent()
         if SERVER in command:

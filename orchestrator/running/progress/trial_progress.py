@@ -1,8 +1,7 @@
 """Shows the progress of a run: a line for each trial, and on a terminal the live view below them."""
 
-import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -10,18 +9,12 @@ from rich.console import Console
 from rich.live import Live
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.out_of_memory_text import in_short
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.live_view import LiveView
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say, time_left
-from lmsweep.trials.results.outcome import Flag, Status, error_line
+from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
+from lmsweep.orchestrator.terminal import OutputError, folded, harmless, say, time_left
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.results.roles import varying_fields
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
-
-SHORT_ID = 8
-"""Digits of a trial's identifier that a person is shown; `lmsweep trial --id` takes as few."""
 
 MOST_LINES = 200
 """Lines for trials: a longer run prints one for every few of them, with counts."""
@@ -35,7 +28,7 @@ REFRESHED = 2
 FIRST_TRIALS = 3
 """Trials after which the run's duration is compared with its estimate."""
 NOTABLE_RATIO = 1.3
-"""Ratio of duration and estimate, in either direction, from which the run says so."""
+"""Smallest ratio of duration and estimate, in either direction, that the run reports."""
 
 
 class RunProgress:
@@ -45,26 +38,28 @@ class RunProgress:
         self,
         trials: Sequence[PlannedTrial],
         eta: Eta,
-        console: Console,
+        console: Console | None = None,
         *,
         phases: Path | None = None,
         is_search: bool = False,
     ) -> None:
-        """`phases` is the folder in which trials tell their phases; None if they run on other machines. `is_search`:
-        not all trials will run, so nobody knows how long the run takes.
+        """phases: the folder in which trials report their phases; None if they run on other machines. is_search: not
+        all trials will run, so nobody knows how long the run takes.
         """
         self._is_search = is_search
         self._described = descriptions(trials)
         self._total = len(trials)
         self._done = self._failed = 0
         self._estimated = eta.seconds_left()
-        self._told = False
+        self._has_said = False
         self._began = 0.0  # no trial has begun
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
-        self._console = console
-        self._view = LiveView(eta, self._described, phases, tells_time_left=not is_search)
-        self._live = Live(get_renderable=self._view.draw, console=console, refresh_per_second=REFRESHED, transient=True)
+        self._console = console or Console()
+        self._view = LiveView(eta, self._described, phases, shows_time_left=not is_search)
+        self._live = Live(
+            get_renderable=self._view.draw, console=self._console, refresh_per_second=REFRESHED, transient=True
+        )
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
@@ -85,7 +80,7 @@ class RunProgress:
         self.eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         self._failed += failed
-        self._view.doubts.update({flag for row in rows for flag in row.flags})
+        self._view.flags.update({flag for row in rows for flag in row.flags})
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""
@@ -93,7 +88,7 @@ class RunProgress:
         self._compare_with_estimate()
 
     def _counts(self) -> str:
-        """Return what the lines that are left out would have told."""
+        """Return the counts that stand for the lines left out."""
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []
@@ -101,18 +96,17 @@ class RunProgress:
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
-        """Say once if trials take notably longer, or less time, than estimated."""
-        if self._told or self._is_search or not FIRST_TRIALS <= self._done < self._total:
+        if self._has_said or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
         left = self.eta.seconds_left()
         whole = time.monotonic() - self._began + left
         if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
-            self._told = True
+            self._has_said = True
             words = "longer" if whole > self._estimated else "less time"
             self.say(f"trials take {words} than estimated: {time_left(left)}")
 
     def name_of(self, index: int) -> str:
-        """Return the trial's values of the fields in which trials differ."""
+        """Return the values of the fields in which trials differ."""
         return self._described[index]
 
     def say(self, line: str) -> None:
@@ -130,58 +124,3 @@ def iterated_seconds(rows: Iterable[Record]) -> float:
     """Return the seconds of a trial's iterations, warm-up included, from its rows."""
     names = ("warmup_time", "measured_time")
     return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
-
-
-def count_trials(count: int) -> str:
-    """Return `1 trial` or `2 trials`."""
-    return f"{count} trial" if count == 1 else f"{count} trials"
-
-
-def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
-    """Return, for the index of each trial, in what it differs from the others that measure the same workloads."""
-    groups: dict[tuple[str, ...], list[PlannedTrial]] = {}
-    for planned in trials:
-        groups.setdefault(tuple(map(short_name, planned.trial.workloads)), []).append(planned)
-    found: dict[int, str] = {}
-    for workloads, together in groups.items():
-        configs = [planned.trial.config for planned in together]
-        names = varying_fields(configs)
-        short = {name: short_names(getattr(config, name) for config in configs) for name in REFERENCES}
-        prefix = f"{'+'.join(workloads)}: " if len(groups) > 1 else ""
-        found |= {planned.index: prefix + describe(planned.trial.config, names, short) for planned in together}
-    return found
-
-
-def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
-    """Return the trial's values of these fields as `name value, name value`; `short` has other names for values."""
-    values = ((name, getattr(config, name)) for name in names)
-    words = [f"{name} {(short or {}).get(name, {}).get(value, value)}" for name, value in values if value is not None]
-    return ", ".join(words) or config.model or "trial"
-
-
-def outcome(rows: list[Record]) -> str:
-    """Return a trial's outcome in a few words: its status and error, or its median times."""
-    failures = [row for row in rows if row.status != Status.OK]
-    if failures:
-        if failures[0].status == Status.TIMEOUT:  # its error ends with a stack trace
-            place, hung, _ = (failures[0].error or "").partition(": killed here")
-            where = f" at {place}" if hung else ""
-            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}{where}"
-        if failures[0].status == Status.OOM:
-            return f"oom: {in_short(failures[0].error or '')}"
-        reason = error_line(failures[0].error or "")
-        return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
-    times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
-    if "step" in times and rows[0].workload != "attention":
-        words = f"{format_seconds(times['step'])} per step"
-    else:
-        words = (
-            ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items() if phase != "step")
-            or "ok"
-        )
-    flags = {flag for row in rows for flag in row.flags}
-    worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
-    if Flag.HOST_BOUND in flags and worked and "step" in times:
-        words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
-    words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
-    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")

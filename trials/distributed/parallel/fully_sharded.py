@@ -14,18 +14,23 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from lmsweep.trials.machine.torch_private import drop_unsent_gradients, weight_groups
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 
 
 def check_sharding(config: TrialConfig) -> None:
     """Raise UnsupportedError if `reshard`, `gather` or `shards` would have no effect, or cannot be."""
+    if config.gather == "bf16" and config.precision != "bf16" and (config.fully_shards or is_reference(config.ddp)):
+        why = "computes in it" if config.precision == "bf16_pure" else "computes in another"
+        raise UnsupportedError(
+            f"gather bf16 is the type in which precision bf16 computes; precision {config.precision} {why}"
+        )
     if not config.fully_shards:
         names = ("reshard", "shards") if is_reference(config.ddp) else ("reshard", "shards", "gather")
         for name in names:
             if getattr(config, name) != CONFIG_FIELDS[name].default:
                 raise UnsupportedError(f"{name} has no effect with ddp {config.ddp}, which gathers no weights")
-        _check_gather(config)
         return
     if config.ddp == "zero2" and config.reshard != "true":
         raise UnsupportedError("reshard has no effect with ddp zero2, which is fsdp with reshard: false")
@@ -41,20 +46,9 @@ def check_sharding(config: TrialConfig) -> None:
         )
     if config.reshard.isdecimal() and config.tp > 1:
         raise UnsupportedError(f"PyTorch does not reshard layers that tp divides over {config.reshard} ranks")
-    _check_gather(config)
-
-
-def _check_gather(config: TrialConfig) -> None:
-    """Raise UnsupportedError if weights are to be gathered in another type than that of the computation."""
-    if config.gather == "bf16" and config.precision != "bf16":
-        why = "computes in it" if config.precision == "bf16_pure" else "computes in another"
-        raise UnsupportedError(
-            f"gather bf16 is the type in which precision bf16 computes; precision {config.precision} {why}"
-        )
 
 
 def _check_groups(config: TrialConfig, shards: int) -> None:
-    """Raise UnsupportedError if hsdp has no groups to shard in, or no replicas."""
     ranks = config.world_size // config.tp
     if config.shards is None and config.nodes == 1:
         raise UnsupportedError("hsdp shards within a node and replicates between nodes; on one node give shards")
@@ -99,7 +93,7 @@ class FullyShard:
         Gradients are of the whole weights and stay in this rank. The optimizer updates this rank's part of the weights
         by gradients of zero, which takes it as long as any others.
         """
-        usual = [_after_forward(module) for module in self._sharded]
+        usual = [[group.post_forward_mesh_info for group in weight_groups(module)] for module in self._sharded]
         for module in self._sharded:
             module.unshard()
         self._root.set_requires_gradient_sync(False)
@@ -115,15 +109,15 @@ class FullyShard:
             self._root.set_requires_gradient_sync(True)
             self._root.set_reshard_after_backward(True)
             for module, after_forward in zip(self._sharded, usual, strict=True):
-                _restore_after_forward(module, after_forward)
+                # PyTorch can only set it, and only to true or false.
+                for group, mesh_info in zip(weight_groups(module), after_forward, strict=True):
+                    group.post_forward_mesh_info = mesh_info
             for parameter in [*self.model.parameters(), *self.shards]:
                 parameter.grad = None
             for module in self._sharded:
                 module.reshard()
-                for group in _groups_of(module):  # what backward has added up for a later reduce-scatter
-                    group._partial_reduce_output = None
-                    for parameter in group.fsdp_params:
-                        parameter.unsharded_accumulated_grad = None
+                for group in weight_groups(module):
+                    drop_unsent_gradients(group)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -142,12 +136,12 @@ class FullyShard:
 
 
 def gathered(tensor: Tensor) -> Tensor:
-    """The whole of a tensor of which each rank has a part; all ranks must call it. Any other tensor as it is."""
+    """The whole of a tensor that ranks share; all of them must call it. Any other tensor as it is."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def part_of(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor of which each rank has a part. Any other tensor as it is."""
+    """This rank's part of a tensor that ranks share. Any other tensor as it is."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -160,21 +154,3 @@ def _policy(config: TrialConfig) -> MixedPrecisionPolicy:
     if config.gather == "fp32":
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-
-
-def _groups_of(module: FSDPModule) -> list[Any]:
-    """The groups of weights of a module. Of each, PyTorch has no public name."""
-    state = module._get_fsdp_state()
-    if hasattr(state, "_fsdp_param_groups"):
-        return list(state._fsdp_param_groups)
-    return [group for group in [state._fsdp_param_group] if group is not None]  # PyTorch 2.11
-
-
-def _after_forward(module: FSDPModule) -> list[Any]:
-    """What a module does after forward. PyTorch can only set it, and only to true or false."""
-    return [group.post_forward_mesh_info for group in _groups_of(module)]
-
-
-def _restore_after_forward(module: FSDPModule, found: list[Any]) -> None:
-    for group, after_forward in zip(_groups_of(module), found, strict=True):
-        group.post_forward_mesh_info = after_forward

@@ -1,74 +1,166 @@
-"""Synchronized gradients against those of one process that goes through the slices of all ranks."""
+"""Synchronized gradients, and the weights that steps leave, against one process on the slices of all ranks."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, is_own
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
-from lmsweep.trials.distributed.parallel.gradient_buckets import gradient_of
-from lmsweep.trials.distributed.parallel.relative_error import largest_error, largest_of, squared_norms
-from lmsweep.trials.distributed.parallel.users_wrapper import OwnWrapper
+from lmsweep.trials.distributed.parallel.gradient_sync import gradient_of
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
+from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
+from lmsweep.trials.machine.gpu.accelerator import device_module
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 
+CHECKED_STEPS = 2
+"""Steps after which the weights of the user's code are compared: the second shows the state that the first has set."""
 
-def gradient_error(member: DataParallelStep) -> float | None:
+
+def gradient_error(step: DataParallelStep) -> float | None:
     """Largest relative error, over parameters, of synchronized gradients: ||difference|| / ||expected||.
 
     None if the wrapper is the user's and each rank has only shards of them. All ranks must call it at the same time.
     """
-    config = member.config
-    member.forget_vector()
-    if isinstance(member.synchronizer, OwnWrapper) and member.synchronizer.is_sharded:
+    config = step.config
+    step.vector = None
+    if isinstance(step.synchronizer, UsersWrapper) and step.synchronizer.is_sharded:
         return None
     if config.fully_shards or config.tp > 1:
-        return _error_of_parts(member)
-    expected = member.gradients_alone()
-    if not is_own(config):
-        member.alone = None  # it has no optimizer, and takes no step
-    member.synchronized_backward()
-    error = largest_error(map(gradient_of, member.parameters()), expected)
-    member.forget_gradients()
+        return _error_of_parts(step)
+    expected = gradients_alone(step)
+    if not compares_users_code(config):
+        step.alone = None  # it has no optimizer, and takes no step
+    _synchronized_backward(step)
+    error = largest_error(map(gradient_of, step.parameters()), expected)
+    step.forget_gradients()
     return error
 
 
-def _error_of_parts(member: DataParallelStep) -> float:
-    """The same for weights of which a rank has only parts, and which it need not be able to hold with whole gradients.
+def weights_error(step: DataParallelStep) -> float:
+    """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights.
 
-    Besides what it trains a rank holds a whole model, and of the expected gradients its parts. With hsdp the result is
+    The reference is one process on the whole batch with all of the optimizer's state. All ranks must call it.
+    """
+    before = [weight.clone() for weight in _whole_weights(step)]
+    for _ in range(CHECKED_STEPS):
+        gradients = gradients_alone(step)
+        with step.local():
+            for parameter, gradient in zip(step.parameters(), gradients, strict=True):
+                parameter.grad = gradient
+            _update(step)
+            expected = _whole_weights(step)
+        _synchronized_backward(step)
+        _update(step)
+    found = _whole_weights(step)
+    changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (found, expected))
+    return largest_error(*changes)
+
+
+class WeightsDigest(NamedTuple):
+    """Two sums over all weights, in float64, that differ between ranks whose weights differ."""
+
+    sum: float
+    sum_of_squares: float
+
+
+def weights_digest(step: DataParallelStep) -> WeightsDigest:
+    """The digest of this rank's weights; all ranks must call it at the same time."""
+    total = torch.zeros(2, dtype=torch.float64, device=step.config.device_type)
+    for parameter in step.training.model.parameters():
+        wide = gathered(parameter.detach()).double()
+        total += torch.stack((wide.sum(), wide.square().sum()))
+    return WeightsDigest(*total.tolist())
+
+
+def gradients_alone(step: DataParallelStep) -> list[Tensor]:
+    """Each parameter's gradient, averaged over the whole batch by this process without communication."""
+    with step.local():
+        _backward_alone(step)
+        gradients = [gradient_of(parameter).div_(step.slices) for parameter in step.parameters()]
+        step.forget_gradients()
+    return gradients
+
+
+def _backward_alone(step: DataParallelStep, sequences: int | None = None) -> None:
+    """Add up the gradients of all slices, one after the other: the whole batch at once may not fit in memory."""
+    for index in range(step.slices):
+        step.take_slice(index, sequences)
+        _unscaled_backward(step, index)
+    step.take_slice(step.slice)
+
+
+def _synchronized_backward(step: DataParallelStep, sequences: int | None = None) -> None:
+    """Compute the synchronized gradients of this rank's slice, or of so many sequences of it."""
+    step.forget_gradients()
+    step.take_slice(step.slice, sequences)
+    _unscaled_backward(step, step.slice)
+    step.take_slice(step.slice)
+    step.synchronizer.finish()
+
+
+def _unscaled_backward(step: DataParallelStep, index: int) -> None:
+    """Compute the gradients of a slice, with the same dropout in whichever process does."""
+    device = step.config.device_type
+    generator = torch.default_generator if device == "cpu" else device_module(device)
+    generator.manual_seed(index)
+    last = step.config.accumulate - 1
+    for micro in range(last + 1):
+        with step.synchronizer.hold() if micro < last else nullcontext():
+            step.training.forward(micro)
+            step.training.mean_loss().backward()
+
+
+def _update(step: DataParallelStep) -> None:
+    assert step.training.optimizer is not None, "the mode has an optimizer"
+    step.training.optimizer.step()
+    step.forget_gradients()
+
+
+def _whole_weights(step: DataParallelStep) -> list[Tensor]:
+    """The weights that are trained, each in its whole shape."""
+    if isinstance(step.synchronizer, UsersWrapper):
+        return step.synchronizer.whole_weights()
+    return [parameter.detach() for parameter in step.parameters()]
+
+
+def _error_of_parts(step: DataParallelStep) -> float:
+    """The error of weights that ranks share, which one rank need not be able to hold with whole gradients.
+
+    Besides what it trains a rank holds a whole model, and its parts of the expected gradients. With hsdp the result is
     that of this rank's replica.
     """
-    sequences = _checked_sequences(member.config)
-    expected = _expected_parts(member, sequences)
-    member.synchronized_backward(sequences)
-    weights = member.parameters()
+    sequences = _checked_sequences(step.config)
+    expected = _expected_parts(step, sequences)
+    _synchronized_backward(step, sequences)
+    weights = step.parameters()
     pairs = zip(weights, expected, strict=True)
     squares = torch.stack([squared_norms(part_of(gradient_of(weight)), total) for weight, total in pairs])
     _add_parts(squares, weights)
-    member.forget_gradients()
+    step.forget_gradients()
     return largest_of(squares)
 
 
-def _expected_parts(member: DataParallelStep, sequences: int | None) -> list[Tensor]:
+def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tensor]:
     """This rank's part of each gradient, averaged over the slices by a whole copy that is gone afterwards."""
-    weights = member.parameters()
+    weights = step.parameters()
     expected = [torch.zeros_like(part_of(weight.detach())) for weight in weights]
-    member.alone = _whole_copy(member)
-    for whole, weight, total in zip(member.alone.model.parameters(), weights, expected, strict=True):
+    step.alone = _whole_copy(step)
+    for whole, weight, total in zip(step.alone.model.parameters(), weights, expected, strict=True):
         whole.register_post_accumulate_grad_hook(_Adding(weight, total))
-    with member.local():
-        member.backward_alone(sequences)
-    member.alone = None
-    return [total.div_(member.slices) for total in expected]
+    with step.local():
+        _backward_alone(step, sequences)
+    step.alone = None
+    return [total.div_(step.slices) for total in expected]
 
 
 def _add_parts(squares: Tensor, weights: list[Tensor]) -> None:
-    """Add up in place what the ranks that together have a whole weight found of their parts: (weights, 2).
-
-    These are the shards, with hsdp those of one replica, and the ranks that share a layer.
-    """
+    """Add up (weights, 2) in place over the ranks that together have a whole weight."""
     sharing: dict[dist.ProcessGroup, list[int]] = {}
     for number, weight in enumerate(weights):
         for dimension, _ in _divided(weight):
@@ -100,7 +192,7 @@ class _Adding:
 
 
 def part_like(weight: Tensor, whole: Tensor) -> Tensor:
-    """This rank's part of a whole tensor, divided as the weight is. Every rank has the tensor, and nothing is sent."""
+    """This rank's part of a whole tensor that every rank has, divided as the weight is. Nothing is sent."""
     for number, dimension in reversed(_divided(weight)):  # fully_shard divides what tp has divided before
         mesh = weight.device_mesh  # type: ignore[attr-defined]  # what is divided is a DTensor
         parts = whole.chunk(mesh.size(number), dimension)
@@ -109,19 +201,40 @@ def part_like(weight: Tensor, whole: Tensor) -> Tensor:
     return whole
 
 
-def _whole_copy(member: DataParallelStep) -> TrainingStep:
+def _whole_copy(step: DataParallelStep) -> TrainingStep:
     """The same step with whole weights, in this process alone."""
-    copy = TrainingStep(member.config, member.math_mode)
-    for mine, theirs in zip(copy.model.parameters(), member.parameters(), strict=True):
+    copy = TrainingStep(step.config, step.math_mode)
+    for mine, theirs in zip(copy.model.parameters(), step.parameters(), strict=True):
         mine.data = gathered(theirs.detach())
     return copy
 
 
 def _checked_sequences(config: TrialConfig) -> int | None:
-    """How many sequences of each slice the gradients of divided weights are compared on; None: all.
+    """Sequences of each slice on which the gradients of divided weights are compared; None: all.
 
-    A model that only fits divided leaves no room for the activations of a whole slice beside a whole model. Whether its
-    gradients are synchronized shows on one sequence. Compiled code would be compiled again for it.
+    A model that only fits divided leaves no room for the activations of a whole slice beside a whole model; one
+    sequence shows whether gradients are synchronized. Compiled code would be compiled again for it.
     """
     needs_all = config.compiles or config.accumulate > 1 or config.model_code or config.document_length
     return None if needs_all else 1
+
+
+def largest_error(found: Iterable[Tensor], expected: Iterable[Tensor]) -> float:
+    """The largest of ||tensor - expected|| / ||expected||, in float32; inf if one is not a number."""
+    squares = [squared_norms(one, wanted) for one, wanted in zip(found, expected, strict=True)]
+    return largest_of(torch.stack(squares))
+
+
+def squared_norms(tensor: Tensor, expected: Tensor) -> Tensor:
+    """||tensor - expected||² and ||expected||², in float64: (2,). Those of a tensor's parts add up."""
+    norms = [torch.linalg.vector_norm(one, dtype=torch.float32) for one in (tensor - expected, expected)]
+    return torch.stack(norms).double().square()
+
+
+def largest_of(squares: Tensor) -> float:
+    """The largest relative error of tensors by their `squared_norms`, (tensors, 2).
+
+    It is 0 of a tensor without a difference, inf of one that should be zero, and inf if one is not a number.
+    """
+    difference, norm = squares.sqrt().unbind(-1)
+    return torch.where(difference == 0, 0.0, difference / norm).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()

@@ -1,21 +1,23 @@
 """How ranks average their gradients: the variants of data-parallel training that are compared.
 
-Each leaves the mean over the ranks in every parameter's `grad`. To add one, write a class and add it to SYNCHRONIZERS.
+Each leaves the mean over the ranks in every parameter's `grad`. `trials/spec/ddp_variants.py` names their classes.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
-from lmsweep.trials.distributed.parallel.gradient_buckets import Bucket, fill_buckets, gradient_of, split_like
 from lmsweep.trials.distributed.ranks.process_group import Mean
+from lmsweep.trials.machine.torch_private import foreach_copy
+from lmsweep.trials.spec.ddp_variants import VARIANTS
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""
@@ -38,10 +40,32 @@ class Synchronizer(Protocol):
         """Complete the synchronization after backward: start what has not started, wait for what has."""
 
 
-class _OwnSynchronizer:
-    """What the variants implemented here have in common."""
+MakeSynchronizer = Callable[[nn.Module, int | None], Synchronizer]
+"""Attaches a variant to a model; takes the size of a bucket in bytes, None for the default."""
 
-    def __init__(self, model: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+
+class NoSynchronizer:
+    """Each rank keeps its own gradients."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def local(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def hold(self) -> AbstractContextManager[None]:
+        return self.local()
+
+    def finish(self) -> None:
+        pass
+
+
+class _Averaging:
+    """What lmsweep's variants have in common."""
+
+    def __init__(
+        self, model: nn.Module, bucket_bytes: int | None = None, group: dist.ProcessGroup | None = None
+    ) -> None:
         """`group`: the ranks that average their gradients; None for all."""
         self.model = model
         self.parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
@@ -63,23 +87,7 @@ class _OwnSynchronizer:
         return [part_of(gradient_of(parameter)) for parameter in self.parameters]
 
 
-class NoSynchronizer:
-    """None: each rank keeps its own gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-
-    def local(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def hold(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def finish(self) -> None:
-        """There is nothing to complete."""
-
-
-class Naive(_OwnSynchronizer):
+class Naive(_Averaging):
     """One all-reduce per parameter, after backward."""
 
     def finish(self) -> None:
@@ -90,7 +98,7 @@ class Naive(_OwnSynchronizer):
             self.mean.finish(gradients)
 
 
-class Flat(_OwnSynchronizer):
+class Flat(_Averaging):
     """One all-reduce of all gradients, concatenated into one vector, after backward."""
 
     def finish(self) -> None:
@@ -102,10 +110,10 @@ class Flat(_OwnSynchronizer):
                 parameter.grad = view
 
 
-class Overlap(_OwnSynchronizer):
+class Overlap(_Averaging):
     """One all-reduce per parameter, started as soon as backward has computed its gradient."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, bucket_bytes: int | None = None) -> None:
         super().__init__(model)
         self._works: list[dist.Work] = []
         for parameter in self.parameters:
@@ -123,11 +131,10 @@ class Overlap(_OwnSynchronizer):
             self.mean.finish(self.gradients())
 
 
-class Bucketed(_OwnSynchronizer):
+class Bucketed(_Averaging):
     """One all-reduce per bucket, started as soon as backward has computed the last gradient in it.
 
-    Parameters are assigned to buckets from the last layer to the first, the order in which backward computes their
-    gradients. A bucket is full when the next gradient would make it larger than `bucket_bytes`.
+    Buckets are filled from the last layer to the first, the order in which backward computes gradients.
     """
 
     def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
@@ -171,18 +178,64 @@ class TorchDdp:
         return self.model.no_sync()
 
     def hold(self) -> AbstractContextManager[None]:
-        return self.model.no_sync()
+        return self.local()
 
     def finish(self) -> None:
         pass
 
 
-SYNCHRONIZERS: dict[str, Callable[[nn.Module, int | None], Synchronizer]] = {
-    "naive": lambda model, _: Naive(model),
-    "flat": lambda model, _: Flat(model),
-    "overlap": lambda model, _: Overlap(model),
-    "bucketed": Bucketed,
-    "torch": TorchDdp,
-    "zero1": Bucketed,
+SYNCHRONIZERS: Mapping[str, MakeSynchronizer] = {
+    variant.name: globals()[variant.synchronizer] for variant in VARIANTS if variant.synchronizer
 }
-"""Variant -> function of model and bucket size in bytes (None for the default) that attaches it to the model."""
+"""Word of `ddp` -> what attaches it to a model."""
+
+
+class Bucket:
+    """Parameters whose gradients are reduced together, and the tensor that is sent and received."""
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        self.parameters = parameters
+        first = parameters[0]
+        self.vector = torch.zeros(sum(one.numel() for one in parameters), dtype=first.dtype, device=first.device)
+        """(elements of all parameters,)"""
+        self.views = split_like(self.vector, parameters)
+        self.missing = len(parameters)
+        """Parameters whose gradients backward has not computed yet."""
+        self.work: dist.Work | None = None
+        """The all-reduce in flight."""
+
+    def fill(self) -> None:
+        """Copy the gradients into the bucket and make them views of it, so that they need not be copied back."""
+        foreach_copy(self.views, [gradient_of(parameter) for parameter in self.parameters])
+        for parameter, view in zip(self.parameters, self.views, strict=True):
+            parameter.grad = view
+
+
+def gradient_of(parameter: Tensor) -> Tensor:
+    """The gradient that backward has just computed. Raises ValueError if the parameter takes no part in the loss."""
+    if parameter.grad is None:
+        shape = tuple(parameter.shape)
+        raise ValueError(
+            f"a parameter of shape {shape} has no gradient after backward; ranks average the gradients of all, so give "
+            "it a part in the loss, or requires_grad_(False)"
+        )
+    return parameter.grad
+
+
+def fill_buckets(parameters: list[Tensor], bucket_bytes: int) -> list[list[Tensor]]:
+    """Divide the parameters, in order, into buckets of at most `bucket_bytes`; a larger parameter gets its own."""
+    buckets: list[list[Tensor]] = []
+    room = 0
+    for parameter in parameters:
+        if not buckets or parameter.nbytes > room:
+            buckets.append([])
+            room = bucket_bytes
+        buckets[-1].append(parameter)
+        room -= parameter.nbytes
+    return buckets
+
+
+def split_like(vector: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """Views of consecutive parts of the vector, one in the shape of each tensor."""
+    parts = torch.split(vector, [one.numel() for one in tensors])
+    return [part.view_as(one) for part, one in zip(parts, tensors, strict=True)]

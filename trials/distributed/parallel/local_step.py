@@ -3,73 +3,70 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed import _functional_collectives as functional
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.machine.gpu.accelerator import free_bytes, synchronize
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
+from lmsweep.trials.machine.torch_private import functional_collectives, replaced
 from lmsweep.trials.timing.clock import Iteration
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Misfit:
+class DoesNotFit:
     """A step that does not fit in a rank's memory."""
 
     reason: str
     """What the allocator says, or what is known before it is asked."""
 
 
-def local_step(member: DataParallelStep) -> Iteration | Misfit:
-    """Time one step without synchronization, unless it does not fit in this rank's memory.
+def local_step(step: DataParallelStep) -> Iteration | DoesNotFit:
+    """Time one step without synchronization, unless it does not fit: then the rank has to be built again.
 
-    After the latter the rank has to be built again. All ranks must call it at the same time; with tp, after
-    `rehearse_local_step` has shown that the step fits.
+    All ranks must call it at the same time; with tp, after `try_local_step` has shown that the step fits.
     """
     # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
     # would wait for one that has given up.
-    if not isinstance(member.synchronizer, FullyShard) or member.config.tp > 1:
-        return member.step(synchronized=False)
-    if is_short_of_memory(member.synchronizer):
-        return Misfit("the gathered weights do not fit in memory")
-    return _if_it_fits(lambda: member.step(synchronized=False))
+    if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
+        return step.step(synchronized=False)
+    if is_short_of_memory(step.synchronizer):
+        return DoesNotFit("the gathered weights do not fit in memory")
+    return _if_it_fits(lambda: step.step(synchronized=False))
 
 
-def rehearse_local_step(member: DataParallelStep) -> Misfit | None:
-    """With sharded weights and tp: go through a step without synchronization in which layers do not communicate either.
+def try_local_step(step: DataParallelStep) -> DoesNotFit | None:
+    """With sharded weights and tp: run a step without synchronization in which layers do not communicate either.
 
-    It allocates what the step does, and no rank waits for one that gives up. What it computes is wrong and forgotten.
-    If a rank answers a Misfit, all have to be built again. All ranks must call it at the same time.
+    It allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
+    rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time.
     """
-    if not isinstance(member.synchronizer, FullyShard) or member.config.tp == 1:
+    if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
         return None
-    if is_short_of_memory(member.synchronizer):
-        return Misfit("the gathered weights do not fit in memory")
+    if is_short_of_memory(step.synchronizer):
+        return DoesNotFit("the gathered weights do not fit in memory")
 
-    def rehearse() -> None:
+    def run() -> None:
         # tp's layers add up their parts by this function of PyTorch's, whose result is a new tensor.
-        with member.local(), patch.object(functional, "all_reduce", _unsent):
-            for phase in member.phases():
+        with step.local(), replaced(functional_collectives(), "all_reduce", _unsent):
+            for phase in step.phases():
                 phase.run()
-            synchronize(member.config.device_type)
-            member.forget_gradients()
+            synchronize(step.config.device_type)
+            step.forget_gradients()
 
-    return _if_it_fits(rehearse)
+    return _if_it_fits(run)
 
 
 def _unsent(tensor: Tensor, *_: object, **__: object) -> Tensor:
     return tensor.clone()
 
 
-def _if_it_fits(run: Callable[[], T]) -> T | Misfit:
-    """What `run` returns, or why it did not fit in memory."""
+def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
     try:
         return run()
     except Exception as error:  # what runs out of memory within fully_shard's hooks may end as any exception
@@ -78,13 +75,13 @@ def _if_it_fits(run: Callable[[], T]) -> T | Misfit:
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
-        return Misfit((str(cause).strip() or type(cause).__name__).splitlines()[0])
+        return DoesNotFit((str(cause).strip() or type(cause).__name__).splitlines()[0])
 
 
 def is_short_of_memory(sharded: FullyShard) -> bool:
-    """Whether a rank cannot hold the gathered weights, as far as it is known how much memory is free.
+    """Whether any rank is known to lack memory for the gathered weights; all ranks must call it at the same time.
 
-    A rank that found out while it gathers would leave the others waiting. All ranks must call it at the same time.
+    A rank that found out while it gathers would leave the others waiting.
     """
     device_type = sharded.shards[0].device.type
     free = free_bytes(device_type)

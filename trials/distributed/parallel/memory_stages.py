@@ -1,4 +1,4 @@
-"""What a rank holds in memory after init, before a step, after it, and at its peak, by what the memory is for."""
+"""What a rank holds in memory after init, before and after a step, and at its peak, by category."""
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,16 +10,15 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
+from lmsweep.trials.machine.torch_private import TorchDispatchMode, schema_name
 from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in
 from lmsweep.trials.model.training_step import TrainingStep
 
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
-"""What memory is for. communication: what collectives read and write, such as buckets and gathered weights.
-activations: what autograd saves for backward. other: the rest, such as temporary tensors."""
+"""communication: what collectives read and write, such as buckets. activations: what autograd saves for backward."""
 PARTS: tuple[Part, ...] = get_args(Part)
 Stage = Literal["init", "before_step", "after_step", "peak"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -27,27 +26,24 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Memory of a rank at one moment."""
+    """Memory of a rank at one moment, bytes."""
 
     total: int
-    """Bytes: on CUDA of the allocator's blocks, on a CPU of all tensors."""
+    """On CUDA of the allocator's blocks, on a CPU of all tensors."""
     parts: Mapping[Part, int]
-    """Bytes of each part; together the total."""
+    """Together the total."""
 
 
 @dataclass
 class _Piece:
-    """A live storage."""
-
     storage: weakref.ref[torch.UntypedStorage]
     part: Part
 
 
 class MemoryWatch(TorchDispatchMode):
-    """A context that notes the storages which operators create in it. They stay known until they are freed.
+    """A context that notes the storages which operators create in it, until they are freed.
 
-    The size of a storage is read whenever memory is counted, because fully_shard frees and allocates the memory of the
-    same storages again and again.
+    Sizes are read whenever memory is counted: fully_shard frees and allocates the memory of the same storages again.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -67,7 +63,7 @@ class MemoryWatch(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         allocates = self._see(tensors_in(result), "other")
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
-            whole_gradients = func._schema.name == "fsdp::chunk_cat"  # copied into what is scattered
+            whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
             self._see(_tensors(args), "gradients" if whole_gradients else "communication")
             self._see(chain(_tensors((kwargs or {}).values()), tensors_in(result)), "communication")
             allocates = True  # fully_shard has allocated the memory that these operators fill
@@ -77,7 +73,7 @@ class MemoryWatch(TorchDispatchMode):
 
     def held(self, step: TrainingStep) -> Held:
         """What is held now by a rank with this training step."""
-        self._label(step)
+        self.label(step)
         sizes = self._sizes()
         return _held(sizes, allocated(self._device_type))
 
@@ -89,10 +85,6 @@ class MemoryWatch(TorchDispatchMode):
         with torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor):
             yield
 
-    def label_gradients(self, step: TrainingStep) -> None:
-        """Note which storages hold gradients now."""
-        self._label(step)
-
     def peak(self) -> Held:
         """What was held at the peak inside `peak_noted`."""
         self._peak = None
@@ -103,7 +95,8 @@ class MemoryWatch(TorchDispatchMode):
         self._see([tensor], "activations")
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
-    def _label(self, step: TrainingStep) -> None:
+    def label(self, step: TrainingStep) -> None:
+        """Note what the storages of weights, gradients, optimizer and batch are for."""
         weights = list(step.model.parameters())
         own = [] if step.optimizer is None else vars(step.optimizer).values()
         optimizers = [step.optimizer, *(one for one in own if isinstance(one, torch.optim.Optimizer))]
@@ -118,7 +111,7 @@ class MemoryWatch(TorchDispatchMode):
             self._see(tensors, part)
 
     def _see(self, tensors: Iterable[Tensor], part: Part) -> bool:
-        """Note what the storages of these tensors are for. Returns whether one of them is new."""
+        """Note what the storages of these tensors are for; return whether one of them is new."""
         is_new = False
         for tensor in map(part_of, tensors):
             if tensor.device.type != self._device_type:

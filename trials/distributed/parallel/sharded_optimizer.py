@@ -28,17 +28,17 @@ def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOp
     )
 
 
-def own_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
-    """The optimizer that updates only this rank's share, without broadcasting; of an unsharded one, itself."""
+def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Optimizer | None:
+    """The optimizer that updates only this rank's share, without broadcasting; an unsharded one itself."""
     return optimizer.optim if isinstance(optimizer, ZeroRedundancyOptimizer) else optimizer
 
 
 def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step.
+    """Bytes of the optimizer's state in this process; 0 without one or before its first step.
 
-    The user's own may keep its state in an optimizer that it holds. None if no state is found in either.
+    The user's may keep its state in an optimizer that it holds. None if no state is found in either.
     """
-    mine = own_optimizer(optimizer)
+    mine = local_optimizer(optimizer)
     if mine is None:
         return 0
     held = [one for one in vars(mine).values() if isinstance(one, torch.optim.Optimizer)]
@@ -62,10 +62,7 @@ def shards_state(config: TrialConfig) -> bool:
 
 
 def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The user's class, called with the weights, AdamW, and the arguments that AdamW takes.
-
-    Raises RequestError if its signature does not fit, TypeError if it returns no optimizer.
-    """
+    """The user's class called with the weights, AdamW and its arguments. Raises RequestError and TypeError."""
     own = cast(Callable[..., object], load(config.optimizer))
     name = class_parameter(own)
     assert name is not None, "it takes the class of an optimizer"

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, is_own
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
+from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, weights_digest, weights_error
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
 from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.orders import CheckGradients, CheckWeights, DigestWeights, TimeStep
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import HIDDEN_LOSSES, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
@@ -25,14 +27,14 @@ def check_configuration(config: TrialConfig) -> None:
         raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
     if not PRECISIONS[config.precision].gradient_error:
         raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
-    if config.bucket_bytes is not None and (config.ddp in ("naive", "flat", "overlap") or config.fully_shards):
+    if config.bucket_bytes is not None and config.ddp in DDP_VARIANTS and DDP_VARIANTS[config.ddp].call != "bucket":
         raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
     if config.mode not in ("forward_backward", "train_step"):
         raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
     check_sharding(config)
     check_tensor_parallel(config)
-    if config.accumulate > 1 and is_own(config):
-        raise UnsupportedError("nothing is known of your own code that holds back its communication; use accumulate: 1")
+    if config.accumulate > 1 and compares_users_code(config):
+        raise UnsupportedError("your own code has no known way to hold back its communication; use accumulate: 1")
     if (config.fully_shards or config.tp > 1) and config.optimizer not in SHARDED:
         raise UnsupportedError(
             f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
@@ -54,23 +56,20 @@ def check_configuration(config: TrialConfig) -> None:
 
 
 def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
-    """Compare what the ranks compute with one process: the user's code is flagged if it differs.
-
-    Rank 0 calls this. Raises RanksDisagreeError if lmsweep's or PyTorch's differs.
-    """
-    return _checks_of_own(team, config) if is_own(config) else _checks(team, config)
+    """Compare the ranks' results with one process. Flags the user's code; raises RanksDisagreeError for any other."""
+    return _checks_of_users_code(team, config) if compares_users_code(config) else _checks(team, config)
 
 
 def _rounds_as(config: TrialConfig) -> NumberFormats:
-    """The number formats with whose errors the step is compared: weights gathered in bfloat16 are rounded to it."""
+    # Weights that are gathered in bfloat16 are rounded to it.
     return PRECISIONS["bf16_pure" if config.gather == "bf16" else config.precision]
 
 
 def _allowed_error(config: TrialConfig) -> float:
     """The largest relative error of a gradient that rounding explains.
 
-    Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added. The errors of
-    the layers add like independent numbers, and up to four layers stay within the tolerance.
+    Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added; the errors of
+    layers add like independent numbers, and up to four stay within the tolerance.
     """
     rounded = _rounds_as(config).gradient_error
     if config.tp == 1 or not PRECISIONS[config.precision].is_narrow:
@@ -79,8 +78,7 @@ def _allowed_error(config: TrialConfig) -> float:
 
 
 def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
-    """Compare gradients with those of one process, and weights between ranks. Raises RanksDisagreeError."""
-    errors = [found for found in team.all(CheckGradients()) if found is not None]
+    errors = [found for found in team.all(gradient_error) if found is not None]
     error, allowed = max(errors), _allowed_error(config)
     wrong = [rank for rank, found in enumerate(errors) if not found <= allowed]
     if wrong:
@@ -88,14 +86,14 @@ def _checks(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measu
             f"gradients{_of_ranks(wrong, config)} are off by {error:.2g} of their norm from those of a single process "
             f"on the whole batch; {allowed:g} is allowed"
         )
-    team.all(TimeStep())
-    if len(set(team.all(DigestWeights()))) > 1:
+    team.all(DataParallelStep.step)
+    if len(set(team.all(weights_digest))) > 1:
         raise RanksDisagreeError("the ranks have different weights after one synchronized step")
     yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=(error,))
 
 
 def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
-    """Return ` of ranks 2, 3 (replica 1)`, or nothing if all ranks are meant. Only hsdp has replicas."""
+    """` of ranks 2, 3 (replica 1)`, or nothing if all ranks are meant. Only hsdp has replicas."""
     if len(wrong) == config.world_size:
         return ""
     ranks = f" of rank{'s' * (len(wrong) > 1)} {', '.join(map(str, wrong))}"
@@ -105,18 +103,16 @@ def _of_ranks(wrong: Sequence[int], config: TrialConfig) -> str:
     return f"{ranks} (replica{'s' * (len(replicas) > 1)} {', '.join(map(str, replicas))})"
 
 
-def _checks_of_own(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
-    """Compare gradients, and weights after two steps, with those of one process, and flag what disagrees."""
-
+def _checks_of_users_code(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:
     def row(phase: str, metric: str, error: float, allowed: float) -> Measurement:
         flags = () if error <= allowed else (Flag.DISAGREES,)
         return Measurement(phase=phase, metric=metric, unit="1", samples=(error,), flags=flags)
 
-    found = [error for error in team.all(CheckGradients()) if error is not None]
+    found = [error for error in team.all(gradient_error) if error is not None]
     if found:
         yield row("gradients", "relative_error", max(found), _allowed_error(config))
     else:
         why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
-        yield row("error", "weights", max(team.all(CheckWeights())), _rounds_as(config).update_error)
+        yield row("error", "weights", max(team.all(weights_error)), _rounds_as(config).update_error)

@@ -1,11 +1,11 @@
 """Tensor parallelism: ranks share each layer of lmsweep's model, by PyTorch's DTensor.
 
 As in Megatron-LM (Shoeybi et al. 2019): the projections into heads and into the feed-forward layer are divided by
-columns, those back into the residual stream by rows. So each rank computes some of the heads and some of the
-feed-forward layer's width, and an all-reduce after each of the two adds them up. Norms, embedding and head are whole in
-each rank.
+columns, those back into the residual stream by rows, whose results an all-reduce adds up. Norms, embedding and head are
+whole in each rank.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,9 +19,9 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 
 COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
-"""The layers of a block of which each rank has some of the outputs."""
+"""The layers of a block that are divided by outputs."""
 ROWS = ("attention.output", "feed_forward.w2")
-"""The layers of a block of which each rank has some of the inputs."""
+"""The layers of a block that are divided by inputs."""
 
 
 def check_tensor_parallel(config: TrialConfig) -> None:
@@ -51,19 +51,14 @@ def divide_layers(blocks: list[nn.Module], mesh: DeviceMesh) -> None:
             distribute_module(block.get_submodule(name), mesh, _by_rows, _divided_input, _summed_output)
 
 
-def _by_columns(name: str, module: nn.Module, mesh: DeviceMesh) -> None:
-    _divide(module, mesh, 0)
-
-
-def _by_rows(name: str, module: nn.Module, mesh: DeviceMesh) -> None:
-    _divide(module, mesh, 1)
-
-
-def _divide(module: nn.Module, mesh: DeviceMesh, dimension: int) -> None:
+def _divide(dimension: int, _: str, module: nn.Module, mesh: DeviceMesh) -> None:
     """Shard the weight (d_out, d_in) along a dimension."""
     for name, parameter in list(module.named_parameters(recurse=False)):
         part = distribute_tensor(parameter.detach(), mesh, [Shard(dimension)])
         module.register_parameter(name, nn.Parameter(part))
+
+
+_by_columns, _by_rows = partial(_divide, 0), partial(_divide, 1)
 
 
 def _replicated_input(module: nn.Module, inputs: tuple[Tensor, ...], mesh: DeviceMesh) -> Any:
@@ -83,7 +78,7 @@ def _summed_output(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Any:
 
 
 def divided_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The optimizer of this rank's parts. One call of a kernel takes weights of one mesh, or undivided ones."""
+    """The optimizer of this rank's parts, in groups: a kernel takes weights of one mesh, or undivided ones."""
     meshes: dict[DeviceMesh | None, list[Tensor]] = {}
     for parameter in model.parameters():
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None

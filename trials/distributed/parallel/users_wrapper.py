@@ -22,7 +22,7 @@ GATHER = "gather_full_params"
 """The method by which a wrapper that shards the weights (FSDP) returns all of them, by name."""
 
 
-class OwnWrapper:
+class UsersWrapper:
     """What the user's class or function makes of the module, as a way to average gradients."""
 
     def __init__(self, module: nn.Module, config: TrialConfig) -> None:
@@ -49,10 +49,7 @@ class OwnWrapper:
         self._shapes = before
 
     def whole_weights(self) -> list[Tensor]:
-        """The weights that are trained, each in its whole shape; every rank must call it at the same time.
-
-        Raises ValueError if the wrapper returns others.
-        """
+        """The weights that are trained, each in its whole shape; all ranks call it. Raises ValueError for others."""
         if not self.is_sharded:
             return [parameter.detach() for parameter in self.model.parameters() if parameter.requires_grad]
         gathered = getattr(self._made, GATHER)()
@@ -64,22 +61,21 @@ class OwnWrapper:
         return [found[name].detach() for name in self._trained]
 
     def local(self) -> AbstractContextManager[None]:
-        """Nothing is known of the wrapper that turns its communication off: see `DataParallelStep.alone`."""
+        """The wrapper offers no known way to disable communication: see `DataParallelStep.alone`."""
         return nullcontext()
 
     def hold(self) -> AbstractContextManager[None]:
-        """As `local`. The workload refuses micro-batches for the user's wrapper."""
+        """Does nothing: the workload refuses micro-batches for the user's wrapper."""
         return nullcontext()
 
     def finish(self) -> None:
-        """Call the wrapper's `finish_gradient_synchronization`, if it has one."""
         finish = getattr(self._made, FINISH, None)
         if finish is not None:
             finish()
 
 
 class _AsModule(nn.Module):
-    """A wrapper that is no module, as one: its weights are its own `parameters()`, else those of what it wraps."""
+    """A wrapper that is no module: its weights are its own `parameters()`, else those of what it wraps."""
 
     def __init__(self, made: object, wrapped: nn.Module) -> None:
         super().__init__()
@@ -91,12 +87,11 @@ class _AsModule(nn.Module):
             self.weights = nn.ParameterList(own)
 
     def forward(self, *inputs: object, **named: object) -> object:
-        """Call the wrapper."""
         return self.call(*inputs, **named)
 
 
 def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
-    """The size of a bucket in MiB, to be offered to the wrapper: bucket_bytes, or the default if it asks for one."""
+    """The size of a bucket in MiB for the wrapper: bucket_bytes, or the default if it asks for one."""
     parameter = inspect.signature(wrap).parameters.get("bucket_size_mb")
     if parameter is None:
         if config.bucket_bytes is not None:
@@ -108,7 +103,7 @@ def _bucket(wrap: Callable[..., object], config: TrialConfig) -> dict[str, objec
 
 
 def _compute_dtype(wrap: Callable[..., object], config: TrialConfig) -> dict[str, object]:
-    """The type in which a wrapper gathers weights and computes, to be offered to it: that of `gather`."""
+    """The type in which the wrapper gathers weights and computes: that of `gather`."""
     parameter = inspect.signature(wrap).parameters.get("compute_dtype")
     if config.gather == "fp32":
         return {} if parameter is None or parameter.default is not parameter.empty else {"compute_dtype": None}

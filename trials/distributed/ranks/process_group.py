@@ -9,9 +9,9 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import TCPStore
 
 from lmsweep.trials.distributed.ranks.ranks import LOOPBACK, Rank
+from lmsweep.trials.machine.torch_private import foreach_divide
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
@@ -46,7 +46,7 @@ def join(rank: Rank, config: TrialConfig) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(part.host))
     # The trial's own timeout ends a hanging rank and reports its stack; the group's must not come first.
     timeout = timedelta(seconds=config.timeout_seconds + 60)
-    store = TCPStore(
+    store = dist.TCPStore(  # type: ignore[attr-defined]  # not exported explicitly
         part.host,
         part.port,
         part.world_size,
@@ -105,4 +105,4 @@ class Mean:
     def finish(self, tensors: list[Tensor]) -> None:
         """Complete the mean of tensors whose all-reduces have ended."""
         if self._operation == dist.ReduceOp.SUM:
-            torch._foreach_div_(tensors, dist.get_world_size(self._group))
+            foreach_divide(tensors, dist.get_world_size(self._group))

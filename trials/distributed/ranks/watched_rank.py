@@ -11,7 +11,7 @@ from lmsweep.trials.results.outcome import Flag
 
 
 class WatchedRank:
-    """What every member of a team can do, whatever it measures."""
+    """What every rank of a team can do, whatever it measures."""
 
     _watch: Watch
 
@@ -24,8 +24,8 @@ class WatchedRank:
         self._watch = Watch(self._device_type)
         self._watch.wait()
 
-    def doubts(self, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
-        """Stop sampling telemetry; return the flags that it raises for the interval between these many seconds ago."""
+    def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        """Stop sampling; return the flags for the interval between these many seconds ago: hosts have other clocks."""
         now = time.monotonic()
         self._watch.close()
         return doubts(self._watch, since=now - since_ago, until=now - until_ago)

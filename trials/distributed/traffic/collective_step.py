@@ -1,7 +1,6 @@
 """One rank's part in a collective that is timed by itself."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -42,8 +41,8 @@ class CollectiveStep(WatchedRank):
         self._result = torch.empty(part if self._kind == "reduce_scatter" else whole, dtype=dtype, device=device)
         self.repetitions = LARGE_REPETITIONS if self.size > LARGE else REPETITIONS
 
-    def check(self) -> None:
-        """Run it once and compare its result with what it should be.
+    def check(self) -> int:
+        """Run it once and compare its result with the expected one; return the bytes of the message.
 
         Raises UnsupportedError if the backend lacks it, WrongResultError if the result is another.
         """
@@ -52,7 +51,7 @@ class CollectiveStep(WatchedRank):
         if self._kind in ("all_reduce", "broadcast"):
             self._result.copy_(self._source)
         try:
-            self._run()
+            self._operation()()
         except RuntimeError as error:
             if any(word in str(error).lower() for word in _REFUSALS):
                 first = str(error).splitlines()[0]
@@ -70,6 +69,7 @@ class CollectiveStep(WatchedRank):
         }[self._kind]
         if not bool((self._result == expected).all()):
             raise WrongResultError(f"{self._kind} on {dist.get_backend()} left a wrong result in rank {self._rank}")
+        return self.size
 
     def seconds(self) -> float:
         """Seconds of one collective, from an interval with `repetitions` of them."""
@@ -77,12 +77,9 @@ class CollectiveStep(WatchedRank):
 
         def run() -> None:
             for _ in range(self.repetitions):
-                self._run()
+                self._operation()()
 
         return time_iteration([Phase(name="collective", run=run)], self._clock).step / self.repetitions
-
-    def _run(self) -> None:
-        self._operation()()
 
     def _operation(self) -> Callable[[], object]:
         source, result = self._source, self._result
@@ -103,20 +100,3 @@ class CollectiveStep(WatchedRank):
         ]
         for work in dist.batch_isend_irecv(messages):
             work.wait()
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckCollective:
-    """Run the collective once and check its result; answer: bytes of the message."""
-
-    def carry_out(self, member: CollectiveStep) -> int:
-        member.check()
-        return member.size
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimeCollective:
-    """Time the collective; answer: seconds."""
-
-    def carry_out(self, member: CollectiveStep) -> float:
-        return member.seconds()

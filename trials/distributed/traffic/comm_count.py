@@ -4,13 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import GroupName
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.machine.torch_private import TorchDispatchMode, group_size, schema_name
 from lmsweep.trials.spec.config import Collective
 
 _KINDS: dict[str, Collective] = {
@@ -32,7 +30,6 @@ class Traffic:
     """The collectives of one kind that a rank takes part in, in one step."""
 
     calls: int
-    """Number of collectives."""
     size: int
     """Bytes of their messages as nccl-tests counts them: of a gather its result, of a scatter its input."""
     sent: float
@@ -40,7 +37,7 @@ class Traffic:
 
 
 class CollectiveCounter(TorchDispatchMode):
-    """A context that counts the collectives which this process starts in it, those of backward included."""
+    """A context that counts the collectives which this process starts, those of backward included."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
@@ -55,7 +52,7 @@ class CollectiveCounter(TorchDispatchMode):
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func.namespace in ("c10d", "_c10d_functional"):
-            self._count(func._schema.name.partition("::")[2], args, result)
+            self._count(schema_name(func).partition("::")[2], args, result)
         return result
 
     def _count(self, name: str, args: Sequence[Any], result: object) -> None:
@@ -64,7 +61,7 @@ class CollectiveCounter(TorchDispatchMode):
             return
         # Of a gather the largest tensor is the result, of a scatter the input: nccl-tests' size of the message.
         size = max(_bytes(one) for one in (*args, result))
-        ranks = next((count for count in map(_group_size, args) if count), dist.get_world_size())
+        ranks = next((count for count in map(group_size, args) if count), dist.get_world_size())
         before = self.traffic.get(kind, Traffic(calls=0, size=0, sent=0.0))
         sent = before.sent + size * bus_factor(kind, ranks)
         self.traffic[kind] = Traffic(calls=before.calls + 1, size=before.size + size, sent=sent)
@@ -80,15 +77,3 @@ def _tensors(argument: object) -> Iterator[Tensor]:
     elif isinstance(argument, tuple | list):
         for item in argument:
             yield from _tensors(item)
-
-
-def _group_size(argument: object) -> int | None:
-    """The number of ranks in the group that an operator's argument names, None if it names none."""
-    if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
-        return int(dist.ProcessGroup.unbox(argument).size())
-    if isinstance(argument, str):
-        try:
-            return int(torch._C._distributed_c10d._resolve_process_group(GroupName(argument)).size())
-        except RuntimeError:  # another text, such as the operation
-            return None
-    return None

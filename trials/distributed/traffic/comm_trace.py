@@ -1,14 +1,17 @@
 """How long a step communicates, and how much of that overlaps with computation, from a trace of one step."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from torch.profiler import ProfilerActivity, profile
 
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.traffic.block_waits import Needed, kind_of, needed_on_cpu, needed_on_gpu
+from lmsweep.trials.machine.gpu.accelerator import synchronize
+from lmsweep.trials.machine.torch_private import DeviceType
 from lmsweep.trials.profiling.device_time import union_length
-from lmsweep.trials.profiling.kineto import DeviceType, KinetoEvent
+from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.profiling.torch_trace import events_of, ranges_traced
 from lmsweep.trials.spec.config import Collective
 
@@ -18,24 +21,20 @@ SETTLE_SECONDS = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Busy:
-    """Communication by one kind of collective."""
+    """Communication of one rank in one step, seconds."""
 
     busy: float
-    """Seconds with at least one of them in flight."""
+    """With at least one collective in flight, including time spent waiting for a slower rank."""
     overlap: float
-    """Seconds of `busy` in which the rank also computed."""
+    """Of `busy`, in which the rank also computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Communication:
-    """Communication of one rank in one step."""
+class Communication(Busy):
+    """Communication of all kinds."""
 
     collectives: int
     """Collectives that the rank took part in: kernels of NCCL, calls of gloo."""
-    busy: float
-    """Seconds with at least one collective in flight, including time spent waiting for a slower rank."""
-    overlap: float
-    """Seconds of `busy` in which the rank also computed."""
     worked: float
     """Seconds in which the rank communicated, computed, or both."""
     kinds: Mapping[Collective, Busy] = field(default_factory=dict)
@@ -44,28 +43,36 @@ class Communication:
     """With `fully_shard`, the collectives that the rank's computation needed, in order."""
 
 
-def trace_communication(device_type: str, run: Callable[[], object]) -> Communication:
-    """Trace one run. Its wall time is never used, since the profiler slows it.
+def trace_communication(step: DataParallelStep) -> Communication:
+    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used.
 
-    The run must wait for every collective that it starts. gloo's threads write into the trace when an operation ends,
-    even if the trace has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13).
+    The run waits for every collective that it starts. gloo's threads write into the trace when an operation ends, even
+    if the trace has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13).
     """
+    device_type = step.config.device_type
+    step.align()
+
+    def run() -> None:
+        for phase in step.phases():
+            phase.run()
+        synchronize(device_type)
+
     if device_type == "cuda":
         events = ranges_traced(run, cuda=True)
-        return replace(on_gpu(events), needed=tuple(needed_on_gpu(*events_of(events, {}))))
-    with profile(activities=[ProfilerActivity.CPU]) as trace:
-        run()
-        time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
-    # Raw events: converting each to a FunctionEvent would take longer than the step.
-    events = trace.profiler.kineto_results.events()
-    return replace(on_cpu(events), needed=tuple(needed_on_cpu(events_of(events, {})[0])))
+        found = replace(on_gpu(events), needed=tuple(needed_on_gpu(*events_of(events, {}))))
+    else:
+        with profile(activities=[ProfilerActivity.CPU]) as trace:
+            run()
+            time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
+        # Raw events: converting each to a FunctionEvent would take longer than the step.
+        events = trace.profiler.kineto_results.events()
+        found = replace(on_cpu(events), needed=tuple(needed_on_cpu(events_of(events, {})[0])))
+    step.forget_gradients()
+    return found
 
 
 def on_gpu(events: Iterable[KinetoEvent]) -> Communication:
-    """Communication on a GPU: kernels of NCCL against all other kernels and copies.
-
-    NCCL's kernels are called ncclDevKernel_AllReduce_..., and ncclKernel_... in older versions.
-    """
+    """Communication on a GPU: kernels of NCCL, ncclDevKernel_AllReduce_..., against all other kernels and copies."""
     ran = [event for event in events if event.device_type() == DeviceType.CUDA and not event.is_user_annotation()]
     collectives = [event for event in ran if event.name().startswith("nccl")]
     others = [event for event in ran if not event.name().startswith("nccl")]

@@ -14,7 +14,7 @@ from lmsweep.trials.profiling.torch_trace import take_trace
 
 FILE_NAME = "ranks.json.gz"
 _FLOW_IDS = 2**40
-"""More than the numbers by which one trace connects its events."""
+"""More than any number by which a trace connects its events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,38 +27,26 @@ class RankTrace:
     """time.time_ns() when this rank left the all-reduce that all ranks left together, just before the step."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeepTrace:
-    """Trace one synchronized step with operators and ranges; answer: the trace."""
-
-    def carry_out(self, member: DataParallelStep) -> RankTrace:
-        return trace_step(member)
-
-
-def trace_step(member: DataParallelStep) -> RankTrace:
-    """Trace one synchronized step. It is not timed: recording operators slows the host."""
-    device = member.config.device_type
-    member.align()
+def trace_step(step: DataParallelStep) -> RankTrace:
+    """Trace one synchronized step with operators. It is not timed: recording operators slows the host."""
+    device = step.config.device_type
+    step.align()
     aligned_at = time.time_ns()
 
     def run() -> None:
-        for phase in member.phases():
+        for phase in step.phases():
             phase.run()
         synchronize(device)
         if device == "cpu":
             time.sleep(SETTLE_SECONDS)  # gloo's threads write into the trace a moment later
 
     trace = take_trace(run, device)
-    member.forget_gradients()
+    step.forget_gradients()
     return RankTrace(file=trace.file, aligned_at=aligned_at)
 
 
 def merge_traces(traces: Sequence[RankTrace], *, one_host: bool) -> bytes:
-    """Return one gzip-compressed trace of all ranks, the earliest of which begins first.
-
-    The ranks of one host share its clock. Clocks of several hosts are aligned by the all-reduce before the step, to
-    within its latency.
-    """
+    """Return one gzip-compressed trace of all ranks. Clocks of several hosts are aligned by the all-reduce before."""
     contents: list[dict[str, Any]] = [json.loads(gzip.decompress(trace.file)) for trace in traces]
     first = contents[0]
     origin = int(first.get("baseTimeNanoseconds", 0))

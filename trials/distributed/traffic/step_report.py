@@ -1,12 +1,14 @@
 """One synchronized step of a rank, watched for what it communicates and what it holds in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import product
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION, DataParallelStep
-from lmsweep.trials.distributed.parallel.memory_stages import Held, Stage
+from lmsweep.trials.distributed.parallel.memory_stages import PARTS, STAGES, Held, Stage
 from lmsweep.trials.distributed.traffic.comm_count import CollectiveCounter, Traffic
+from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import Collective
 
 
@@ -20,20 +22,44 @@ class StepReport:
     """What it held, at the stages that are known; none in compiled code, whose tensors cannot be seen."""
 
 
-def report_step(member: DataParallelStep) -> StepReport:
+def report_step(step: DataParallelStep) -> StepReport:
     """Run one synchronized step and report on it; all ranks must call it at the same time."""
-    counter, watch, training = CollectiveCounter(), member.memory_watch, member.training
+    counter, watch, training = CollectiveCounter(), step.memory_watch, step.training
     memory: dict[Stage, Held] = {}
-    if watch and member.after_init:
-        memory = {"init": member.after_init, "before_step": watch.held(training)}
+    if watch and step.after_init:
+        memory = {"init": step.after_init, "before_step": watch.held(training)}
     with counter, watch or nullcontext(), watch.peak_noted() if watch else nullcontext():
-        for phase in member.phases():
+        for phase in step.phases():
             phase.run()
             if watch and phase.name == SYNCHRONIZATION:
-                watch.label_gradients(training)
-    member.forget_graph()
+                watch.label(training)
+    training.drop()
     if watch and memory:
         memory["after_step"] = watch.held(training)
         memory["peak"] = watch.peak()
-    member.forget_gradients()
+    step.forget_gradients()
     return StepReport(traffic=counter.traffic, memory=memory)
+
+
+HIDDEN = "the tensors of compiled code cannot be seen"
+
+
+def report_rows(reports: Sequence[StepReport]) -> Iterator[Measurement]:
+    """Rows of the collectives of rank 0, by kind and together, and of the memory of each rank; calls and bytes."""
+    traffic = reports[0].traffic
+    for kind, found in traffic.items():
+        yield Measurement(phase=kind, metric="calls", unit="1", samples=(found.calls,))
+        yield Measurement(phase=kind, metric="size", unit="B", samples=(found.size,))
+        yield Measurement(phase=kind, metric="sent", unit="B", samples=(found.sent,))
+    size, sent = (sum(getattr(found, name) for found in traffic.values()) for name in ("size", "sent"))
+    yield Measurement(phase="communication", metric="size", unit="B", samples=(size,))
+    yield Measurement(phase="communication", metric="sent", unit="B", samples=(sent,))
+    for (rank, report), stage in product(enumerate(reports), STAGES):
+        phase = f"rank{rank}"
+        held = report.memory.get(stage)
+        if held is None:
+            yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=None, reason=HIDDEN)
+            continue
+        yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=(held.total,))
+        for part in PARTS:
+            yield Measurement(phase=phase, metric=f"{stage}_{part}", unit="B", samples=(held.parts[part],))

@@ -13,15 +13,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from lmsweep.trials.analytic.recomputation import group_size
+from lmsweep.trials.machine.torch_private import CUDNN, EFFICIENT, FLASH, FLASH_ON_CPU, OVERRIDEABLE, SCALED_MM
 
 _ATEN = torch.ops.aten
 PRODUCTS = [
-    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default, _ATEN._scaled_mm.default),
-    _ATEN._scaled_dot_product_flash_attention.default,
-    _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
-    _ATEN._scaled_dot_product_efficient_attention.default,
-    _ATEN._scaled_dot_product_cudnn_attention.default,
-    _ATEN._scaled_dot_product_fused_attention_overrideable.default,
+    *(_ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default, SCALED_MM),
+    *(FLASH, FLASH_ON_CPU, EFFICIENT, CUDNN, OVERRIDEABLE),
 ]
 """The operators whose results `selective` keeps: matrix products, and attention as one kernel."""
 

@@ -6,11 +6,10 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
 from lmsweep.trials.model.users.users_forward import code_error, mark_inputs
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
@@ -102,14 +101,14 @@ def _convert(model: nn.Module, dtype: torch.dtype) -> None:
         return
     converted: dict[int, nn.Parameter] = {}  # a tied weight stays one
     for module in model.modules():
-        for name, weight in module._parameters.items():
+        for name, weight in parameters_in(module).items():
             if weight is not None and weight.is_floating_point():
                 if id(weight) not in converted:
                     converted[id(weight)] = nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
-                module._parameters[name] = converted[id(weight)]
-        for name, buffer in module._buffers.items():
+                parameters_in(module)[name] = converted[id(weight)]
+        for name, buffer in buffers_in(module).items():
             if buffer is not None and buffer.is_floating_point():
-                module._buffers[name] = buffer.to(dtype)
+                buffers_in(module)[name] = buffer.to(dtype)
 
 
 def _are_equal(layers: list[nn.Module]) -> bool:
@@ -136,4 +135,4 @@ def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in wanted:
-                setattr(parent, name, checkpoint_wrapper(child))
+                setattr(parent, name, checkpointed(child))

@@ -11,10 +11,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
-from torch.utils._pytree import tree_map_only
 
+from lmsweep.trials.machine.torch_private import (
+    FakeTensorMode,
+    joint_passes,
+    partitioned,
+    takes_list,
+    trace_ahead,
+    tree_map_only,
+    without_python_code,
+)
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 
@@ -56,43 +63,28 @@ def capture(
 
     The first `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them.
     """
-    # Inductor is imported only here: the import takes as long as predicting ten eager models.
-    from torch._functorch.aot_autograd import aot_function
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-    from torch._inductor.decomposition import select_decomp_table
-    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
-    from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
     found: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
-        joint_graph_passes(joint)
+        joint_passes(joint)
         options["static_lifetime_input_indices"] = list(range(weights))
         found.append(Captured(module=joint, partitioning=options, lasting=lasting))
-        return min_cut_rematerialization_partition(joint, arguments, compiler="inductor", **options)
+        forward, backward = partitioned(joint, arguments, compiler="inductor", **options)
+        return forward, backward
 
     def keep(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         if not gradients:
-            joint_graph_passes(gm)
+            joint_passes(gm)
             found.append(Captured(module=gm, partitioning=None, lasting=lasting))
         values = [node.meta["val"] if isinstance(node, torch.fx.Node) else node for node in returned(gm.graph)]
 
         def call(arguments: list[Any]) -> list[Any]:
             return [torch.empty_like(value) if isinstance(value, Tensor) else value for value in values]
 
-        call._boxed_call = True  # type: ignore[attr-defined]
-        return call
+        return takes_list(call)
 
-    # Lazy, as in torch.compile: otherwise each pass generates Python code that nobody runs.
-    with torch.set_grad_enabled(gradients), _use_lazy_graph_module(True):
-        aot_function(
-            function,
-            fw_compiler=keep,
-            bw_compiler=keep,
-            partition_fn=partition,
-            decompositions=select_decomp_table(),
-            keep_inference_input_mutations=True,
-        )(*inputs)
+    with torch.set_grad_enabled(gradients):
+        trace_ahead(function, inputs, compiler=keep, partition=partition)
     return found[0]
 
 
@@ -102,15 +94,12 @@ def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Trace
     `primes` maps each prime to the dimension that replaces it. Raises UnscalableError if a size in the graph is not a
     product of primes and at most one factor of 2.
     """
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-    from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
     if primes is not None:
         _scale(captured.module.graph, primes)
     if captured.partitioning is None:
         return Traced(forward=_copy(captured.module.graph), backward=None, lasting=captured.lasting)
-    with _use_lazy_graph_module(True):
-        forward, backward = min_cut_rematerialization_partition(captured.module, None, **captured.partitioning)
+    with without_python_code():
+        forward, backward = partitioned(captured.module, None, **captured.partitioning)
     return Traced(forward=forward.graph, backward=backward.graph, lasting=captured.lasting)
 
 

@@ -9,6 +9,15 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from lmsweep.trials.machine.torch_private import (
+    EFFICIENT,
+    EFFICIENT_BACKWARD,
+    FLASH,
+    FLASH_BACKWARD,
+    FLASH_ON_CPU,
+    FLASH_ON_CPU_BACKWARD,
+    returns_view,
+)
 from lmsweep.trials.prediction.compiled.aot_graph import returned
 from lmsweep.trials.prediction.without_device.allocation_trace import PRODUCTS, Event
 
@@ -18,12 +27,7 @@ aten = torch.ops.aten
 _CALLS = {
     *PRODUCTS,
     aten.index_put.default,
-    aten._scaled_dot_product_flash_attention.default,
-    aten._scaled_dot_product_flash_attention_backward.default,
-    aten._scaled_dot_product_efficient_attention.default,
-    aten._scaled_dot_product_efficient_attention_backward.default,
-    aten._scaled_dot_product_flash_attention_for_cpu.default,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+    *(FLASH, FLASH_BACKWARD, EFFICIENT, EFFICIENT_BACKWARD, FLASH_ON_CPU, FLASH_ON_CPU_BACKWARD),
 }
 
 _REDUCTIONS = {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.dim}
@@ -106,7 +110,7 @@ class GraphBuffers:
             else:
                 reads |= self._reads[source]
         self._reads[node] = frozenset(reads)
-        if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not _is_view(node):
+        if len(reads) > _MOST_READS and len(node.users) > 1 and is_tensor(node) and not returns_view(node.target):
             self.in_memory.add(node)
 
     @staticmethod
@@ -129,11 +133,6 @@ def _is_item(node: Node) -> bool:
 
 def root(node: Node) -> Node:
     """The node that this one is a view of, or the node itself."""
-    while node.op == "call_function" and _is_view(node):
+    while node.op == "call_function" and returns_view(node.target):
         node = node.all_input_nodes[0]
     return node
-
-
-def _is_view(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(r.alias_info and not r.alias_info.is_write for r in schema.returns)

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from lmsweep.trials.machine.torch_private import FakeTensorMode
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep

@@ -2,9 +2,7 @@
 
 meta_run.py            one training step on meta tensors
 fake_run.py            one training step with the user's own code, on fake tensors
-fakes.py               tensors without storage, for the user's own code
 cuda_operators.py      what CUDA's operators save for backward, where the CPU has other ones
-cuda_autocast.py       what autocast casts on CUDA, for tensors on the CPU
 rank_run.py            one rank's step, with its synchronization but without the other ranks
 fake_ranks.py          the process group of that rank, and what stands in for DistributedDataParallel
 meta_device.py         what the meta device lacks: autocast, fused attention, fused AdamW

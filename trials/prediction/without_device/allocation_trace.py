@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 from lmsweep.trials.prediction.without_device.caching_allocator import Block, CachingAllocator, OutOfMemoryError
 from lmsweep.trials.prediction.without_device.kernel_workspace import Scratch
@@ -190,9 +191,9 @@ class Recorder:
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
         if self._given:
-            self._pieces[storage._cdata] = next(self._given)
+            self._pieces[storage_key_of(storage)] = next(self._given)
         elif size:
-            self._pieces[storage._cdata] = self._allocate(size)
+            self._pieces[storage_key_of(storage)] = self._allocate(size)
 
     def _freed(self, key: int) -> None:
         piece = self._pieces.pop(key, None)

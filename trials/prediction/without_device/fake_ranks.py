@@ -5,42 +5,27 @@ lmsweep's own variants then run as they do in a trial. DistributedDataParallel d
 values; `TorchBuckets` stands in for it.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp._fully_shard import _fully_shard
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from lmsweep.trials.distributed.parallel import data_parallel_step
-from lmsweep.trials.distributed.parallel.gradient_buckets import Bucket
-from lmsweep.trials.distributed.parallel.gradient_sync import DEFAULT_BUCKET_BYTES, SYNCHRONIZERS
+from lmsweep.trials.distributed.parallel.gradient_sync import (
+    DEFAULT_BUCKET_BYTES,
+    SYNCHRONIZERS,
+    Bucket,
+    MakeSynchronizer,
+)
+from lmsweep.trials.distributed.parallel.world import Mesh, World
+from lmsweep.trials.machine.torch_private import assigned_buckets, replaced, without_fakes
 from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.spec.config import TrialConfig
 
 FIRST_BUCKET_BYTES = 2**20
 """DistributedDataParallel's first bucket, unless a size is given (`dist._DEFAULT_FIRST_BUCKET_BYTES`)."""
-
-
-@contextmanager
-def fake_rank(rank: int, world_size: int) -> Iterator[None]:
-    """A context in which this process is that rank of a group whose other ranks do not exist."""
-    assert not dist.is_initialized(), "predictions do not run in ranks"
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    try:
-        with _real_meshes(), patch.dict(SYNCHRONIZERS, torch=TorchBuckets):
-            yield
-    finally:
-        dist.destroy_process_group()
-        # What DTensor remembers names groups that no longer exist, and a later mesh of the same ranks would find it.
-        _clear_sharding_prop_cache()
 
 
 @contextmanager
@@ -53,30 +38,8 @@ def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
         tracker.resized(storage)
         return result
 
-    with patch.object(torch.UntypedStorage, "resize_", noted):
+    with replaced(torch.UntypedStorage, "resize_", noted):
         yield
-
-
-@contextmanager
-def _real_meshes() -> Iterator[None]:
-    """A context in which meshes are made of real numbers: their ranks are read."""
-    makers = (
-        (data_parallel_step, "mesh_of"),
-        (_fully_shard, "_get_post_forward_mesh_info"),  # the smaller mesh of `reshard: 2`
-        (DeviceMesh, "__init__"),
-    )
-    with ExitStack() as stack:
-        for owner, name in makers:
-            stack.enter_context(patch.object(owner, name, _without_fakes(getattr(owner, name))))
-        yield
-
-
-def _without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
-    def made(*given: Any, **named: Any) -> Any:
-        with unset_fake_temporarily():
-            return make(*given, **named)
-
-    return made
 
 
 class TorchBuckets:
@@ -99,7 +62,6 @@ class TorchBuckets:
         model.register_forward_pre_hook(self._rebuild)
 
     def local(self) -> AbstractContextManager[None]:
-        """A context in which nothing is sent."""
         return self.hold()
 
     @contextmanager
@@ -128,7 +90,25 @@ class TorchBuckets:
     def _rebuild(self, module: nn.Module, inputs: object) -> None:
         if self._is_first or not self._ready:
             return
-        assigned, _ = _compute_bucket_assignment_by_size(self._ready, self._limits, [False] * len(self._ready))
+        assigned = assigned_buckets(self._ready, self._limits)
         self._buckets.clear()
         self._buckets += [Bucket([self._ready[index] for index in indices]) for indices in assigned]
         self._ready.clear()
+
+
+class FakeWorld(World):
+    """Ranks that do not exist, but for this one."""
+
+    synchronizers: Mapping[str, MakeSynchronizer] = {**SYNCHRONIZERS, "torch": TorchBuckets}
+
+    def __init__(self, layers_divided: Callable[[], object] = lambda: None) -> None:
+        """`layers_divided` is called once this rank has its part of each layer."""
+        self._layers_divided = layers_divided
+
+    def mesh(self, config: TrialConfig) -> Mesh:
+        made: Mesh = without_fakes(super().mesh)(config)
+        return made
+
+    def divide_layers(self, blocks: list[nn.Module], mesh: Mesh) -> None:
+        super().divide_layers(blocks, mesh)
+        self._layers_divided()

@@ -5,16 +5,24 @@ of kernels work without storage. For CUDA, autocast and fused attention are emul
 whole model runs at its full depth.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
 
-import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch import Tensor
 
 from lmsweep.trials.code.importing import nothing_cached
+from lmsweep.trials.machine.torch_private import (
+    GROUPED_MM,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    OpOverload,
+    replaced,
+    unset_random_weights,
+)
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -22,11 +30,49 @@ from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing
 from lmsweep.trials.prediction.without_device.cuda_operators import OUTPUTS, cuda_operators
-from lmsweep.trials.prediction.without_device.fakes import Fakes
 from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.without_device.meta_device import eager_on, make_state
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+
+Replaced = Mapping[OpOverload, Callable[..., object]]
+"""PyTorch's operator -> what runs in its place."""
+
+
+class Fakes(FakeTensorMode):
+    """A context in which tensors have no storage. A copy of a layer shares it with the layer."""
+
+    def __init__(self, replaced: Replaced | None = None) -> None:
+        """`replaced` are operators that run otherwise than on the CPU."""
+        super().__init__(allow_non_fake_inputs=True)
+        self._replaced = {GROUPED_MM: _grouped_product, **(replaced or {})}
+
+    def __deepcopy__(self, memo: object) -> "Fakes":
+        return self
+
+    def dispatch(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Return the operator's result without its values."""
+        kwargs = kwargs or {}
+        other = self._replaced.get(func)
+        return other(*args, **kwargs) if other else super().dispatch(func, types, args, kwargs)
+
+
+def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
+    """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes.
+
+    PyTorch's own shape function accepts only bfloat16.
+    """
+    rows, outer = a.shape[-2], b.shape[-1]
+    if a.dim() == b.dim() == 2:
+        assert offsets is not None, "each group ends at one of these"
+        return a.new_empty(offsets.shape[0], rows, outer)
+    return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
 
 
 @lru_cache(maxsize=4)
@@ -37,42 +83,46 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
     """
     if config.compile != "none":
         raise UnpredictableError("the memory of a compiled model of your own is not predicted")
-    on_cuda = config.device_type == "cuda"
-    math_mode = fake_math_mode(config)
-    fake = fakes(config)
-    block = CUDA_BLOCK if on_cuda else 1
-    with (
-        nothing_cached(),
-        StorageTracker("cpu", block=block) as tracker,
-        fake_kernels(config),
-        unpacked_batches(config),
-    ):
+    with fake_device(config) as (tracker, fake):
         recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
-        try:
-            with fake, uninitialized_weights():
-                step = TrainingStep(eager_on(config, "cpu"), math_mode)
-            for index in range(iterations):
-                last = recorder.trace[-len(step.phases()) - 1 :]
-                if index > 1 and leaves_nothing(last):
-                    recorder.trace += last
+        with fake, unset_random_weights():
+            step = TrainingStep(eager_on(config, "cpu"), fake_math_mode(config))
+        for index in range(iterations):
+            last = recorder.trace[-len(step.phases()) - 1 :]
+            if index > 1 and leaves_nothing(last):
+                recorder.trace += last
+                continue
+            for phase in step.phases():
+                recorder.begin(phase.name)
+                if phase.name != "optimizer":
+                    with fake:
+                        phase.run()
                     continue
-                for phase in step.phases():
-                    recorder.begin(phase.name)
-                    if phase.name != "optimizer":
-                        with fake:
-                            phase.run()
-                        continue
-                    # AdamW reads its count of steps, so that is a real tensor.
-                    if not is_reference(config.optimizer):
-                        make_state(step, counted_on="cpu")
-                    phase.run()
-                recorder.begin("dropped")
-                step.drop()
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
+                # AdamW reads its count of steps, so that is a real tensor.
+                if not is_reference(config.optimizer):
+                    make_state(step, counted_on="cpu")
+                phase.run()
+            recorder.begin("dropped")
+            step.drop()
         recorder.end()
     return recorder.trace
+
+
+@contextmanager
+def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
+    """A context with the operators of the trial's device: a tracker of storages on the CPU, and the mode without them.
+
+    Raises UnpredictableError if the step needs values.
+    """
+    on_cuda = config.device_type == "cuda"
+    kernels = cuda_operators(config) if on_cuda else kernel_chosen(config.attention)
+    tracker = StorageTracker("cpu", block=CUDA_BLOCK if on_cuda else 1)
+    try:
+        with nothing_cached(), unpacked_batches(config), tracker, kernels:
+            yield tracker, Fakes(OUTPUTS if on_cuda else None)
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
 
 
 @contextmanager
@@ -83,38 +133,10 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
         return
     from transformers import masking_utils
 
-    look = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None
-    try:
+    with replaced(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):
         yield
-    finally:
-        masking_utils.find_packed_sequence_indices = look
-
-
-@contextmanager
-def uninitialized_weights() -> Iterator[None]:
-    """A context in which truncated normal weights need no values: PyTorch draws them again until all are in range."""
-    draw = torch.nn.init._no_grad_trunc_normal_
-    torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *_, **__: tensor
-    try:
-        yield
-    finally:
-        torch.nn.init._no_grad_trunc_normal_ = draw
-
-
-def fakes(config: TrialConfig) -> Fakes:
-    """A context in which tensors have no storage, and the shapes of the device's operators."""
-    return Fakes(OUTPUTS if config.device_type == "cuda" else None)
 
 
 def fake_math_mode(config: TrialConfig) -> MathMode:
-    """The configuration's math mode, without the gradient scaler.
-
-    The scaler reads values, which fake tensors lack; its own memory is negligible.
-    """
+    """The configuration's math mode without the gradient scaler, which reads values; its own memory is negligible."""
     return replace(MATH_MODES[config.precision], scales_gradients=False)
-
-
-def fake_kernels(config: TrialConfig) -> AbstractContextManager[object]:
-    """A context in which operators are those of the device, with the attention that the configuration chooses."""
-    return cuda_operators(config) if config.device_type == "cuda" else kernel_chosen(config.attention)

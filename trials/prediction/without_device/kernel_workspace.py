@@ -6,6 +6,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from lmsweep.trials.machine.torch_private import (
+    EFFICIENT,
+    EFFICIENT_BACKWARD,
+    FLASH,
+    FLASH_BACKWARD,
+    SOFTMAX_BACKWARD,
+    VARLEN_BACKWARD,
+)
 from lmsweep.trials.spec.config import TrialConfig
 
 aten = torch.ops.aten
@@ -31,10 +39,10 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     """
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
-    if str(func) == "torch_attn._varlen_attn_backward.default":  # only newer versions of PyTorch have it
+    if str(func) == VARLEN_BACKWARD:
         varlen = _varlen_backward(cast(tuple[Tensor, ...], result), documents=cast(Tensor, args[6]).numel() - 1)
         return varlen + sum(map(_copy, _output_and_its_gradient(args)))
-    if func is aten._scaled_dot_product_flash_attention_backward.default:
+    if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result)) + sum(
             _copy(one.transpose(1, 2)) for one in _output_and_its_gradient(args)
         )
@@ -57,7 +65,7 @@ def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) ->
 
     It takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward.
     """
-    if func is aten._scaled_dot_product_flash_attention_backward.default:
+    if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)
 
@@ -137,14 +145,14 @@ def _number_per_row(result: tuple[Tensor, ...]) -> int:
 
 
 _FUSED = (
-    aten._scaled_dot_product_flash_attention.default,
-    aten._scaled_dot_product_flash_attention_backward.default,
-    aten._scaled_dot_product_efficient_attention.default,
-    aten._scaled_dot_product_efficient_attention_backward.default,
+    FLASH,
+    FLASH_BACKWARD,
+    EFFICIENT,
+    EFFICIENT_BACKWARD,
 )
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
-    aten._softmax_backward_data.default: _softmax_backward,
-    aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    SOFTMAX_BACKWARD: _softmax_backward,
+    EFFICIENT_BACKWARD: _efficient_backward,
 }
 
 

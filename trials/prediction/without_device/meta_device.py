@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from lmsweep.trials.machine.torch_private import EFFICIENT, FLASH, FLASH_ON_CPU, MATH
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
 from lmsweep.trials.model.optimizer import MatricesAndOthers
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
@@ -67,27 +68,24 @@ class FusedAttention(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         """scaled_dot_product_attention: (batch, heads, context, d_head) thrice to one of this shape."""
-        ops, inputs = torch.ops.aten, (query, key, value)
+        inputs = (query, key, value)
         grouped = enable_gqa and query.shape[1] != key.shape[1]
-        math = ops._scaled_dot_product_attention_math
         if self.written_out or query.dim() != 4:
-            return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
+            return _first(MATH(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
         if self.device_type == "cpu":
-            return _first(
-                ops._scaled_dot_product_flash_attention_for_cpu(*inputs, dropout_p, is_causal, attn_mask=attn_mask)
-            )
+            return _first(FLASH_ON_CPU(*inputs, dropout_p, is_causal, attn_mask=attn_mask))
         is_narrow = query.dtype in (torch.float16, torch.bfloat16)
         if is_narrow and not self.efficient and attn_mask is None:
-            return _first(ops._scaled_dot_product_flash_attention(*inputs, dropout_p, is_causal))
+            return _first(FLASH(*inputs, dropout_p, is_causal))
         if grouped:  # only FlashAttention has groups of queries
-            return _first(math(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
+            return _first(MATH(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
         mask = attn_mask
         if mask is not None:
             if mask.dtype == torch.bool:
                 mask = torch.zeros_like(mask, dtype=query.dtype)
             mask = mask.expand(*query.shape[:-1], key.shape[-2])
         with_gradients = torch.is_grad_enabled()
-        return _first(ops._scaled_dot_product_efficient_attention(*inputs, mask, with_gradients, dropout_p, is_causal))
+        return _first(EFFICIENT(*inputs, mask, with_gradients, dropout_p, is_causal))
 
 
 def _first(results: tuple[Tensor, ...]) -> Tensor:

@@ -1,14 +1,17 @@
 """Run a trial's step on meta tensors, which have no storage, and record what they would allocate.
 
 The steps are the real ones. `meta_device` supplies what the meta device lacks, and
-`lmsweep.trials.prediction.compiled.graph_replay` stands in for compiled parts.
+`lmsweep.trials.prediction.without_device.meta_run` stands in for compiled parts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Any
 
+import torch
+from torch import Tensor, nn
 from torch.nn import Module
 from torch.nn.attention.flex_attention import BlockMask
 
@@ -19,8 +22,7 @@ from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.model.transformer.flex_attention import block_mask_of
 from lmsweep.trials.prediction.compiled.aot_graph import in_primes
-from lmsweep.trials.prediction.compiled.graph_memory import graph_memory
-from lmsweep.trials.prediction.compiled.graph_replay import as_compiled, install
+from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, Layout, graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, everything_freed
 from lmsweep.trials.prediction.without_device.fake_run import own_trace
@@ -160,3 +162,42 @@ def _block_mask(config: TrialConfig) -> BlockMask | None:
 
 def _block(config: TrialConfig) -> int:
     return CUDA_BLOCK if config.device_type == "cuda" else 1
+
+
+def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor]:
+    """A function of the graph's inputs, on the meta device, that allocates as the compiled graph would."""
+
+    def call(*inputs: Tensor) -> Tensor:
+        result: Tensor = _Call.apply(memory, recorder, *inputs)  # type: ignore[no-untyped-call]  # not annotated
+        return result
+
+    return call
+
+
+def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], recorder: Recorder) -> None:
+    """Make a module on the meta device allocate as its compiled graph would; `constants` are its lasting inputs."""
+    module.forward = partial(as_compiled(memory, recorder), *constants)
+
+
+class _Call(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, memory: GraphMemory, recorder: Recorder, *inputs: Tensor) -> Tensor:
+        ctx.memory, ctx.recorder = memory, recorder
+        pieces = recorder.play(memory.forward, (), memory.products[0])
+        with recorder.giving([pieces[number] for number in memory.made]):
+            output = _make(memory.output)
+            saved = [_make(layout) for layout in memory.saved]
+        ctx.save_for_backward(*(inputs[i] for i in memory.saved_inputs), *saved)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        memory: GraphMemory = ctx.memory
+        kept = ctx.saved_tensors
+        pieces = ctx.recorder.play(memory.backward, [kept[place] for place in memory.owned], memory.products[1])
+        with ctx.recorder.giving([pieces[number] for number in memory.made_by_backward]):
+            return None, None, *(layout and _make(layout) for layout in memory.gradients)
+
+
+def _make(layout: Layout) -> Tensor:
+    return torch.empty(layout.shape, dtype=layout.dtype, device="meta")

@@ -1,34 +1,28 @@
 """Run the step of one rank of a data-parallel trial on tensors without storage, and record its allocations.
 
-The step is the real one, with its synchronization (`data_parallel_step`), in a process group
-that sends nothing. Its tensors are on the CPU, whose kernels' shapes need no storage; for CUDA, autocast and fused
-attention are emulated.
+The step is the real one, with its synchronization, in a process group that sends nothing. Its tensors are on the CPU,
+whose kernels' shapes need no storage; for CUDA, autocast and fused attention are emulated.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from unittest.mock import patch
 
-from torch import nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-from lmsweep.trials.code.importing import nothing_cached
-from lmsweep.trials.distributed.parallel import data_parallel_step
-from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, is_own
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
-from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel, divide_layers
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
+from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
-from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
+from lmsweep.trials.machine.torch_private import fake_process_group, shares_of
+from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing, repeated
-from lmsweep.trials.prediction.without_device.fake_ranks import fake_rank, resizes_noted
-from lmsweep.trials.prediction.without_device.fake_run import fake_kernels, fake_math_mode, fakes, unpacked_batches
-from lmsweep.trials.prediction.without_device.fakes import Fakes
+from lmsweep.trials.prediction.without_device.fake_ranks import FakeWorld, resizes_noted
+from lmsweep.trials.prediction.without_device.fake_run import Fakes, fake_device, fake_math_mode
 from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.without_device.meta_device import eager_on
 from lmsweep.trials.spec.config import TrialConfig
@@ -55,68 +49,69 @@ def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
     """
     if rank is None:
         rank = _largest_rank(config) if config.ddp == "zero1" else 0
-    with _memberless(config, rank) as (member, tracker, fake):
+    return RankTrace(trace=record_rank(config, rank), rank=rank)
+
+
+def record_rank(config: TrialConfig, rank: int, *, repeats: bool = True) -> Trace:
+    """The trace of a rank; unless it `repeats` an iteration that leaves nothing, each is run."""
+    with one_rank(config, rank) as (tracker, fake):
+        with fake:
+            # `fully_shard` visits the layers again once they are divided.
+            step = _fake_step(config, layers_divided=lambda: recorder.begin("init"))
+        step.memory_watch = None
         recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
         _divide_stretches(tracker, recorder)
-        with fake, _divided_before_sharding(recorder):
-            member.memory_watch = None
-            member.build()
+        with fake:
+            step.build()
         begun = 0
         for index in range(ITERATIONS):
             last, begun = recorder.trace[begun:], len(recorder.trace)
-            if index > 1 and leaves_nothing(last):
+            if repeats and index > 1 and leaves_nothing(last):
                 recorder.trace += repeated(last, recorder.pieces)
-            else:
-                _step(member, fake, recorder)
+                continue
+            for phase in step.phases():
+                recorder.begin(phase.name)
+                with fake:
+                    phase.run()
+            recorder.begin("dropped")
+            with fake:
+                step.forget_gradients()
         recorder.end()
-    return RankTrace(trace=recorder.trace, rank=rank)
+    return recorder.trace
 
 
 def rank_report(config: TrialConfig, rank: int) -> StepReport:
-    """What a rank holds after init, before a step, after it and at its peak, by what it is for; and what it sends.
+    """A rank's memory by category after init, around a step and at its peak, and its collectives.
 
     On CUDA the bytes are those requested. Raises as `rank_trace` does.
     """
-    with _memberless(config, rank) as (member, _, fake), fake:
-        member.build()
+    with one_rank(config, rank) as (_, fake), fake:
+        step = _fake_step(config)
+        step.build()
         for _ in range(ITERATIONS - 1):
-            for phase in member.phases():
+            for phase in step.phases():
                 phase.run()
-            member.forget_gradients()
-        report_step(member)  # from here on it is known what collectives read and write
-        return report_step(member)
+            step.forget_gradients()
+        report_step(step)  # from here on it is known what collectives read and write
+        return report_step(step)
 
 
 @contextmanager
-def _memberless(config: TrialConfig, rank: int) -> Iterator[tuple[DataParallelStep, StorageTracker, Fakes]]:
-    """A context with this rank, not built yet, the tracker of its storages and the mode in which it runs."""
+def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, Fakes]]:
+    """A context in which this process is that rank: the tracker of its storages, and the mode in which it runs."""
     if config.compiles:
         raise UnpredictableError("compiled code that several ranks run is not predicted")
-    if is_own(config):
+    if compares_users_code(config):
         raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
     check_sharding(config)
     check_tensor_parallel(config)
-    fake = fakes(config)
-    tracker = StorageTracker("cpu", block=CUDA_BLOCK if config.device_type == "cuda" else 1)
-    with nothing_cached(), fake_rank(rank, config.world_size), resizes_noted(tracker), unpacked_batches(config):
-        try:
-            with tracker, fake_kernels(config):
-                with fake:
-                    member = DataParallelStep(eager_on(config, "cpu"), fake_math_mode(config))
-                yield member, tracker, fake
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
+    with fake_process_group(rank, config.world_size), fake_device(config) as (tracker, fake), resizes_noted(tracker):
+        yield tracker, fake
 
 
-def _step(member: DataParallelStep, fake: Fakes, recorder: Recorder) -> None:
-    for phase in member.phases():
-        recorder.begin(phase.name)
-        with fake:
-            phase.run()
-    recorder.begin("dropped")
-    with fake:
-        member.forget_gradients()
+def _fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambda: None) -> DataParallelStep:
+    return DataParallelStep(eager_on(config, "cpu"), fake_math_mode(config), FakeWorld(layers_divided))
 
 
 def _divide_stretches(tracker: StorageTracker, recorder: Recorder) -> None:
@@ -138,24 +133,13 @@ def _divide_stretches(tracker: StorageTracker, recorder: Recorder) -> None:
     tracker.on_operation = operated
 
 
-@contextmanager
-def _divided_before_sharding(recorder: Recorder) -> Iterator[None]:
-    """A context in which another stretch `init` begins once layers are divided: `fully_shard` visits them again."""
-
-    def divided(blocks: list[nn.Module], mesh: DeviceMesh) -> None:
-        divide_layers(blocks, mesh)
-        recorder.begin("init")
-
-    with patch.object(data_parallel_step, "divide_layers", divided):
-        yield
-
-
 def _largest_rank(config: TrialConfig) -> int:
     """The rank whose share of the weights is the largest."""
-    with _memberless(config, 0) as (member, _, fake), fake:
-        member.build()
-        optimizer = member.training.optimizer
+    with one_rank(config, 0) as (_, fake), fake:
+        step = _fake_step(config)
+        step.build()
+        optimizer = step.training.optimizer
         assert isinstance(optimizer, ZeroRedundancyOptimizer), "zero1 shards its optimizer"
-        shares = optimizer._partition_parameters()  # type: ignore[attr-defined]  # not in its stubs
+        shares = shares_of(optimizer)
     sizes = [sum(one.numel() for group in share for one in group["params"]) for share in shares]
     return sizes.index(max(sizes))

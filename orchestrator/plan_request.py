@@ -1,0 +1,109 @@
+"""What the verbs and the Python API are asked: a sweep, and the options that choose its trials and how they run."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+from lmsweep.trials.results.outcome import Status
+
+STARTS_AGAIN = ("retry", "fresh", "budget", "until")
+"""Fields that the command to resume leaves out."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The arguments of `lmsweep.plan` and `lmsweep.run`, each with its option of the command.
+
+    A field that is True by default has the option that turns it off.
+    """
+
+    sweep: Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
+    _: KW_ONLY
+    store: Annotated[str, typer.Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
+    grids: Annotated[Sequence[str], typer.Option("--grid", help="Only the grids of this name; repeatable.")] = ()
+    overrides: Annotated[
+        Sequence[str], typer.Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
+    ] = ()
+    address: Annotated[
+        str | None, typer.Option("--address", help="Address of a Ray cluster. Default: this machine alone.")
+    ] = None
+    cluster_file: Annotated[
+        str | None, typer.Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
+    ] = None
+    grace: Annotated[
+        str | None, typer.Option("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")
+    ] = None
+    code: Annotated[
+        str | None, typer.Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")
+    ] = None
+    trusted: Annotated[
+        Sequence[str], typer.Option("--trust", help="A package that references may lead to; repeatable.")
+    ] = ()
+    shard: Annotated[
+        str | None, typer.Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
+    ] = None
+    predict: Annotated[bool, typer.Option("--no-predict", help="Run trials without predicting whether they fit.")] = (
+        True
+    )
+    nsys: Annotated[
+        bool, typer.Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")
+    ] = False
+    retry: Annotated[
+        Sequence[str],
+        typer.Option(
+            "--retry",
+            metavar="STATUS",
+            help=f"Re-run trials that ended with this status: {', '.join(Status)}; repeatable.",
+        ),
+    ] = ()
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again, even if the store has it.")] = False
+    budget: Annotated[str | None, typer.Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = (
+        None
+    )
+    until: Annotated[
+        str | None, typer.Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")
+    ] = None
+    device: str | None = None
+    """A GPU that is not here, as after `plan --for`."""
+
+    @property
+    def grace_seconds(self) -> float:
+        """0 without a grace period. Raises RequestError if it is no duration."""
+        from lmsweep.orchestrator.sweep.ranges import seconds_of
+
+        return seconds_of(self.grace, "--grace") if self.grace else 0.0
+
+    def resume_command(self, verb: str = "run", more: Sequence[str] = ()) -> str:
+        """Return the command that runs what is left. more: further options and their values."""
+        given = self._options(name for name in OPTIONS if name not in STARTS_AGAIN)
+        return shlex.join(["lmsweep", verb, self.sweep, *given, *more])
+
+    def trial_command(self) -> str:
+        """Return the command that repeats a trial of the sweep, without the identifier that ends it."""
+        return shlex.join(
+            ["lmsweep", "trial", self.sweep, *self.overrides, *self._options(["code", "trusted"]), "--id"]
+        )
+
+    def _options(self, names: Iterable[str]) -> list[str]:
+        """Return those of these options that differ from their defaults, with their values."""
+        words: list[str] = []
+        for name in names:
+            value, default = getattr(self, name), getattr(PlanRequest, name)
+            if isinstance(default, bool):
+                words += [OPTIONS[name]] if value is not default else []
+            elif value and value != default:
+                values = [value] if isinstance(value, str) else value
+                words += [word for one in values for word in (OPTIONS[name], one)]
+        return words
+
+
+OPTIONS: dict[str, str] = {
+    name: hint.__metadata__[0].default
+    for name, hint in get_type_hints(PlanRequest, include_extras=True).items()
+    if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
+}
+"""Field -> its option, in the order of the fields."""

@@ -1,0 +1,134 @@
+"""Says in a few words what a trial is and how it ended, and what a plan will run."""
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
+from lmsweep.orchestrator.terminal import format_seconds
+from lmsweep.trials.results.outcome import Flag, Status, error_line
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.roles import varying_fields
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
+
+SHORT_ID = 8
+"""Digits of a trial's identifier in messages; `lmsweep trial --id` takes as few."""
+
+MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupported": 40}
+"""Most lines about trials that will not run, by action. The reasons of predicted_oom differ in the peak alone."""
+
+_AMOUNT = r"\d[\d.]* ?\w+"
+_ON_GPU = re.compile(
+    rf"Tried to allocate (?P<asked>{_AMOUNT})\..* total capac\w+ of (?P<whole>{_AMOUNT}) of which (?P<free>{_AMOUNT}) "
+    rf"(is|are) free.* (?P<held>{_AMOUNT}) is allocated by PyTorch",
+    re.DOTALL,
+)
+_ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\d+) bytes")
+
+
+def plan_summary(plan: Plan, estimate: PlanEstimate) -> str:
+    """Return how many trials will run, how long they will take, and why the others will not run."""
+    not_run = ((plan.count("stored"), "stored"), (plan.count("predicted_oom"), "will not fit"))
+    others = "".join(f"; {count} {words}" for count, words in not_run if count)
+    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
+    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
+    for ruled_out, most in MOST_SKIPPED.items():
+        found = Counter(planned.reason for planned in plan.trials if planned.action == ruled_out)
+        told = found.most_common(most)
+        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in told]
+        if rest := found.total() - sum(count for _, count in told):
+            lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
+    return "\n".join(lines)
+
+
+def _of_these(plan: Plan) -> str:
+    """Return how many of the trials to run are different ones, if several processes measure any."""
+    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
+    different = len({planned.trial_id for planned in plan.to_run})
+    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
+
+
+def _in_all(estimate: PlanEstimate) -> str:
+    if not estimate.trials or estimate.seconds is None:
+        return ""
+    between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
+    without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
+    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}{without}"
+
+
+def _dollars_text(estimate: PlanEstimate) -> str:
+    if estimate.dollars is None:
+        return ""
+    if reason := f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None:
+        return f", at least {estimate.dollars:.2f} dollars ({reason})"
+    return f", {estimate.dollars:.2f} dollars"
+
+
+def count_trials(count: int) -> str:
+    """Return `1 trial` or `2 trials`."""
+    return f"{count} trial" if count == 1 else f"{count} trials"
+
+
+def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
+    """Return how each trial differs from the others that measure the same workloads, by its index."""
+    groups: dict[tuple[str, ...], list[PlannedTrial]] = {}
+    for planned in trials:
+        groups.setdefault(tuple(map(short_name, planned.trial.workloads)), []).append(planned)
+    found: dict[int, str] = {}
+    for workloads, together in groups.items():
+        configs = [planned.trial.config for planned in together]
+        names = varying_fields(configs)
+        short = {name: short_names(getattr(config, name) for config in configs) for name in REFERENCES}
+        prefix = f"{'+'.join(workloads)}: " if len(groups) > 1 else ""
+        found |= {planned.index: prefix + describe(planned.trial.config, names, short) for planned in together}
+    return found
+
+
+def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
+    """Return these fields as `name value, name value`. short: other names for values, by field."""
+    values = ((name, getattr(config, name)) for name in names)
+    words = [f"{name} {(short or {}).get(name, {}).get(value, value)}" for name, value in values if value is not None]
+    return ", ".join(words) or config.model or "trial"
+
+
+def outcome(rows: list[Record]) -> str:
+    """Return a trial's status and error, or its median times."""
+    failures = [row for row in rows if row.status != Status.OK]
+    if failures:
+        if failures[0].status == Status.TIMEOUT:  # its error ends with a stack trace
+            place, hung, _ = (failures[0].error or "").partition(": killed here")
+            where = f" at {place}" if hung else ""
+            return f"timeout after {format_seconds(failures[0].config.timeout_seconds)}{where}"
+        if failures[0].status == Status.OOM:
+            return f"oom: {in_short(failures[0].error or '')}"
+        reason = error_line(failures[0].error or "")
+        return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
+    times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
+    if "step" in times and rows[0].workload != "attention":
+        words = f"{format_seconds(times['step'])} per step"
+    else:
+        words = (
+            ", ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in times.items() if phase != "step")
+            or "ok"
+        )
+    flags = {flag for row in rows for flag in row.flags}
+    worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
+    if Flag.HOST_BOUND in flags and worked and "step" in times:
+        words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
+    words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
+    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")
+
+
+def in_short(error: str) -> str:
+    """Return `requested 2.00 GiB with 71.30 GiB allocated; ...`, or the first line of an unknown message."""
+    if found := _ON_GPU.search(error):
+        return (
+            f"requested {found['asked']} with {found['held']} allocated; {found['free']} of {found['whole']} were free"
+        )
+    if found := _ON_HOST.search(error):
+        return f"requested {gib(int(found['asked']))}, which the host could not provide"
+    return (error.strip().splitlines() or ["no message"])[0]

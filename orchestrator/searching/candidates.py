@@ -1,0 +1,131 @@
+"""The trials that a search may run, and what is expected of each before any has run."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+import numpy as np
+
+from lmsweep.analysis.best.answer import DEVICE, axes_of
+from lmsweep.analysis.best.cells import Cell, key_of
+from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.best.surrogate import Space
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, graph_seconds, step_seconds
+from lmsweep.orchestrator.searching.search import Search
+from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.roofline_time import device_seconds
+from lmsweep.trials.results.environment import Fingerprint, environment_id
+from lmsweep.trials.spec.config import Trial, TrialConfig
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The trials of a plan, sorted by what the search does with them."""
+
+    plan: Plan
+    """Without the trials that the search must not run."""
+    known: tuple[Cell, ...]
+    """In the store."""
+    over_limit: int
+    """Number of trials whose predicted peak exceeds the limit."""
+    unknown_peak: int
+    """Number of trials that do not run because their peak would not be known."""
+
+
+def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
+    """Sort the trials of a plan. cells: what the store has of them. peaks: predicted bytes, by index in the plan."""
+    stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
+    seen = set(stored)
+    kept: list[PlannedTrial] = []
+    over_limit = unknown_peak = 0
+    for one in planned.plan.trials:
+        key = _key(one.trial.config, environment_id(one.environment, one.trial.config.software))
+        if one.action == "run" and key in seen:
+            continue  # only other workloads or further processes of it are missing, which a run measures
+        seen.add(key)
+        if one.action == "run" and aim.peak is not None:
+            peak = peaks.get(one.index)
+            if peak is not None and peak >= aim.peak:
+                over_limit += 1
+                continue
+            if peak is None and "memory" not in one.trial.workloads:
+                unknown_peak += 1
+                continue
+        kept.append(one)
+    return Candidates(replace(planned.plan, trials=tuple(kept)), tuple(stored.values()), over_limit, unknown_peak)
+
+
+def predicted_peaks(trials: Sequence[PlannedTrial], predictions: Predictions | None) -> dict[int, float]:
+    """Return the predicted peak bytes of the trials whose memory can be predicted, by index in the plan."""
+    if predictions is None:
+        return {}
+    found = ((one.index, predictions.of(one.trial, one.environment.device_name)) for one in trials)
+    return {index: float(one.peak) for index, one in found if isinstance(one, Prediction)}
+
+
+def predicted_peaks_of(cells: Sequence[Cell]) -> dict[str, float]:
+    """Return the predicted peak bytes of measured cells, by `key_of` their configuration."""
+    known = [cell for cell in cells if not cell.config.references]  # where the user's code is now is not known
+    trials = {cell.config: Trial(config=cell.config, workloads=("timing",), sweep="") for cell in known}
+    predictions = Predictions(trials.values(), each=True)
+    found = ((cell, predictions.of(trials[cell.config], cell.environment.device_name)) for cell in known)
+    return {key_of(cell.config): float(one.peak) for cell, one in found if isinstance(one, Prediction)}
+
+
+def search_of(
+    to_run: Sequence[PlannedTrial],
+    known: Sequence[Cell],
+    aim: Aim,
+    *,
+    estimates: Mapping[int, Estimate],
+    peaks: Mapping[int, float],
+) -> Search:
+    """Return a search whose cells are the trials in the order of the run, followed by the known cells.
+
+    estimates, peaks: durations and predicted bytes, by the index of a trial in the plan.
+    """
+    cells = [(one.trial.config, one.environment, peaks.get(one.index)) for one in to_run]
+    cells += [(one.config, one.environment, one.predicted_peak) for one in known]
+    names = [DEVICE, *(name for name in axes_of([config for config, _, _ in cells]) if name != DEVICE)]
+    points = [[device.device_name, *(getattr(config, name) for name in names[1:])] for config, device, _ in cells]
+    prior = [_expected(aim, *cell) for cell in cells]
+    unknown = statistics.fmean([one for one in prior if one is not None] or [0.0])
+    # Nothing hides the compilation of a graph from a search.
+    compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in to_run]
+    seconds = [estimates[one.index].seconds + more for one, more in zip(to_run, compiling, strict=True)]
+    search = Search(
+        Space.of(names, points),
+        prior=np.array([unknown if one is None else one for one in prior]),
+        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(known))]),
+        aim=aim,
+    )
+    for place, cell in enumerate(known, start=len(to_run)):
+        cost = cell.cost(aim)
+        if cost and cell.keeps(aim):
+            search.learn(place, log(cost.median), cell.error(aim))
+        else:
+            search.learn(place, None)
+    return search
+
+
+def _expected(aim: Aim, config: TrialConfig, environment: Fingerprint, peak: float | None) -> float | None:
+    """Return the expected logarithm of the cost, by the time model or the prediction of memory."""
+    if aim.goal is Goal.MEMORY:
+        return log(peak) if peak else None
+    device = datasheet_of(environment) or NOMINAL[config.device_type]
+    # Money counts device time, which is measured on CUDA alone and does not wait for the host's launches.
+    is_device_time = aim.goal is Goal.MONEY and config.device_type == "cuda"
+    seconds = device_seconds(config, device) if is_device_time else step_seconds(config, device)
+    if not seconds:
+        return None
+    tokens = config.batch_size * config.context_length * config.world_size
+    hourly = aim.hourly(environment.device_name, environment.accelerator_type)
+    return log(aim.goal.cost(seconds, tokens=tokens, hourly=hourly))
+
+
+def _key(config: TrialConfig, environment: str) -> tuple[str, str]:
+    return key_of(config), environment

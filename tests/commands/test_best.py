@@ -1,0 +1,130 @@
+"""`lmsweep best` with real trials: what it measures is stored, and neither a kill nor a second run loses any of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lmsweep.analysis import load
+from tests.support.command import answer_here, interrupt, lmsweep, lmsweep_here, start, wait_for_child, write_sweep
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+QUIET = {"OMP_NUM_THREADS": "1"}
+
+
+def grid(folder: Path) -> Path:
+    return write_sweep(folder, context_length=16, batch_size=[1, 2], optimizer=["adamw_fused", "adamw_loop"])
+
+
+def attempts(store: Path) -> dict[str, int]:
+    """The number of attempts at each measurement."""
+    frame = load(str(store), pooled=False).drop_duplicates(["measurement_id", "attempt_id"])
+    return frame["measurement_id"].value_counts().to_dict()
+
+
+def test_a_search_answers_and_a_run_would_go_on_from_it(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 combinations. Searching the other 4 for the best by tokens/s")
+    for words in (
+        "Best for tokens/s: ",
+        "The winner against ",
+        "lmsweep trial model=tiny",
+        "import torch",
+    ):
+        assert words in done.stdout
+    searched = attempts(store)
+    assert set(load(str(store))["status"]) == {"ok"} and set(searched.values()) == {1}
+    plan = lmsweep_here("plan", sweep, "--store", store, "--no-predict")
+    assert f"4 trials, {4 - len(searched)} to run" in plan
+
+
+BLAS_THREADS = """
+import ctypes, os, sys
+os.sched_setaffinity(0, range(os.cpu_count()))
+from lmsweep.orchestrator.cli import main
+sys.argv = ["lmsweep", "best", "h200-best-2.7b", "--no-predict"]
+try:
+    main()
+except SystemExit:
+    pass
+maps = open("/proc/self/maps").read().split()
+libraries = {one for one in maps if "openblas" in one and one.endswith(".so")}
+names = ["scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads", "openblas_get_num_threads"]
+for path in libraries:
+    library = ctypes.CDLL(path)
+    print("threads", [getattr(library, name)() for name in names if hasattr(library, name)])
+print("inherited", os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
+def test_the_arithmetic_of_a_search_takes_one_core_from_the_trials(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    done = subprocess.run([sys.executable, "-c", BLAS_THREADS], capture_output=True, text=True, check=True)
+    found = done.stdout.splitlines()
+    threads = [line for line in found if line.startswith("threads")]
+    assert threads and set(threads) == {"threads [1]"}
+    assert "inherited None" in found, "the processes of the trials do not inherit the limit"
+
+
+@pytest.mark.slow
+def test_a_run_measures_what_a_search_did_not(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    assert lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET).returncode == 0
+    searched = attempts(store)
+    done = lmsweep("run", sweep, "--store", store, "--no-predict", **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert searched.items() <= attempts(store).items()
+    assert set(attempts(store).values()) == {1} and len(attempts(store)) == 4
+
+
+@pytest.mark.slow
+def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    process = start("best", sweep, "--store", store, "--no-predict", **QUIET)
+    wait_for_child(process)
+    deadline = time.monotonic() + 120
+    while not list((store / "measurements").rglob("*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    before = attempts(store)
+    assert before
+    done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
+    assert done.returncode == 0, done.stderr
+    assert f"4 combinations: {len(before)} known from the store" in done.stdout
+    assert before.items() <= attempts(store).items()
+    assert set(attempts(store).values()) == {1}
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    sweep, store = grid(tmp_path), tmp_path / "results"
+    process = start("best", sweep, "--store", store, "--no-predict", "--goal", "tokens/s", **QUIET)
+    wait_for_child(process)
+    _, error = interrupt(process)
+    assert process.returncode == 130
+    assert f"To resume: lmsweep best {sweep} --store {store} --no-predict" in error
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, [], "(context_length varies), and none is best; choose one, such as --set context_length=16"),
+        ({"context_length": [16]}, ["--goal", "J/Mtoken"], "--goal J/Mtoken needs the workload energy"),
+        ({"context_length": [16]}, ["--where", "model=tiny"], "--where selects results of a store"),
+    ],
+)
+def test_a_sweep_that_cannot_answer_is_refused_before_anything_runs(tmp_path, changes, options, message):
+    sweep = write_sweep(tmp_path, **changes)
+    done = answer_here("best", sweep, "--store", tmp_path / "results", *options)
+    assert done.returncode == 2 and "predict" not in done.stderr
+    assert message in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))

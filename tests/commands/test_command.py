@@ -1,0 +1,441 @@
+"""The command, from outside: what a user types, what comes back, and what is in the store afterwards."""
+
+import json
+import os
+import re
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster import ray_session
+from lmsweep.orchestrator.cluster.ray_session import folder_for_sockets
+from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.processes import pinned
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import (
+    COMMAND,
+    PYTHONPATH,
+    ROOT,
+    answer_here,
+    interrupt,
+    lmsweep,
+    lmsweep_here,
+    start,
+    trial_children,
+    wait_for_child,
+    write_sweep,
+)
+
+pytestmark = pytest.mark.usefixtures("one_core")
+CORES = tuple(usable_cores())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, subprocess.CompletedProcess[str]]:
+    """A sweep of four trials that has run once: the sweep, the store, and what was printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    sweep = write_sweep(folder, precision=["fp32", "bf16"], context_length=[16, 32])
+    return sweep, folder / "store", lmsweep("run", sweep, "--store", folder / "store")
+
+
+def test_a_run_measures_every_trial_and_prints_their_table_and_where_the_time_went(finished):
+    _, store, done = finished
+    assert done.returncode == 0, done.stderr
+    assert "4 trials, 4 to run" in done.stdout
+    assert "[4/4]" in done.stdout
+    assert re.search(r"step\.time \((ms|µs|s)\)", done.stdout)
+    assert re.search(r"(?m)^took [\d.]+ .*: setup .* warmup .* measured .* idle", done.stdout)
+    assert f"lmsweep table {store}" in done.stdout
+
+
+def test_the_store_is_plain_parquet_with_every_phase_of_every_trial(finished):
+    _, store, _ = finished
+    rows = pd.read_parquet(store / "measurements")
+    times = rows[rows["metric"] == "time"]
+    assert set(rows["status"]) == {"ok"}
+    assert rows["trial_id"].nunique() == 4
+    assert (times.groupby("trial_id")["phase"].agg(set) == {"forward", "backward", "optimizer", "step"}).all()
+    assert (times["samples"].map(len) == 3).all()
+    assert (times["warmup_samples"].map(len) == 1).all()
+    assert set(rows["device_name"].str.contains("cores")) == {True}
+
+
+def test_running_again_finds_everything_measured(finished):
+    sweep, store, _ = finished
+    begin = time.monotonic()
+    again = lmsweep("run", sweep, "--store", store)
+    seconds = time.monotonic() - begin
+    assert again.returncode == 0
+    assert "4 trials, 0 to run" in again.stdout
+    assert "4 stored: already measured" in again.stdout
+    assert seconds < 15, "Ray was started for nothing"  # alone on a machine it takes 3 s
+
+
+def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
+    sweep, store, _ = finished
+    plan = json.loads(
+        lmsweep_here(
+            "plan", sweep, "--store", store, "--set", "context_length=32,64", "--no-predict", "--format", "json"
+        )
+    )
+    actions = {(one["config"]["context_length"], one["action"]) for one in plan["trials"]}
+    assert actions == {(32, "stored"), (64, "run")}
+    assert all(re.fullmatch(r"[0-9a-f]{16}", one["trial_id"]) for one in plan["trials"])
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="takes two cores to leave one out")
+def test_what_a_cpu_measured_on_one_of_its_cores_is_not_measured_on_all(finished):
+    sweep, store, _ = finished
+    with pinned(CORES):
+        plan = json.loads(lmsweep_here("plan", sweep, "--store", store, "--no-predict", "--format", "json"))
+    assert {one["action"] for one in plan["trials"]} == {"run"}
+
+
+def test_status_counts_what_the_store_holds(finished):
+    _, store, _ = finished
+    assert re.search(r"sweep\s*\|.*cores\).*\|\s+4 \|", lmsweep_here("status", store))
+
+
+def test_table_pivots_the_store_in_every_format(finished):
+    _, store, _ = finished
+    formats = {
+        "text": "context_length",
+        "markdown": "|",
+        "latex": r"\toprule",
+        "typst": "[fp32]",
+        "csv": ",",
+        "html": "<table",
+    }
+    for name, mark in formats.items():
+        arguments = ("--rows", "context_length", "--cols", "precision", "--value", "forward.time", "--format", name)
+        assert mark in lmsweep_here("table", store, *arguments)
+
+
+@pytest.mark.slow  # tests/commands/test_research_folder.py runs one too
+def test_trial_runs_one_trial_in_this_process_and_without_ray(tmp_path):
+    settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
+    done = lmsweep("trial", *settings, "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"timing\s+forward\s+time", done.stdout)
+    assert set(pd.read_parquet(tmp_path / "store" / "measurements")["status"]) == {"ok"}
+
+
+def test_help_answers_before_anything_heavy_is_imported():
+    script = (
+        "import sys, lmsweep.orchestrator.commands.app;"
+        "print([m for m in ('torch', 'ray', 'pandas', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([COMMAND[0], "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    seconds = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert lmsweep("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(seconds) < 0.3  # of a core, however busy the machine is
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "qick"], "did you mean quick"),
+        (["run", "quick", "--set", "model=smal"], "did you mean small"),
+        (["run", "quick", "--set", "precision=bf61"], "did you mean bf16"),
+        (["run", "quick", "--set", "device=coda"], "did you mean cuda"),
+        (["run", "quick", "--set", "contxt_length=3"], "did you mean context_length"),
+        # Said before the nodes are looked at.
+        (["run", "quick", "--store", "/proc/lmsweep-results", "--cluster", "none"], "cannot write to the store"),
+        (["run", "quick", "--store", __file__], "is a file"),
+        (["plan", "quick", "--for", "H100"], "no trial of quick runs on a GPU; add --set device=cuda"),
+        (
+            ["plan", "quick", "--for", "A100"],
+            'planning for A100 SXM 40GB with 39.4 GiB of CUDA memory; other matches: "',
+        ),
+        (["table", "no-such-store"], "there is no store"),
+        (["trial", "model=tiny", "context_lenght=3"], "lmsweep: trial: context_lenght: unknown field; did you mean"),
+    ],
+)
+def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
+    done = answer_here(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plan_that_takes_long_says_what_is_waited_for(tmp_path):
+    options = ("--store", tmp_path / "store")
+    with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
+        assert re.match(r"predicting the memory of \d+ configurations .*--no-predict", process.stderr.readline())
+        process.kill()
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_ray_is_imported_ends_the_run(tmp_path):
+    (tmp_path / "store" / "measurements").mkdir(parents=True)  # else Ray is started while the machine is looked at
+    with start("run", write_sweep(tmp_path), "--store", tmp_path / "store") as process:
+        assert "2 to run" in process.stdout.readline()
+        time.sleep(0.2)
+        out, err = interrupt(process)
+    assert process.returncode == 130 and "To resume" in err, out + err
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("store/measurements/*"))
+
+
+def test_what_cannot_be_left_halfway_is_interrupted_at_its_end_or_by_a_second_ctrl_c():
+    script = """
+import signal
+from lmsweep.orchestrator.interrupt import postpone_ctrl_c
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+@postpone_ctrl_c("this")
+def press(times):
+    for _ in range(times):
+        signal.raise_signal(signal.SIGINT)
+    print("done", times)
+
+def attempt(what, *arguments):
+    try:
+        what(*arguments)
+    except KeyboardInterrupt:
+        print("interrupted")
+
+attempt(press, 1)
+attempt(press, 2)
+attempt(press, 0)
+attempt(signal.raise_signal, signal.SIGINT)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == ["done 1", "interrupted", "interrupted", "done 0", "interrupted"]
+
+
+def test_ctrl_c_at_the_very_end_is_no_traceback():
+    script = (
+        "import atexit, sys, time; from lmsweep.orchestrator.cli import main;"
+        "sys.argv[1:] = ['--version'];"
+        "atexit.register(lambda: (print('ends', flush=True), time.sleep(60))); main()"
+    )
+    with subprocess.Popen([COMMAND[0], "-c", script], stdout=-1, stderr=-1, text=True, cwd=ROOT) as process:
+        assert process.stdout.readline().startswith("lmsweep") and process.stdout.readline() == "ends\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == -signal.SIGINT
+        assert process.stderr.read() == ""
+
+
+def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = (
+        f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})\nfrom lmsweep.orchestrator import cli; cli.main()"
+    )
+    words = [COMMAND[0], "-c", script, "plan", "quick"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    sentence = "lmsweep: the current folder has been deleted; change to one that exists\n"
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("words", "unbuffered"),
+    [
+        (["--help"], ""),
+        (["--version"], ""),
+        (["--version"], "1"),
+        (["plan", "quick", "--no-predict"], ""),
+        pytest.param(["plan", "quick", "--no-predict"], "1", marks=pytest.mark.slow),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
+    with open("/dev/full", "w") as full:
+        environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(
+            [*COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    sentence = "lmsweep: cannot write to standard output: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, sentence)
+
+
+@pytest.mark.slow
+def test_a_run_whose_words_are_not_taken_any_more_continues_without_a_traceback(tmp_path):
+    sweep = write_sweep(tmp_path)
+    words = f"{shlex.join([*COMMAND, 'run', str(sweep), '--store', str(tmp_path / 'store')])} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", words], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PYTHONPATH}
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert "cannot write to standard output: its reader has gone; the run continues" in done.stderr
+    planned = json.loads(lmsweep("plan", sweep, "--store", tmp_path / "store", "--format", "json").stdout)
+    assert planned["counts"] == {"stored": len(planned["trials"])}
+
+
+def test_a_command_that_is_terminated_while_nobody_reads_its_messages_ends_by_the_signal(tmp_path):
+    script = (
+        "import os, signal, sys\n"
+        "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
+        "def waits():\n"
+        "    reader, writer = os.pipe()\n"
+        "    os.close(reader)\n"
+        "    os.dup2(writer, 2)\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "commands.app = waits\n"
+        "cli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir()), "no file about an error in lmsweep"
+
+
+@pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])
+def test_ray_is_given_a_folder_whose_path_is_short_and_that_can_be_written_to(tmp_path, monkeypatch, folder):
+    there = tmp_path / folder
+    there.mkdir(mode=0o700 if "path" in folder else 0o500)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(there))
+    if "path" not in folder and os.access(there, os.W_OK):
+        pytest.skip("root may write everywhere")
+    assert folder_for_sockets() == Path("/tmp")
+    monkeypatch.setattr(ray_session, "LONGEST_FOLDER", 3)
+    with pytest.raises(RequestError, match="path of at most 3 bytes"):
+        folder_for_sockets()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["long", "absent"])
+def test_a_run_does_not_depend_on_tmpdir(tmp_path, kind):
+    folder = tmp_path / ("d" * 100)
+    if kind == "long":
+        folder.mkdir()
+    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", TMPDIR=str(folder))
+    own = [line for line in done.stderr.splitlines() if "another lmsweep run" not in line]
+    assert done.returncode == 0 and not own, done.stdout + done.stderr
+
+
+def test_no_folder_for_temporary_files_is_one_sentence(tmp_path):
+    script = "import tempfile; tempfile._get_default_tempdir = fail; "
+    script = "import errno, tempfile\ndef fail(): raise FileNotFoundError(errno.ENOENT, 'No usable folder')\n" + script
+    script += "from lmsweep.orchestrator.cli import main; main()"
+    words = [COMMAND[0], "-c", script, "plan", "quick"]
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "set TMPDIR to one that is" in done.stderr, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_device_that_is_absent_is_recorded_with_the_reason(tmp_path):
+    sweep = write_sweep(tmp_path, device="mps" if os.uname().sysname == "Linux" else "cuda")
+    assert "lmsweep doctor" in lmsweep("plan", sweep, "--store", tmp_path / "store").stdout
+    done = lmsweep("run", sweep, "--store", tmp_path / "store")
+    assert done.returncode == 0, done.stderr
+    assert "2 unsupported: this machine has no" in done.stdout
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert list(rows["status"]) == ["unsupported"] * 2
+    assert "2 results are for a device that was missing" in lmsweep("table", tmp_path / "store").stderr
+    assert "0 to run" in lmsweep("run", sweep, "--store", tmp_path / "store").stdout
+
+
+@pytest.mark.slow
+def test_failing_trials_leave_their_status_and_the_next_trial_untouched(tmp_path):
+    # In one run: too large for any memory, too slow for its time, refused by the device, then an ordinary one.
+    grids = f"""
+name: failures
+grids:
+  - workloads: [timing]
+    fixed: &small {{model: tiny, vocab_size: 100, warmup_steps: 0, measure_steps: 3, batch_size: 1, context_length: 16}}
+    include:
+      - {{batch_size: {10**10}}}
+      - {{context_length: 8192, batch_size: 8, timeout_seconds: 3}}
+      - {{precision: tf32}}
+      - {{context_length: 32}}
+"""
+    sweep = tmp_path / "failures.yaml"
+    sweep.write_text(grids)
+    done = lmsweep("run", sweep, "--no-predict", "--store", tmp_path / "store")
+    assert done.returncode == 1, done.stdout + done.stderr
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    statuses = rows.groupby(["batch_size", "context_length", "precision"])["status"].unique().map(list).to_dict()
+    assert statuses == {
+        (10**10, 16, "fp32"): ["oom"],
+        (8, 8192, "fp32"): ["timeout"],
+        (1, 16, "tf32"): ["unsupported"],
+        (1, 32, "fp32"): ["ok"],
+    }
+    assert rows.loc[rows["status"] != "ok", "error"].str.len().gt(0).all()
+    assert rows.loc[rows["status"] != "ok", "metric"].isna().all()
+    again = lmsweep("plan", sweep, "--no-predict", "--store", tmp_path / "store", "--format", "json").stdout
+    assert sorted(one["action"] for one in json.loads(again)["trials"]) == ["run", "stored", "stored", "stored"]
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[256, 16], measure_steps=40)
+    process = start("run", sweep, "--store", tmp_path / "store")
+    wait_for_child(process).send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, out + err
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert sorted(rows.groupby("trial_id")["status"].first()) == ["lost", "ok"]
+    assert rows.loc[rows["status"] == "lost", "error"].str.contains("SIGKILL").all()
+
+
+@pytest.mark.slow
+def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
+    sweep = write_sweep(tmp_path, context_length=[16, 1024], batch_size=4, measure_steps=200)
+    store = tmp_path / "store"
+    process = start("run", sweep, "--store", store, "--set", "mode=forward")
+    deadline = time.monotonic() + 90
+    while not list(store.glob("measurements/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    running = [wait_for_child(process), *trial_children(process)]
+    out, err = interrupt(process, times=2)
+    assert process.returncode == 130, out + err
+    assert f"To resume: lmsweep run {sweep} --store {store} --set mode=forward\n" in err
+    assert "Traceback" not in err
+    _, alive = psutil.wait_procs(running, timeout=5)
+    assert not alive, "a trial outlived its run"
+    kept = pd.read_parquet(store / "measurements")
+    assert set(kept["status"]) == {"ok"}
+    plan = json.loads(lmsweep("plan", sweep, "--store", store, "--set", "mode=forward", "--format", "json").stdout)
+    assert sorted(one["action"] for one in plan["trials"]) == ["run", "stored"]
+
+
+@pytest.mark.slow
+def test_a_truncated_fragment_is_named_and_the_rest_is_read(finished, tmp_path):
+    import shutil
+
+    sweep, finished_store, _ = finished
+    store = tmp_path / "store"
+    shutil.copytree(finished_store, store)
+    damaged = sorted((store / "measurements").glob("*.parquet"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    table = lmsweep("table", store)
+    assert table.returncode == 0
+    assert damaged.name in table.stderr
+    assert "Traceback" not in table.stderr
+    done = lmsweep("run", sweep, "--store", store)
+    assert done.returncode == 0, done.stderr
+    assert "damaged/" in done.stderr
+    assert (store / "damaged" / damaged.name).exists()
+    assert pd.read_parquet(store / "measurements")["trial_id"].nunique() == 4
+
+
+def test_the_packaged_sweeps_are_listed_and_one_is_printed_to_copy(tmp_path):
+    listed = lmsweep_here("sweeps").splitlines()
+    assert len(listed) == len(packaged_sweeps())
+    assert any(line.startswith("quick ") and "  8 trials  A first look" in line for line in listed)
+    copy = tmp_path / "mine.yaml"
+    copy.write_text(lmsweep_here("show", "quick"))
+    assert copy.read_text() == packaged_sweeps()["quick"]
+    done = answer_here("show", "quik")
+    assert (done.returncode, "did you mean quick?" in done.stderr) == (2, True)

@@ -1,0 +1,426 @@
+"""Everything that relies on names private to PyTorch, which the next version may change. Known: PyTorch 2.11 to 2.13.
+
+Light modules are imported here; those that take long to import, in the functions that use them.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._C._autograd import DeviceType as DeviceType  # the kind of an event's device
+from torch._ops import OpOverload as OpOverload  # the type of torch.ops.aten.mm.default
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
+from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+from torch._subclasses.fake_tensor import unset_fake_temporarily as unset_fake_temporarily
+from torch.library import Library
+from torch.nn import init
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_map_only as tree_map_only
+
+COMPILER = "torch._dynamo"
+"""Module of torch.compile, imported ahead of the trials that use it."""
+JOINT_PASSES = "torch._inductor.fx_passes.joint_graph"
+"""Module whose import takes most of the time of the first compiled prediction."""
+
+# Operators by which PyTorch computes public functions. What they save and return decides memory.
+_aten = torch.ops.aten
+FLASH, FLASH_BACKWARD = (
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_flash_attention_backward.default,
+)
+EFFICIENT, EFFICIENT_BACKWARD = (
+    _aten._scaled_dot_product_efficient_attention.default,
+    _aten._scaled_dot_product_efficient_attention_backward.default,
+)
+FLASH_ON_CPU, FLASH_ON_CPU_BACKWARD = (
+    _aten._scaled_dot_product_flash_attention_for_cpu.default,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+)
+CUDNN = _aten._scaled_dot_product_cudnn_attention.default
+OVERRIDEABLE = _aten._scaled_dot_product_fused_attention_overrideable.default
+MATH = _aten._scaled_dot_product_attention_math.default
+SOFTMAX_BACKWARD = _aten._softmax_backward_data.default
+SCALED_MM, GROUPED_MM = _aten._scaled_mm.default, _aten._grouped_mm.default
+VARLEN_BACKWARD = "torch_attn._varlen_attn_backward.default"
+"""Name of an operator that exists only once its module is imported."""
+
+foreach_copy, foreach_divide = torch._foreach_copy_, torch._foreach_div_
+"""In place, over a list of tensors, in one kernel."""
+scaled_mm = torch._scaled_mm
+"""The product of float8 matrices."""
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """A context in which an attribute of a module or class has this value."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+# Operators and their schemas
+
+
+def schema_name(operator: OpOverload) -> str:
+    """Return `namespace::name` of an operator."""
+    return str(operator._schema.name)
+
+
+def positional_names(operator: OpOverload) -> list[str]:
+    """Return the names of an operator's positional parameters."""
+    return [argument.name for argument in operator._schema.arguments if not argument.kwarg_only]
+
+
+def returns_view(target: object) -> bool:
+    """Return whether the target of a graph's node is an operator whose result is a view."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(one.alias_info and not one.alias_info.is_write for one in schema.returns)
+
+
+def all_overloads(operator: OpOverload) -> object:
+    """Return the operator with all of its overloads, as PyTorch's table of FLOPs has it."""
+    return operator._overloadpacket
+
+
+@contextmanager
+def kernels_replaced(kernels: Mapping[str, Callable[..., Any]], key: str) -> Iterator[None]:
+    """A context in which these functions are PyTorch's operators `aten::name` for a dispatch key."""
+    library = Library("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it says that a kernel is replaced
+            for name, kernel in kernels.items():
+                library.impl(name, kernel, key, allow_override=True)
+        yield
+    finally:
+        library._destroy()
+
+
+@contextmanager
+def below_autocast_on_cpu() -> Iterator[None]:
+    """A context in which operators are called below the level of `torch.autocast("cpu")`."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ExcludeDispatchKeyGuard(keys):
+        yield
+
+
+# Storages, tensors and modules
+
+
+def storage_key_of(storage: torch.UntypedStorage) -> int:
+    """Return the number of a live storage; fake storages have no address."""
+    return int(storage._cdata)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Return whether the tensor fills its storage and is not a view."""
+    return bool(is_non_overlapping_and_dense_or_false(tensor)) and not tensor._is_view()
+
+
+def parameters_in(module: nn.Module) -> dict[str, nn.Parameter | None]:
+    """Return the module's own weights, to be replaced in place: `Module.to` cannot replace fake tensors."""
+    return module._parameters
+
+
+def buffers_in(module: nn.Module) -> dict[str, Tensor | None]:
+    """Return the module's own buffers, to be replaced in place."""
+    return module._buffers
+
+
+@contextmanager
+def calls_wrapped(
+    modules: Sequence[nn.Module], wrap: Callable[[int, Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """A context in which each module is called through `wrap(number, call)`, also if it is compiled.
+
+    torch.compile would trace a hook into the graph.
+    """
+    compiled = [module._compiled_call_impl for module in modules]
+    for number, module in enumerate(modules):
+        module._compiled_call_impl = wrap(number, module._compiled_call_impl or module._call_impl)
+    try:
+        yield
+    finally:
+        for module, call in zip(modules, compiled, strict=True):
+            module._compiled_call_impl = call
+
+
+def checkpointed(module: nn.Module) -> nn.Module:
+    """Return the module wrapped so that backward recomputes it, with the state of the module itself."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    return checkpoint_wrapper(module)
+
+
+def unset_random_weights() -> AbstractContextManager[None]:
+    """A context in which truncated normal weights keep any values: PyTorch draws until all are in range."""
+    return replaced(init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor)
+
+
+# Autograd
+
+
+def backward_node() -> Any:
+    """Return the node of autograd's graph that is running; None outside of backward."""
+    return torch._C._current_autograd_node()
+
+
+def latest_number() -> int:
+    """Return the number of the node that forward created last."""
+    return int(torch._C._autograd._get_sequence_nr()) - 1
+
+
+def number_of(node: Any) -> int:
+    """Return the number of a node, as autograd counts them in forward."""
+    return int(node._sequence_nr())
+
+
+# Memory of CUDA
+
+
+def record_memory_history(*arguments: Any, **options: Any) -> None:
+    """Make CUDA's allocator remember its actions; see `torch.cuda.memory._record_memory_history`."""
+    torch.cuda.memory._record_memory_history(*arguments, **options)
+
+
+def memory_snapshot() -> dict[str, Any]:
+    """Return what CUDA's allocator remembers: segments, blocks, actions."""
+    return dict(torch.cuda.memory._snapshot())
+
+
+def clear_cublas_workspaces() -> None:
+    """Free the workspaces of cuBLAS, which otherwise stay allocated until the process ends."""
+    torch._C._cuda_clearCublasWorkspaces()
+
+
+def sleep_on(device: Any, cycles: int) -> None:
+    """Queue a kernel that only waits, on the module of a kind of device such as torch.cuda."""
+    device._sleep(cycles)
+
+
+# Profiler
+
+
+def traced_without_operators(run: Callable[[], object], activities: set[Any]) -> list[Any]:
+    """Run under the profiler with ranges but without operators, which torch.profiler cannot leave out."""
+    from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
+    from torch.autograd import (  # type: ignore[attr-defined]  # PyTorch does not export them explicitly
+        _disable_profiler,
+        _enable_profiler,
+        _prepare_profiler,
+    )
+
+    settings = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
+    _prepare_profiler(settings, activities)
+    _enable_profiler(settings, activities, {RecordScope.USER_SCOPE})  # type: ignore[call-arg]  # not annotated
+    try:
+        run()
+    finally:
+        found = _disable_profiler()
+    return list(found.events())
+
+
+# torch.compile
+
+
+def dynamo() -> Any:
+    """Return the module of torch.compile, whose `config` has its options."""
+    import torch._dynamo
+
+    return torch._dynamo
+
+
+def graph_settings() -> Any:
+    """Return the options of the partitioner into forward and backward, such as `activation_memory_budget`."""
+    import torch._functorch.config
+
+    return torch._functorch.config
+
+
+def inductor_settings() -> Any:
+    """Return the options of Inductor, such as `compile_threads`."""
+    import torch._inductor.config
+
+    return torch._inductor.config
+
+
+def compile_counters() -> Any:
+    """Return Dynamo's counters by kind."""
+    from torch._dynamo.utils import counters
+
+    return counters
+
+
+def inductor() -> Any:
+    """Return the function that compiles a graph with Inductor, after an import of seconds."""
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx
+
+
+def inductor_options(mode: str) -> dict[str, Any]:
+    """Return Inductor's options for a mode of torch.compile."""
+    from torch._inductor import list_mode_options
+
+    return list_mode_options(mode)
+
+
+def start_compile_workers() -> None:
+    """Start the processes that compile Triton's kernels."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    AsyncCompile.warm_pool()
+
+
+def inductor_cache() -> str:
+    """Return the folder of Inductor's cache."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return cache_dir()
+
+
+# Ahead-of-time graphs, for predictions
+
+
+def trace_ahead(
+    function: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    *,
+    compiler: Callable[..., Any],
+    partition: Callable[..., Any],
+) -> None:
+    """Trace a function of fake tensors as torch.compile would, for the compiler and the partitioner given."""
+    from torch._functorch.aot_autograd import aot_function
+    from torch._inductor.decomposition import select_decomp_table
+
+    with without_python_code():
+        aot_function(
+            function,
+            fw_compiler=compiler,
+            bw_compiler=compiler,
+            partition_fn=partition,
+            decompositions=select_decomp_table(),
+            keep_inference_input_mutations=True,
+        )(*inputs)
+
+
+def without_python_code() -> AbstractContextManager[None]:
+    """A context in which graphs are lazy, as in torch.compile: otherwise each pass generates code that nobody runs."""
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
+
+    return _use_lazy_graph_module(True)
+
+
+def joint_passes(graph: torch.fx.GraphModule) -> None:
+    """Apply Inductor's passes on graphs of forward and backward together."""
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    joint_graph_passes(graph)
+
+
+def partitioned(joint: torch.fx.GraphModule, arguments: Any, **options: Any) -> Any:
+    """Return forward and backward by Inductor's partitioner."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return min_cut_rematerialization_partition(joint, arguments, **options)
+
+
+def takes_list(function: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]:
+    """Mark a compiled function: it takes its arguments as one list."""
+    function._boxed_call = True  # type: ignore[attr-defined]
+    return function
+
+
+# torch.distributed
+
+
+def functional_collectives() -> Any:
+    """Return the module by whose functions DTensor communicates."""
+    from torch.distributed import _functional_collectives
+
+    return _functional_collectives
+
+
+def group_size(argument: object) -> int | None:
+    """Return the number of ranks in the group that an operator's argument names; None if it names none."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import GroupName
+
+    if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+        return int(dist.ProcessGroup.unbox(argument).size())
+    if isinstance(argument, str):
+        try:
+            return int(torch._C._distributed_c10d._resolve_process_group(GroupName(argument)).size())
+        except RuntimeError:  # another text, such as the operation
+            return None
+    return None
+
+
+def weight_groups(module: Any) -> list[Any]:
+    """Return the groups of weights that `fully_shard` gathers together for a module."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [group for group in [state._fsdp_param_group] if group is not None]  # PyTorch 2.11
+
+
+def drop_unsent_gradients(group: Any) -> None:
+    """Drop what backward has added up in a group of weights for a later reduce-scatter."""
+    group._partial_reduce_output = None
+    for parameter in group.fsdp_params:
+        parameter.unsharded_accumulated_grad = None
+
+
+def shares_of(optimizer: Any) -> list[list[dict[str, Any]]]:
+    """Return the parameter groups of each rank by ZeroRedundancyOptimizer."""
+    return list(optimizer._partition_parameters())
+
+
+def assigned_buckets(tensors: list[Tensor], limits: list[int]) -> list[list[int]]:
+    """Return the indices of the tensors in each of DistributedDataParallel's buckets."""
+    from torch._C._distributed_c10d import _compute_bucket_assignment_by_size
+
+    return list(_compute_bucket_assignment_by_size(tensors, limits, [False] * len(tensors))[0])
+
+
+@contextmanager
+def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
+    """A context in which this process is a rank of a group whose other ranks do not exist; nothing is sent."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp._fully_shard import _fully_shard
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    try:
+        smaller = "_get_post_forward_mesh_info"  # the mesh of `reshard: 2`
+        with (
+            replaced(_fully_shard, smaller, without_fakes(getattr(_fully_shard, smaller))),
+            replaced(DeviceMesh, "__init__", without_fakes(DeviceMesh.__init__)),
+        ):
+            yield
+    finally:
+        dist.destroy_process_group()
+        # What DTensor remembers names groups that no longer exist, and a later mesh of the same ranks would find it.
+        _clear_sharding_prop_cache()
+
+
+def without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with real tensors inside: the ranks of meshes are read."""
+
+    def made(*given: Any, **named: Any) -> Any:
+        with unset_fake_temporarily():
+            return make(*given, **named)
+
+    return made
