@@ -25,9 +25,9 @@ from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import Compile, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.ways.precisions import Precision
+from lmsweep.trials.spec.words import Compile, Precision
 
 STEPS = 3
 OUT_OF_MEMORY = 3

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 FINISHED = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", ".github"),
-    *("docs", "examples", "orchestrator/sweeps", "tests/docs", "tools"),
+    *("docs", "examples", "benchmarks", "orchestrator/sweeps", "analysis/notebooks", "lmsweep", "cluster.yaml"),
+    *("tests/docs", "tests/test_floors.py", "tests/examples", "tests/notebooks", "tools"),
 )
 """Files and folders that must be free of them; in the end this is `(".",)`."""
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".html", ".ipynb", "Makefile")

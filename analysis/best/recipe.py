@@ -4,12 +4,13 @@ import shlex
 from collections.abc import Iterable
 from textwrap import wrap
 
-from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.words import HIDDEN_LOSSES
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 

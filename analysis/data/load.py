@@ -21,14 +21,9 @@ from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flo
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import (
-    AUTO_FIELDS,
-    CONFIG_FIELDS,
-    STORED_FIELDS,
-    RequestError,
-)
-from lmsweep.trials.spec.unknown import OF_STEP
-from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS, Precision
+from lmsweep.trials.results.roles import OF_STEP
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}

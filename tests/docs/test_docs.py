@@ -84,6 +84,15 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
     assert not broken
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
+    named = re.findall(
+        r"`((?:trials|orchestrator|analysis|benchmarks|tests|tools)/[\w./-]+\.\w+)", page.read_text("utf-8")
+    )
+    places = (ROOT, ROOT / "examples" / "student")
+    assert not [name for name in named if "NAME" not in name and not any((place / name).exists() for place in places)]
+
+
 def test_the_lab_notebook_lists_every_entry_by_date() -> None:
     entries = [page.name for page in LAB if page.name != "README.md"]
     listed = re.findall(r"\]\((\d{4}-\d\d-\d\d-[^)]*\.md)\)", (ROOT / "docs" / "lab" / "README.md").read_text("utf-8"))

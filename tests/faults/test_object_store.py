@@ -109,7 +109,7 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
     assert contexts(Store(object_store.uri)) == [16]
 
 
-def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_that(object_store, tmp_path):
+def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):
     post = Uploader(Store(object_store.uri), in_background=False)
     post.kept_here.keep(rows(16))
     object_store.take_bucket_away()
@@ -124,7 +124,7 @@ def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_th
     assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
 
 
-def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_it_is_back(object_store, tmp_path):
+def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(object_store, tmp_path):
     kept = []
     store = Store(object_store.uri)
     under_way = StoreWriter(store, lambda planned, records: kept.append(records[0].config.context_length))
@@ -142,7 +142,7 @@ def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_i
     assert (contexts(store), waiting(tmp_path)) == ([16, 32, 64], [])
 
 
-def test_what_could_not_be_delivered_before_a_run_ended_goes_with_the_next(object_store, tmp_path, monkeypatch):
+def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tmp_path, monkeypatch):
     monkeypatch.setattr(store_writer, "PATIENCE", 0.0)
     under_way = StoreWriter(Store(object_store.uri), lambda planned, records: None)
     object_store.take_bucket_away()
@@ -193,7 +193,7 @@ def test_no_row_arrives_before_the_file_that_it_names(tmp_path):
 
 
 @pytest.mark.slow
-def test_files_that_cannot_be_merged_because_the_store_is_gone_are_a_sentence(object_store, tmp_path, capsys):
+def test_failing_to_merge_files_prints_a_sentence(object_store, tmp_path, capsys):
     server = ObjectStore(tmp_path)
     store = Store(server.uri)
     server.process.kill()

@@ -90,12 +90,6 @@ def test_a_chunked_loss_is_unsupported_before_pytorch_2_13(monkeypatch: pytest.M
         step_of(replace(SMALL, loss="chunked"))
 
 
-@pytest.mark.parametrize("loss", ["liger", "cut_cross_entropy"])
-def test_a_loss_of_a_package_is_unsupported_without_a_gpu(loss: str) -> None:
-    with pytest.raises(UnsupportedError, match="needs device: cuda"):
-        step_of(replace(SMALL, loss=loss))
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adafactor", "muon"])
 def test_an_optimizer_changes_every_weight_in_a_way_of_its_own(optimizer: str) -> None:
     after = {}

@@ -10,11 +10,12 @@ from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count
 from lmsweep.trials.analytic.recomputation import recomputed_blocks
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
-from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS, PRECISIONS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES
 
 FACTORS = {
     "products": 1.42,

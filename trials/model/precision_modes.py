@@ -6,8 +6,9 @@ from importlib import import_module
 
 import torch
 
-from lmsweep.trials.machine.gpu.accelerator import compute_capability, device_name, has_bfloat16, is_nvidia
+from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.spec.rules import why_no_value
 from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 
@@ -52,23 +53,14 @@ MATH_MODES: dict[str, MathMode] = {name: _math_mode(formats) for name, formats i
 
 def set_math_mode(precision: str, device_type: str) -> MathMode:
     """Set this process's options for float32 products. Raises UnsupportedError if the device lacks the precision."""
-    mode, least = MATH_MODES[precision], PRECISIONS[precision].compute_capability
-    if least and compute_capability(device_type) < least:
-        if is_nvidia(device_type):
-            has = "; {} has {}.{}".format(device_name(device_type), *compute_capability(device_type))
-        else:
-            has = f", not {device_name(device_type) if device_type == 'cuda' else f'device: {device_type}'}"
-        raise UnsupportedError(
-            f"{precision} needs the {'float8 ' if mode.float8_recipe else ''}tensor cores of an NVIDIA GPU of compute "
-            f"capability {least[0]}.{least[1]} or higher{has}"
-        )
+    mode = MATH_MODES[precision]
+    if reason := why_no_value("precision", precision, capabilities(device_type)):
+        raise UnsupportedError(reason)
     if mode.float8_recipe:
         try:
             import_module("torchao.float8")
         except ImportError as error:
             raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
-    if torch.bfloat16 in (mode.autocast_dtype, mode.parameter_dtype) and not has_bfloat16(device_type):
-        raise UnsupportedError(f"{device_name(device_type)} has no bfloat16 arithmetic")
     torch.set_float32_matmul_precision("high" if mode.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = mode.tf32
     return mode

@@ -13,12 +13,15 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
-from lmsweep.trials.spec.ways.precisions import FLOAT8_PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
 from lmsweep.trials.spec.workloads import Subject
+
+_WORKLOADS: dict[Subject, str] = {"model": "timing", "attention": "attention"}
 
 UNSURE = 32 * MIB
 """Bytes of uncertainty about memory outside the allocator: CUDA itself, and kernels of models never measured."""
@@ -95,6 +98,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         raise UnpredictableError(f"the state of optimizer {config.optimizer} is not predicted")
     if config.capture != "none":
         raise UnpredictableError("the memory that CUDA graphs keep for themselves is not predicted")
+    if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):
+        raise UnsupportedError(reason)
     if config.ddp != "none":
         return _deep_rank_trace(config)
     if subject == "attention":

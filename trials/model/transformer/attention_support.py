@@ -17,7 +17,6 @@ from torch.backends.cuda import (
 )
 
 from lmsweep.trials.analytic.formulas import PASSES
-from lmsweep.trials.machine.gpu.accelerator import compute_capability, is_nvidia
 from lmsweep.trials.model.transformer.varlen_attention import varlen_kernel
 from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
@@ -30,38 +29,21 @@ _ASK_CUDA: dict[str | None, Callable[[SDPAParams, bool], bool]] = {
     "CUDNN_ATTENTION": can_use_cudnn_attention,
 }
 
-_WITH_WINDOW = tuple(name for name, one in ATTENTIONS.items() if one.masked_by != "mask")
-"""PyTorch's fused kernels would need a mask of all scores, which costs what the window is to save."""
-
 
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
     """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention. `dtype`
     is that of queries, keys and values; `gradients`: whether backward follows."""
     name, device = config.attention, config.device_type
-    known = ATTENTIONS.get(name)
-    if config.window is not None and (config.model_code is not None or name not in _WITH_WINDOW):
-        whose = config.model_code or f"attention {name}"
-        raise UnsupportedError(f"{whose} takes no window; these do: {', '.join(_WITH_WINDOW)}")
-    if config.document_length is not None and (config.model_code is not None or is_reference(name)):
-        raise UnsupportedError(
-            f"document_length is for lmsweep's own model and attention; {config.model_code or name} does not "
-            "know where documents begin"
-        )
     if gradients and PASSES[config.mode] > 1 and is_reference(name) and config.model_code is None:
         probe = probe_attention(config, device=device, dtype=dtype)
         if probe.no_backward:
             raise UnsupportedError(f"{probe.no_backward}; use mode: forward")
-    elif name == "flex":
-        _check_flex(config, gradients)
     elif name == "varlen":
-        _check_varlen(config, dtype)
-    elif known and known.kernel in _ASK_CUDA and device == "cuda":
-        reason = _reason_not(_ASK_CUDA[known.kernel], config, dtype, gradients)
+        varlen_kernel(config)
+    elif device == "cuda" and name in ATTENTIONS and ATTENTIONS[name].kernel in _ASK_CUDA:
+        reason = _reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients)
         if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
-    elif known and known.devices and device not in known.devices:
-        devices = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {other}" for other in known.devices[1:])])
-        raise UnsupportedError(f"{name} needs {devices}: PyTorch has no such kernel for {device}")
 
 
 def _reason_not(
@@ -105,31 +87,3 @@ def _warnings_of_pytorch() -> Iterator[list[str]]:
                     words.append(said[1])
                 else:
                     print(line, file=sys.stderr)
-
-
-def _check_flex(config: TrialConfig, gradients: bool) -> None:
-    d_head = config.head_width
-    if config.device_type == "mps":
-        raise UnsupportedError(
-            "flex needs device: cuda, or device: cpu without gradients; not every version of PyTorch has it on MPS"
-        )
-    if config.device_type == "cpu" and gradients:
-        raise UnsupportedError("flex has no backward on a CPU; use mode: forward or device: cuda")
-    if config.device_type == "cuda" and d_head < 16:
-        raise UnsupportedError(f"flex on CUDA needs a head dimension of at least 16, not {d_head}")
-
-
-def _check_varlen(config: TrialConfig, dtype: torch.dtype) -> None:
-    if config.model_code is not None:
-        raise UnsupportedError(f"varlen is for lmsweep's own model, not for {config.model_code}")
-    if config.device_type != "cuda":
-        raise UnsupportedError(
-            f"varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for {config.device}"
-        )
-    varlen_kernel(config)
-    if dtype not in (torch.float16, torch.bfloat16):
-        raise UnsupportedError(f"varlen is FlashAttention, which needs 16 bits (precision: bf16), not {dtype}")
-    if config.head_width % 8 or config.head_width > 256:
-        raise UnsupportedError(f"varlen needs a head dimension that 8 divides, up to 256, not {config.head_width}")
-    if torch.cuda.is_available() and is_nvidia("cuda") and compute_capability("cuda") < (8, 0):
-        raise UnsupportedError("varlen is FlashAttention, which needs compute capability 8.0 or higher")

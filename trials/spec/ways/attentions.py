@@ -23,6 +23,8 @@ class Attention:
     """The only kernel that scaled_dot_product_attention may use, a name in SDPBackend."""
     devices: tuple[str, ...] | None = None
     """Device types that have the kernel; None: all."""
+    is_16_bit: bool = False
+    """Whether its kernel takes only 16 bits, on NVIDIA's GPUs of compute capability 8.0 or higher."""
     uses_cudnn: bool = False
     """Whether a GPU runs cuDNN's kernel, which is faster than FlashAttention."""
     always_compiled: bool = False
@@ -43,9 +45,9 @@ ATTENTIONS: dict[str, Attention] = {
     "naive_softmax": Attention(stores_scores=True, hugging_face="eager"),
     "sdpa": _sdpa(uses_cudnn=True),
     "sdpa_math": _sdpa(kernel="MATH", stores_scores=True),
-    "sdpa_flash": _sdpa(kernel="FLASH_ATTENTION", devices=("cuda", "cpu")),
+    "sdpa_flash": _sdpa(kernel="FLASH_ATTENTION", devices=("cuda", "cpu"), is_16_bit=True),
     "sdpa_efficient": _sdpa(kernel="EFFICIENT_ATTENTION", devices=("cuda",), shares_heads=False),
-    "sdpa_cudnn": _sdpa(kernel="CUDNN_ATTENTION", devices=("cuda",), uses_cudnn=True),
+    "sdpa_cudnn": _sdpa(kernel="CUDNN_ATTENTION", devices=("cuda",), is_16_bit=True, uses_cudnn=True),
     "flex": Attention(
         masked_by="block_mask",
         shares_heads=True,
@@ -57,6 +59,7 @@ ATTENTIONS: dict[str, Attention] = {
         masked_by="borders",
         shares_heads=True,
         devices=("cuda",),
+        is_16_bit=True,
         pytorch="torch.nn.attention.varlen.varlen_attn(q, k, v, borders, borders, longest, longest)",
     ),
 }

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +60,3 @@ PRECISIONS: dict[str, NumberFormats] = {
     "fp8_rowwise_gw_hp": _float8(float8_recipe="rowwise_with_gw_hp"),
 }
 """Value of the field `precision` -> its number formats."""
-
-if TYPE_CHECKING:
-    Precision = str
-else:
-    Precision = Literal[tuple(PRECISIONS)]
-
-FLOAT8_PRECISIONS = tuple(name for name, one in PRECISIONS.items() if one.float8_recipe)
-"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
