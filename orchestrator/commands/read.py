@@ -70,9 +70,9 @@ def table(
     Example:
       lmsweep table results --preset end-to-end
     """
+    from lmsweep.analysis.api import table as table_of
+    from lmsweep.analysis.api import tables
     from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.questions.tables_of_store import table as table_of
-    from lmsweep.analysis.questions.tables_of_store import tables
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
@@ -154,7 +154,7 @@ def compare(
 
         show_table(place_beside(select(load(store), conditions), beside), format)
         return
-    from lmsweep.analysis.questions.compare_stores import compare as compare_results
+    from lmsweep.analysis.api import compare as compare_results
 
     found = compare_results(
         store,

@@ -14,7 +14,6 @@ import yaml
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.predicted_peak import config_of
 from lmsweep import analysis
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
@@ -23,14 +22,15 @@ from lmsweep.trials.analytic.memory_prediction import Prediction, cublas_workspa
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.compiled.aot_graph import _scale
+from lmsweep.trials.prediction.compiled.aot_graph import scale_graph
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.peak_memory import fits, predict
-from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.prediction.without_device import meta_run
 from lmsweep.trials.prediction.without_device.meta_run import model_trace, one_run_for
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from tests.support.command import answer_here, lmsweep_here
@@ -234,9 +234,9 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
 
     def scale(graph: Any, primes: Any) -> None:
         sizes_of.append(primes)
-        _scale(graph, primes)
+        scale_graph(graph, primes)
 
-    monkeypatch.setattr("lmsweep.trials.prediction.compiled.aot_graph._scale", scale)
+    monkeypatch.setattr("lmsweep.trials.prediction.compiled.aot_graph.scale_graph", scale)
     monkeypatch.setattr(
         "lmsweep.trials.prediction.without_device.meta_run.traced_graph", meta_run.traced_graph.__wrapped__
     )
@@ -269,18 +269,18 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
 
 def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> None:
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
-    questions = [PeakQuestion(config=config, subject="model") for config in configs]
+    questions = [Question(config=config, subject="model") for config in configs]
     assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
 
 
 def test_a_compiled_step_in_micro_batches_says_why_it_is_not_predicted() -> None:
     config = small(batch_size=4, accumulate=2, compile="block")
-    questions = [PeakQuestion(config=config, subject="model")]
+    questions = [Question(config=config, subject="model")]
     with pytest.raises(UnpredictableError, match="gradients that several micro-batches add up"):
         list(answer_by_run(_peaks, questions))
 
 
-def _peaks(questions: list[PeakQuestion]) -> list[int]:
+def _peaks(questions: list[Question]) -> list[int]:
     return [predict(one.config).peak for one in questions]
 
 
@@ -366,7 +366,7 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
     frame = frame[(frame["unit"] == "B") & ((frame["compile"] == "none") | (frame["d_model"] == 64))]
     compared = 0
     for _, rows in frame.groupby("measurement_id"):
-        config = config_of(rows.iloc[0])
+        config = config_of(rows.iloc[0].to_dict())
         found = predict(config, "attention").on(H200)
         expected = {
             "baseline.allocated": found.step_end,
@@ -396,7 +396,7 @@ def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
     ]
     deviations: dict[str, list[float]] = {}
     for _, row in frame.iterrows():
-        found = predict(config_of(row), "attention").on(H100).peak_backward
+        found = predict(config_of(row.to_dict()), "attention").on(H100).peak_backward
         assert found is not None
         deviations.setdefault(row["attention"], []).append(abs(found / row["median"] - 1))
     assert deviations.keys() >= {"sdpa_flash", "sdpa_cudnn"}
@@ -423,7 +423,7 @@ def test_the_blocks_of_whole_steps_measured_on_an_h200_are_predicted(trials: lis
     assert len(trials) == count
     for trial in trials:
         rows = MEASURED_STEPS[MEASURED_STEPS["measurement_id"] == trial]
-        config = config_of(rows.iloc[0])
+        config = config_of(rows.iloc[0].to_dict())
         measured = {(row["phase"], row["metric"]): row["median"] for _, row in rows.iterrows()}
         found = predict(config).on(H200)
         assert found.peak == pytest.approx(measured["step", "peak_allocated"], rel=0.003)

@@ -85,7 +85,7 @@ def _of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
     ranks, shards = c.world_size // c.tp, c.shard_ranks
     if c.gather == "bf16" and c.precision != "bf16" and (c.fully_shards or is_reference(c.ddp)):
-        why = "computes in it" if c.precision == "bf16_pure" else "computes in another"
+        why = "computes in it" if PRECISIONS[c.precision].operand == "bfloat16" else "computes in another"
         yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
     for field in ("reshard", "shards", "gather"):
         if not c.fully_shards and _is_changed(c, field) and not (field == "gather" and is_reference(c.ddp)):
@@ -141,6 +141,8 @@ def _of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
     device, head = c.device_type, c.head_width
     if c.window is not None and (c.model_code is not None or c.attention not in WITH_WINDOW):
         yield f"{c.model_code or f'attention {c.attention}'} takes no window; these do: {', '.join(WITH_WINDOW)}"
+    if c.is_hugging_face and is_reference(c.attention):
+        yield f"{c.model_code} has its own attention layers; attention is a reference, {c.attention}"
     if c.document_length is not None and (c.model_code is not None or is_reference(c.attention)):
         yield (
             f"document_length is for lmsweep's own model and attention; {c.model_code or c.attention} does not learn "
@@ -188,7 +190,7 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "attention alone has no block to compile; compile: model compiles the attention"
     if c.precision in FLOAT8_PRECISIONS:
         yield "attention alone has no linear layers, which are what float8 is for; use bf16"
-    if c.precision == "bf16_pure":
+    if PRECISIONS[c.precision].weights != "float32":
         yield "attention alone has no weights; with precision: bf16 its tensors are bfloat16"
     if c.cold_l2 and c.device_type in ("cpu", "mps"):
         yield "cold_l2 needs device: cuda; the caches of other devices cannot be emptied"

@@ -28,11 +28,9 @@ def _rounds_as(config: TrialConfig) -> NumberFormats:
 
 
 def _allowed_error(config: TrialConfig) -> float:
-    """The largest relative error of a gradient that rounding explains.
-
-    Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added; the errors of
-    layers add like independent numbers, and up to four stay within the tolerance.
-    """
+    """The largest relative error of a gradient that rounding explains. Tensor parallelism in 16 bits rounds each rank's
+    part of a layer's output before the parts are added; the errors of layers add like independent numbers, and up to
+    four stay within the tolerance."""
     rounded = _rounds_as(config).gradient_error
     if config.tp == 1 or not PRECISIONS[config.precision].is_narrow:
         return rounded
