@@ -119,7 +119,7 @@ def test_adamw_over_lists_of_tensors_takes_four_bytes_per_parameter_more_while_i
     assert more == pytest.approx(4 * parameters(CONFIG), abs=4 * TENSORS)
 
 
-def test_what_is_kept_for_backward_is_the_closed_form_and_every_block_keeps_the_same():
+def test_saved_bytes_are_the_closed_form_and_equal_in_every_block():
     found = measured(CONFIG)
     assert found["before_backward.saved"] == formulas.saved_bytes(**dimensions(CONFIG))
     batch = 16 * CONFIG.batch_size * CONFIG.context_length
@@ -295,7 +295,7 @@ def test_without_a_backward_there_are_no_residuals():
 # What cannot be known
 
 
-def test_what_the_cpu_does_not_count_is_null_with_a_reason_and_never_zero():
+def test_metrics_that_a_cpu_does_not_count_are_null_with_a_reason():
     found = measured(CONFIG)
     for phase, metric in (("step", "peak_allocated"), ("init", "reserved"), ("trial", "memory_snapshot")):
         row = found.rows[phase, metric]
@@ -312,7 +312,7 @@ def test_mps_says_that_its_readings_are_lower_bounds():
 
 
 @pytest.mark.slow
-def test_compiled_on_a_cpu_tells_what_is_kept_and_says_why_the_rest_is_unknown():
+def test_a_compiled_cpu_trial_stores_what_is_saved_and_why_the_rest_is_unknown():
     found, eager = measured(replace(CONFIG, compile="block")), measured(CONFIG)
     assert 0 < found["block0.saved"] < eager["block0.saved"]
     assert found["outside_blocks.saved"] == eager["outside_blocks.saved"]
@@ -328,7 +328,7 @@ def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():
     assert row.samples == (7, 7, 8) and row.flags == (Flag.UNSTEADY,)
 
 
-def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_asked_for_is_the_same():
+def test_allocated_bytes_may_differ_if_requested_bytes_agree():
     handed_out, cached = (2048, 2048, 2560), (4096, 8192, 8192)
 
     def found(*asked: int) -> dict[str, Measurement]:
@@ -344,7 +344,7 @@ def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_ask
     assert all(row.flags == (Flag.UNSTEADY,) for row in found(1900, 1900, 1901).values())
 
 
-def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
+def test_a_history_without_the_peak_gives_no_breakdown():
     log = AllocationLog()
     log.begin()
     log.allocate(1, piece(100))
@@ -431,7 +431,7 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     assert table["other", 100].at_peak == 0
 
 
-def test_what_a_piece_was_first_said_to_be_for_it_stays():
+def test_the_first_label_of_a_piece_stays():
     log, piece = AllocationLog(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
     log.allocate(1, piece)
     log.label({1: Label(category="activations", bytes=8)})
@@ -525,7 +525,7 @@ LARGER = replace(CONFIG, device="cuda", d_model=256, d_ff=512, vocab_size=1000, 
     [{}, {"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}, {"mode": "train_forward"}],
     ids=str,
 )
-def test_on_cuda_the_recorded_history_comes_to_the_allocators_peak(changes: dict[str, Any]):
+def test_on_cuda_the_recorded_history_reaches_the_allocators_peak(changes: dict[str, Any]):
     config = replace(LARGER, **changes)
     found = measured(config)
     assert found["before_backward.weights"] == 4 * parameters(config)

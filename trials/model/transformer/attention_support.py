@@ -41,12 +41,12 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
     elif name == "varlen":
         varlen_kernel(config)
     elif device == "cuda" and name in ATTENTIONS and ATTENTIONS[name].kernel in _ASK_CUDA:
-        reason = _reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients)
+        reason = reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients)
         if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
 
 
-def _reason_not(
+def reason_not(
     usable: Callable[[SDPAParams, bool], bool], config: TrialConfig, dtype: torch.dtype, gradients: bool
 ) -> str | None:
     """Why PyTorch would not use this kernel, in its own words; None if it would."""

@@ -118,12 +118,12 @@ def causal_block_mask(context_length: int, device: torch.device | str) -> BlockM
         full_kv_num_blocks=row[None, None],
         full_kv_indices=row.repeat(blocks, 1)[None, None],
         BLOCK_SIZE=FLEX_BLOCK,
-        mask_mod=_not_ahead,
+        mask_mod=not_ahead,
         seq_lengths=(context_length, context_length),
     )
 
 
-def _not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return query >= key
 
 
