@@ -124,7 +124,7 @@ def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
 
 
-def for_each_kind(of: Callable[..., T], *columns: Iterable[Any]) -> list[T]:
+def for_each_kind(of: Callable[..., T], *columns: Iterable[Hashable]) -> list[T]:
     """Return the result for each row of these columns, computed once for equal rows."""
     kinds = list(zip(*columns, strict=True))
     found = {kind: of(*kind) for kind in set(kinds)}
