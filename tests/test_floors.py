@@ -189,7 +189,7 @@ def test_no_modules_import_each_other_in_a_circle():
 
 def test_one_module_owns_the_cache_folder():
     owners = [path for package in MAY_IMPORT for path in files(package) if "XDG_CACHE_HOME" in path.read_text()]
-    assert owners == [ROOT / "trials" / "machine" / "cache_folder.py"]
+    assert owners == [ROOT / "trials" / "machine" / "scratch.py"]
 
 
 def test_durations_are_of_the_monotonic_clock():

@@ -124,7 +124,7 @@ def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
 
 
-def for_each_kind(of: Callable[..., T], *columns: Iterable[object]) -> list[T]:
+def for_each_kind(of: Callable[..., T], *columns: Iterable[Hashable]) -> list[T]:
     """Return the result for each row of these columns, computed once for equal rows."""
     kinds = list(zip(*columns, strict=True))
     found = {kind: of(*kind) for kind in set(kinds)}
@@ -191,7 +191,10 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
         others = [{key: value for key, value in one.items() if key != argument} for one in given]
         left = [json.dumps(one, sort_keys=True, separators=(",", ":")) if one else None for one in others]
         frame = frame.assign(
-            **{name: pd.array(values, dtype=object)[codes], whole: pd.array(left, dtype=object)[codes]}
+            **{
+                name: pd.array(values, dtype=object)[codes],
+                whole: pd.array(left, dtype=object)[codes],
+            }
         )
     return frame
 

@@ -95,7 +95,7 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     from lmsweep.orchestrator.sweep.first_sweep import ADAPTER, first_sweep
     from lmsweep.orchestrator.sweep.sweep import load_sweep
     from lmsweep.trials.code.digest import code_folder
-    from lmsweep.trials.code.discovery import discover
+    from lmsweep.trials.code.discovery.discover import discover
     from lmsweep.trials.code.source import roots
 
     file = Path("lmsweep.yaml")

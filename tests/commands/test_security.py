@@ -163,7 +163,7 @@ def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(store, m
     opened = Store(str(store))
     opened.set_aside_damage()
     opened.compact()
-    assert len(opened.statuses()) == 1
+    assert len(opened.outcomes()) == 1
 
 
 def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
@@ -198,22 +198,18 @@ def test_an_artifact_stays_among_the_artifacts(tmp_path, path):
     store.check_writable()
     with pytest.raises(RequestError, match="not the path of an artifact"):
         store.add_artifact(path, b"content")
-    with pytest.raises(RequestError, match="not the path of an artifact"):
-        store.read_artifact(path)
 
 
 def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
     (tmp_path / "outside").write_text("secret")
     store = Store(str(tmp_path / "store"))
     store.add_artifact("artifacts/a/file", b"content")
-    assert store.read_artifact("artifacts/a/file") == b"content"
+    assert (tmp_path / "store" / "artifacts" / "a" / "file").read_bytes() == b"content"
     (tmp_path / "store" / "artifacts" / "a" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "store" / "artifacts" / "b").symlink_to(tmp_path)
-    for path in ("artifacts/a/link", "artifacts/b/outside"):
+    for path in ("artifacts/a/link", "artifacts/b/new"):
         with pytest.raises(RequestError, match="not the path of an artifact"):
-            store.read_artifact(path)
-    with pytest.raises(RequestError, match="not the path of an artifact"):
-        store.add_artifact("artifacts/b/new", b"content")
+            store.add_artifact(path, b"content")
 
 
 # Names

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.planning.plan import Plan, Planned
-from lmsweep.orchestrator.sweep.ranges import seconds_until
-from lmsweep.orchestrator.sweep.shard import Shard
+from lmsweep.orchestrator.sweep.ranges import Shard, seconds_until
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store

@@ -63,7 +63,7 @@ def foreign(tmp_path: Path) -> Path:
 
 def cache_of(folder: Path, *before: str, **changed: str | None) -> subprocess.CompletedProcess[str]:
     """Asks for the cache folder, with these variables changed, or removed."""
-    script = "from lmsweep.trials.machine.cache_folder import cache_folder; print(cache_folder())"
+    script = "from lmsweep.trials.machine.scratch import cache_folder; print(cache_folder())"
     variables = os.environ | {"PYTHONPATH": PYTHONPATH, "TMPDIR": str(folder)} | changed
     return subprocess.run(
         [*before, sys.executable, "-c", script],

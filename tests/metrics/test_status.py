@@ -32,7 +32,7 @@ def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts:
     table = table.set_index(["sweep", "device_name"])
     assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
     assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
-    assert table.sum().to_dict() == Counter(attempts.store.statuses().values())
+    assert table.sum().to_dict() == Counter(one.status for one in attempts.store.outcomes().values())
 
 
 def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:

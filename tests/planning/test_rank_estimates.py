@@ -86,7 +86,7 @@ def test_a_number_before_a_device_is_how_many_a_node_has(text, meant):
 
 
 @pytest.mark.slow
-def test_a_plan_for_eight_gpus_says_how_long_a_step_takes_and_by_what(tmp_path):
+def test_a_plan_for_eight_gpus_says_how_long_a_step_takes_and_what_the_estimate_rests_on(tmp_path):
     sweep = tmp_path / "ranks.yaml"
     sweep.write_text(
         "name: ranks\ngrids:\n  - workloads: [ddp]\n    axes: {world_size: [2, 8]}\n"

@@ -22,11 +22,11 @@ from lmsweep.trials.analytic.memory_prediction import Prediction, cublas_workspa
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.compiled.aot_graph import _scale
+from lmsweep.trials.prediction.compiled.aot_graph import scale_graph
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.peak_memory import fits, predict
-from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import answer_by_run
 from lmsweep.trials.prediction.without_device import meta_run
 from lmsweep.trials.prediction.without_device.meta_run import model_trace, one_run_for
@@ -234,9 +234,9 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
 
     def scale(graph: Any, primes: Any) -> None:
         sizes_of.append(primes)
-        _scale(graph, primes)
+        scale_graph(graph, primes)
 
-    monkeypatch.setattr("lmsweep.trials.prediction.compiled.aot_graph._scale", scale)
+    monkeypatch.setattr("lmsweep.trials.prediction.compiled.aot_graph.scale_graph", scale)
     monkeypatch.setattr(
         "lmsweep.trials.prediction.without_device.meta_run.traced_graph", meta_run.traced_graph.__wrapped__
     )
@@ -269,18 +269,18 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
 
 def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> None:
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
-    questions = [PeakQuestion(config=config, subject="model") for config in configs]
+    questions = [Question(config=config, subject="model") for config in configs]
     assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
 
 
 def test_a_compiled_step_in_micro_batches_says_why_it_is_not_predicted() -> None:
     config = small(batch_size=4, accumulate=2, compile="block")
-    questions = [PeakQuestion(config=config, subject="model")]
+    questions = [Question(config=config, subject="model")]
     with pytest.raises(UnpredictableError, match="gradients that several micro-batches add up"):
         list(answer_by_run(_peaks, questions))
 
 
-def _peaks(questions: list[PeakQuestion]) -> list[int]:
+def _peaks(questions: list[Question]) -> list[int]:
     return [predict(one.config).peak for one in questions]
 
 

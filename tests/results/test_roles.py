@@ -1,4 +1,4 @@
-"""What each field of a configuration means, and that it is said once."""
+"""What each field of a configuration means, and that it is written once."""
 
 import ast
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.trials.machine.live_phase import read_phase, tell_phase, watched_phases
+from lmsweep.trials.machine.live_phase import read_phase, report_phase, watched_phases
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -57,7 +57,7 @@ def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns(
         assert drawn(progress).count("starting Ray") == 2
         for one in trials[:3]:
             progress.started(one)
-        tell_phase(trials[1].trial_id, "warmup")
+        report_phase(trials[1].trial_id, "warmup")
         assert read_phase(folder, trials[1].trial_id) == "warmup"
         row = Attempt.begin(trials[2].trial).failure("noop", Status.ERROR, "ValueError: no", LAPTOP)
         progress.ended(trials[2], [replace(row, flags=("busy_host",))])
@@ -88,7 +88,7 @@ def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
 
 def test_without_a_terminal_trials_report_no_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tell_phase("trial", "warmup")
+    report_phase("trial", "warmup")
     assert not list(tmp_path.iterdir())
 
 

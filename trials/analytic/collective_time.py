@@ -71,11 +71,9 @@ def in_order(points: Iterable[Point]) -> list[Point]:
 
 
 def bus_factor(collective: Collective, ranks: int) -> float:
-    """Bytes that each of n ranks sends, per byte of the message: bus bandwidth per algorithm bandwidth.
-
-    2 (n - 1) / n for an all-reduce, 1 for a broadcast and for one message, else (n - 1) / n (NVIDIA nccl-tests,
-    doc/PERFORMANCE.md).
-    """
+    """Bytes that each of n ranks sends, per byte of the message: bus bandwidth per algorithm bandwidth. 2 (n - 1) / n
+    for an all-reduce, 1 for a broadcast and for one message, else (n - 1) / n (NVIDIA nccl-tests,
+    doc/PERFORMANCE.md)."""
     if ranks == 1:
         return 0.0
     if collective in ("broadcast", "send_recv"):

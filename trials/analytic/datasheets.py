@@ -210,10 +210,8 @@ DEVICES: tuple[Device, ...] = tuple(
 
 
 def find_device(full_name: str, memory: int | None = None) -> Device | None:
-    """Return the device that the driver calls `full_name`, or None.
-
-    memory: bytes that the driver reports; with 15 % less than nominal (a slice), or 2 % more, it is another device.
-    """
+    """Return the device that the driver calls `full_name`, or None. memory: bytes that the driver reports; with 15 %
+    less than nominal (a slice), or 2 % more, it is another device."""
     for device in DEVICES:
         if re.fullmatch(device.pattern, full_name):
             fits = memory is None or 0.85 * device.sold_memory <= memory <= 1.02 * device.sold_memory

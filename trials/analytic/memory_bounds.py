@@ -59,12 +59,9 @@ def bounds_of(
     guesses: Sequence[int | None] | None = None,
     first: Sequence[int] = (),
 ) -> list[Bounds]:
-    """Return bounds on the peak of each configuration of a family.
-
-    need: predicts one configuration by index; called at most `most` times, until it is known which configurations fit
-    into each of the `rooms`, in bytes. guesses: rough peaks, with which fewer calls suffice. first: indices that are
-    known already and do not count.
-    """
+    """Return bounds on the peak of each configuration of a family. need: predicts one configuration by index; called at
+    most `most` times, until it is known which configurations fit into each of the `rooms`, in bytes. guesses: rough
+    peaks, with which fewer calls suffice. first: indices that are known already and do not count."""
     sizes = np.array([_sizes(config) for config in configs], dtype=np.int64)
     undecided = np.ones((len(rooms), len(configs)), dtype=bool)
     bounds = [Bounds()] * len(configs)

@@ -63,10 +63,8 @@ def enough(prediction: Prediction) -> int:
 
 
 def cublas_workspace(device_name: str) -> int:
-    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device, by either name.
-
-    32 MiB on compute capability 9.0 and 10.0, and if unknown; 8.125 MiB on others (PyTorch's CublasHandlePool.cpp).
-    """
+    """Return the bytes that PyTorch allocates for each thread that calls cuBLAS on this device, by either name. 32 MiB
+    on compute capability 9.0 and 10.0, and if unknown; 8.125 MiB on others (PyTorch's CublasHandlePool.cpp)."""
     known = any(device_name == one.name or re.fullmatch(one.pattern, device_name) for one in DEVICES)
     return _SMALL_WORKSPACE if known and not _WITH_LARGE_WORKSPACE.search(device_name) else LARGE_WORKSPACE
 

@@ -34,10 +34,8 @@ def parse_prices(texts: Sequence[str]) -> list[Price]:
 def hourly_dollars(
     prices: Sequence[Price], devices: Iterable[tuple[str, str | None]]
 ) -> dict[tuple[str, str | None], float]:
-    """Return the dollars per hour of each priced device, keyed by full name and accelerator type.
-
-    Raises RequestError if a price applies to no device, or two prices apply to one.
-    """
+    """Return the dollars per hour of each priced device, keyed by full name and accelerator type. Raises RequestError
+    if a price applies to no device, or two prices apply to one."""
     known = sorted(set(devices), key=str)
     found: dict[tuple[str, str | None], float] = {}
     for price in prices:

@@ -50,8 +50,6 @@ def recomputed_flops(
     router: Number,
     compiled_blocks: Number,
 ) -> Number:
-    """Return the FLOPs that backward computes again, with blocks and ended_early of `recomputed_blocks`.
-
-    block: FLOPs of one block's forward. router, compiled_blocks: 1 if blocks have experts, or are compiled one by one.
-    """
+    """Return the FLOPs that backward computes again, with blocks and ended_early of `recomputed_blocks`. block: FLOPs
+    of one block's forward. router, compiled_blocks: 1 if blocks have experts, or are compiled one by one."""
     return blocks * block - ended_early * (1 - router) * (1 - compiled_blocks) * 2 * tokens * d_ff * d_model

@@ -41,9 +41,7 @@ class RankBytes:
 
 def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> RankBytes:
     """Return what a rank holds at this moment (a key of HELD) with AdamW, of P / N parameters where it has a share.
-
-    ddp: a key of SHARED. element_bytes: of weights, gradients and each of AdamW's two moments.
-    """
+    ddp: a key of SHARED. element_bytes: of weights, gradients and each of AdamW's two moments."""
     whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
     return RankBytes(
         **{

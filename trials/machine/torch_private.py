@@ -141,10 +141,8 @@ def buffers_in(module: nn.Module) -> dict[str, Tensor | None]:
 def calls_wrapped(
     modules: Sequence[nn.Module], wrap: Callable[[int, Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """A context in which each module is called through `wrap(number, call)`, also if it is compiled.
-
-    torch.compile would trace a hook into the graph.
-    """
+    """A context in which each module is called through `wrap(number, call)`, also if it is compiled. torch.compile
+    would trace a hook into the graph."""
     compiled = [module._compiled_call_impl for module in modules]
     for number, module in enumerate(modules):
         module._compiled_call_impl = wrap(number, module._compiled_call_impl or module._call_impl)

@@ -76,8 +76,7 @@ _NAMESPACES = ("aten", "prim", "prims", "profiler", "_c10d_functional")
 
 def _grouped_flops(a: Any, b: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
     """Two per multiply-add: each row of a (rows, inner) meets one of the matrices b (groups, inner, outer); or, for the
-    gradient of the matrices, a (outer, rows) meets b (rows, inner).
-    """
+    gradient of the matrices, a (outer, rows) meets b (rows, inner)."""
     return int(2 * a[-2] * a[-1] * b[-1])
 
 

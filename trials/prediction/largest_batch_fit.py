@@ -21,10 +21,8 @@ class LargestFit(NamedTuple):
 
 
 def largest_that_fits(config: TrialConfig, dimension: Dimension, budget: int, device_name: str) -> LargestFit:
-    """The largest batch size, or context length in multiples of CONTEXT_UNIT, that fits into `budget` bytes.
-
-    Raises as `predict` does.
-    """
+    """The largest batch size, or context length in multiples of CONTEXT_UNIT, that fits into `budget` bytes. Raises as
+    `predict` does."""
     unit = CONTEXT_UNIT if dimension == "context_length" else 1
 
     def peak(units: int) -> int:

@@ -40,11 +40,9 @@ class Part:
 
 
 def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
-    """The trace of a model with `layers` more layers than the small one; `larger` has one more layer.
-
-    None if the larger model's events are not the small one's with those of one layer inserted, or if the deep model
-    would free pieces that it never allocated.
-    """
+    """The trace of a model with `layers` more layers than the small one; `larger` has one more layer. None if the
+    larger model's events are not the small one's with those of one layer inserted, or if the deep model would free
+    pieces that it never allocated."""
     parts = list(_parts(small, larger))
     made, made_by_larger = ([_allocations(events) for events in side] for side in _sides(parts))
     of_layer = [more - few for few, more in zip(made, made_by_larger, strict=True)]
@@ -130,8 +128,7 @@ def _allocations(events: list[Event]) -> int:
 
 def _runs(events: list[Event]) -> list[list[Event]]:
     """Divide into runs of allocations and of frees. Operations on the tensors of all layers give as many runs at any
-    depth.
-    """
+    depth."""
     return [list(run) for _, run in groupby(events, key=lambda event: event[1] > 0)]
 
 

@@ -47,10 +47,8 @@ def answer_with_code(
     *,
     limit: float = LIMIT_SECONDS,
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield the answers to all batches as they come, each with its index, using one process per core.
-
-    `failed` makes the answer to each question of a batch whose process ends without one, from the reason.
-    """
+    """Yield the answers to all batches as they come, each with its index, using one process per core. `failed` makes
+    the answer to each question of a batch whose process ends without one, from the reason."""
     context = get_context("fork")
     waiting, running = list(batches), list[_Running[Q]]()
     while waiting or running:

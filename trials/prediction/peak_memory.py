@@ -4,6 +4,7 @@ All layers of a model are alike, so the trace of a model of L layers is that of 
 repeated. Two shallow models tell what one layer adds. Where they differ by more than that, the whole model is run.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION, LARGE_WORKSPACE, Prediction, cublas_workspace
@@ -29,16 +30,13 @@ UNSURE_COMPILED = 64 * MIB
 
 UNSURE_GAPS = 0.013
 """Share of the budget that gaps between the blocks of compiled code may take beyond the simulation. Of six largest
-batches tried on an H100 and an H200, one ran out of memory where the simulation had 1.2 % to spare.
-"""
+batches tried on an H100 and an H200, one ran out of memory where the simulation had 1.2 % to spare."""
 
 
 def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None) -> Prediction:
-    """Predict the memory of the trial.
-
-    `run` is a mode whose phases include those of the configuration's mode; given the same `run`, several predictions
-    share one run. Raises UnpredictableError, or UnsupportedError where the trial would.
-    """
+    """Predict the memory of the trial. `run` is a mode whose phases include those of the configuration's mode; given
+    the same `run`, several predictions share one run. Raises UnpredictableError, or UnsupportedError where the trial
+    would."""
     return summary(_trace(config, subject, run), config, subject)
 
 
@@ -66,10 +64,8 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
 
 
 def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
-    """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it.
-
-    None if the answer depends on less than the uncertainty of the prediction. Raises as `predict` does.
-    """
+    """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
+    depends on less than the uncertainty of the prediction. Raises as `predict` does."""
     trace, workspace = _trace(config, subject), cublas_workspace(device_name)
     unsure = UNSURE_COMPILED if config.compiles else UNSURE
     gaps = int(UNSURE_GAPS * budget) if config.compiles else 0
@@ -80,22 +76,8 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
 
 def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
     """What the trial allocates and frees in all its iterations."""
-    if config.world_size > 1 and config.ddp == "none":
-        raise UnpredictableError("how the ranks share the model is not known; ddp says it")
-    if config.precision in FLOAT8_PRECISIONS:
-        raise UnpredictableError(f"what the casts of precision {config.precision} allocate is not predicted")
-    if config.dynamic_shapes:
-        raise UnpredictableError("which buffers a graph with dynamic shapes shares is not predicted")
-    if config.memory_budget is not None:
-        raise UnpredictableError("what the compiler recomputes to stay within memory_budget is found by the trial")
-    if config.accumulate > 1 and config.ddp == "none":
-        raise UnpredictableError("gradients that several micro-batches add up are not predicted")
-    if config.loss in (*HIDDEN_LOSSES, "compiled"):
-        raise UnpredictableError(f"what the kernels of loss {config.loss} allocate is not predicted")
-    if config.mode == "train_step" and config.optimizer in ("adafactor", "adamw_8bit", "adamw_4bit"):
-        raise UnpredictableError(f"the state of optimizer {config.optimizer} is not predicted")
-    if config.capture != "none":
-        raise UnpredictableError("the memory that CUDA graphs keep for themselves is not predicted")
+    if reason := _unpredictable(config):
+        raise UnpredictableError(reason)
     if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):
         raise UnsupportedError(reason)
     if config.ddp != "none":
@@ -107,40 +89,48 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     elif config.num_layers is None:
         raise UnpredictableError("the configuration has no whole model")
     else:
-        trace = _deep_trace(config, config.num_layers, run)
+        trace = _deepened(config, 1, lambda shallow: model_trace(shallow, run))
     if subject == "attention" or not leaves_something(config):
         init, *iteration = trace
         trace = [init, *iteration * ITERATIONS]
     return trace
 
 
-def _deep_trace(config: TrialConfig, num_layers: int, run: Mode | None) -> Trace:
-    """The trace of the model at its full depth."""
-    if num_layers > 3 and grows_with_layers(config.checkpointing):
-        for few in (1, 2):
-            small, larger = (model_trace(replace(config, num_layers=few + more), run) for more in (0, 1))
-            deep = deepen(small, larger, num_layers - few)
-            if deep:
-                return deep
-    return model_trace(config, run)
+def _unpredictable(config: TrialConfig) -> str | None:
+    alone = config.ddp == "none"
+    if alone and config.world_size > 1:
+        return "how the ranks share the model is not known; ddp says it"
+    if config.precision in FLOAT8_PRECISIONS:
+        return f"what the casts of precision {config.precision} allocate is not predicted"
+    if config.dynamic_shapes:
+        return "which buffers a graph with dynamic shapes shares is not predicted"
+    if config.memory_budget is not None:
+        return "what the compiler recomputes to stay within memory_budget is found by the trial"
+    if alone and config.accumulate > 1:
+        return "gradients that several micro-batches add up are not predicted"
+    if config.loss in (*HIDDEN_LOSSES, "compiled"):
+        return f"what the kernels of loss {config.loss} allocate is not predicted"
+    if config.mode == "train_step" and config.optimizer in ("adafactor", "adamw_8bit", "adamw_4bit"):
+        return f"the state of optimizer {config.optimizer} is not predicted"
+    return "the memory that CUDA graphs keep for themselves is not predicted" if config.capture != "none" else None
 
 
 def _deep_rank_trace(config: TrialConfig) -> Trace:
     """The trace of the rank that needs most, at the model's full depth."""
-    from lmsweep.trials.prediction.without_device.rank_run import (
-        rank_trace,  # imports torch.distributed, which others do not need
-    )
+    from lmsweep.trials.prediction.without_device.rank_run import rank_trace  # others need no torch.distributed
 
-    if (
-        not config.references
-        and DDP_VARIANTS[config.ddp].repeats_by_layer
-        and config.num_layers is not None
-        and config.num_layers > 4
-        and grows_with_layers(config.checkpointing)
-    ):
-        for few in (2, 3):
-            small, larger = (rank_trace(replace(config, num_layers=few + more)).trace for more in (0, 1))
-            deep = deepen(small, larger, config.num_layers - few)
+    if config.references or not DDP_VARIANTS[config.ddp].repeats_by_layer:
+        return rank_trace(config).trace
+    return _deepened(config, 2, lambda shallow: rank_trace(shallow).trace)
+
+
+def _deepened(config: TrialConfig, fewest: int, trace_of: Callable[[TrialConfig], Trace]) -> Trace:
+    """The trace at the model's full depth, from two of `fewest` layers and more if the layers are alike."""
+    layers = config.num_layers or 0
+    if layers > fewest + 2 and grows_with_layers(config.checkpointing):
+        for few in (fewest, fewest + 1):
+            small, larger = (trace_of(replace(config, num_layers=few + more)) for more in (0, 1))
+            deep = deepen(small, larger, layers - few)
             if deep:
                 return deep
-    return rank_trace(config).trace
+    return trace_of(config)

@@ -100,7 +100,7 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
                 replace(one, dimension=request["dimension"])
                 for one in questions(budget="budgets", device_name="device_names")
             ]
-            return _answered(partial(_each, _frontier), asked, code, limit=FRONTIER_SECONDS)
+            return _answered(partial(_each, frontier), asked, code, limit=FRONTIER_SECONDS)
         case other:
             raise ValueError(f"no such question: {other}")
 
@@ -198,7 +198,8 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
     return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
 
 
-def _frontier(asked: Question) -> Answer:
+def frontier(asked: Question) -> Answer:
+    """The largest size that fits, or the reason why none is known."""
     try:
         largest = largest_that_fits(asked.config, asked.dimension, asked.budget, asked.device_name)
         return {"largest": largest.sure, "possible": largest.possible, "reason": None}

@@ -47,10 +47,8 @@ def answer_by_run(answer: Callable[[list[Q]], list[Answer]], questions: Sequence
 def answer_batches(
     answer: Callable[[list[Q]], list[Answer]], batches: Sequence[Batch[Q]]
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield each answer as it comes, with the index of its question; one call answers a batch.
-
-    Batches whose largest (last) question shares a trace go to the same process, whose caches then hold the trace.
-    """
+    """Yield each answer as it comes, with the index of its question; one call answers a batch. Batches whose largest
+    (last) question shares a trace go to the same process, whose caches then hold the trace."""
     traces: dict[TrialConfig, Job[Q]] = {}
     for batch in batches:
         traces.setdefault(one_trace_for(one_run_for(batch[-1][1].config)), []).append(batch)

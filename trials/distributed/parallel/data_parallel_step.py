@@ -42,10 +42,8 @@ class RankMemory:
 
 
 class DataParallelStep(WatchedRank):
-    """A data-parallel training step in one rank.
-
-    Every method contains collectives or is timed against them, so all ranks must call it at the same time.
-    """
+    """A data-parallel training step in one rank. Every method contains collectives or is timed against them, so all
+    ranks must call it at the same time."""
 
     training: TrainingStep
     synchronizer: Synchronizer

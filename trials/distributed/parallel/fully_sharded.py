@@ -46,10 +46,8 @@ class FullyShard:
     @contextmanager
     def local(self) -> Iterator[None]:
         """A context without communication: the whole weights are gathered at its beginning and freed at its end.
-
         Gradients are of the whole weights and stay in this rank. The optimizer updates this rank's part of the weights
-        by gradients of zero, which takes it as long as any others.
-        """
+        by gradients of zero, which takes it as long as any others."""
         usual = [[group.post_forward_mesh_info for group in weight_groups(module)] for module in self._sharded]
         for module in self._sharded:
             module.unshard()

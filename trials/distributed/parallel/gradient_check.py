@@ -23,10 +23,8 @@ CHECKED_STEPS = 2
 
 
 def gradient_error(step: DataParallelStep) -> float | None:
-    """Largest relative error, over parameters, of synchronized gradients: ||difference|| / ||expected||.
-
-    None if the wrapper is the user's and each rank has only shards of them. All ranks must call it at the same time.
-    """
+    """Largest relative error, over parameters, of synchronized gradients: ||difference|| / ||expected||. None if the
+    wrapper is the user's and each rank has only shards of them. All ranks must call it at the same time."""
     config = step.config
     step.vector = None
     if isinstance(step.synchronizer, UsersWrapper) and step.synchronizer.is_sharded:
@@ -43,10 +41,8 @@ def gradient_error(step: DataParallelStep) -> float | None:
 
 
 def weights_error(step: DataParallelStep) -> float:
-    """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights.
-
-    The reference is one process on the whole batch with all of the optimizer's state. All ranks must call it.
-    """
+    """Largest relative error, over parameters, of what CHECKED_STEPS steps of the user's code add to the weights. The
+    reference is one process on the whole batch with all of the optimizer's state. All ranks must call it."""
     before = [weight.clone() for weight in _whole_weights(step)]
     for _ in range(CHECKED_STEPS):
         gradients = gradients_alone(step)
@@ -130,11 +126,9 @@ def _whole_weights(step: DataParallelStep) -> list[Tensor]:
 
 
 def _error_of_parts(step: DataParallelStep) -> float:
-    """The error of weights that ranks share, which one rank need not be able to hold with whole gradients.
-
-    Besides what it trains a rank holds a whole model, and its parts of the expected gradients. With hsdp the result is
-    that of this rank's replica.
-    """
+    """The error of weights that ranks share, which one rank need not be able to hold with whole gradients. Besides what
+    it trains a rank holds a whole model, and its parts of the expected gradients. With hsdp the result is that of this
+    rank's replica."""
     sequences = _checked_sequences(step.config)
     expected = _expected_parts(step, sequences)
     _synchronized_backward(step, sequences)
@@ -210,11 +204,9 @@ def _whole_copy(step: DataParallelStep) -> TrainingStep:
 
 
 def _checked_sequences(config: TrialConfig) -> int | None:
-    """Sequences of each slice on which the gradients of divided weights are compared; None: all.
-
-    A model that only fits divided leaves no room for the activations of a whole slice beside a whole model; one
-    sequence shows whether gradients are synchronized. Compiled code would be compiled again for it.
-    """
+    """Sequences of each slice on which the gradients of divided weights are compared; None: all. A model that only fits
+    divided leaves no room for the activations of a whole slice beside a whole model; one sequence shows whether
+    gradients are synchronized. Compiled code would be compiled again for it."""
     needs_all = config.compiles or config.accumulate > 1 or config.model_code or config.document_length
     return None if needs_all else 1
 
@@ -232,9 +224,7 @@ def squared_norms(tensor: Tensor, expected: Tensor) -> Tensor:
 
 
 def largest_of(squares: Tensor) -> float:
-    """The largest relative error of tensors by their `squared_norms`, (tensors, 2).
-
-    It is 0 of a tensor without a difference, inf of one that should be zero, and inf if one is not a number.
-    """
+    """The largest relative error of tensors by their `squared_norms`, (tensors, 2). It is 0 of a tensor without a
+    difference, inf of one that should be zero, and inf if one is not a number."""
     difference, norm = squares.sqrt().unbind(-1)
     return torch.where(difference == 0, 0.0, difference / norm).nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()

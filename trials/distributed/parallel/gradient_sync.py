@@ -132,10 +132,8 @@ class Overlap(_Averaging):
 
 
 class Bucketed(_Averaging):
-    """One all-reduce per bucket, started as soon as backward has computed the last gradient in it.
-
-    Buckets are filled from the last layer to the first, the order in which backward computes gradients.
-    """
+    """One all-reduce per bucket, started as soon as backward has computed the last gradient in it. Buckets are filled
+    from the last layer to the first, the order in which backward computes gradients."""
 
     def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
         super().__init__(model)

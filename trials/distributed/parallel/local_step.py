@@ -27,10 +27,8 @@ class DoesNotFit:
 
 
 def local_step(step: DataParallelStep) -> Iteration | DoesNotFit:
-    """Time one step without synchronization, unless it does not fit: then the rank has to be built again.
-
-    All ranks must call it at the same time; with tp, after `try_local_step` has shown that the step fits.
-    """
+    """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
+    must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
     # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
     # would wait for one that has given up.
     if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
@@ -41,11 +39,9 @@ def local_step(step: DataParallelStep) -> Iteration | DoesNotFit:
 
 
 def try_local_step(step: DataParallelStep) -> DoesNotFit | None:
-    """With sharded weights and tp: run a step without synchronization in which layers do not communicate either.
-
-    It allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
-    rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time.
-    """
+    """With sharded weights and tp: run a step without synchronization in which layers do not communicate either. It
+    allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
+    rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time."""
     if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
         return None
     if is_short_of_memory(step.synchronizer):
@@ -79,10 +75,8 @@ def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
 
 
 def is_short_of_memory(sharded: FullyShard) -> bool:
-    """Whether any rank is known to lack memory for the gathered weights; all ranks must call it at the same time.
-
-    A rank that found out while it gathers would leave the others waiting.
-    """
+    """Whether any rank is known to lack memory for the gathered weights; all ranks must call it at the same time. A
+    rank that found out while it gathers would leave the others waiting."""
     device_type = sharded.shards[0].device.type
     free = free_bytes(device_type)
     lacking = torch.tensor(-1 if free is None else sharded.local_bytes - free, device=device_type)

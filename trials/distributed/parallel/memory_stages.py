@@ -41,10 +41,8 @@ class _Piece:
 
 
 class MemoryWatch(TorchDispatchMode):
-    """A context that notes the storages which operators create in it, until they are freed.
-
-    Sizes are read whenever memory is counted: fully_shard frees and allocates the memory of the same storages again.
-    """
+    """A context that notes the storages which operators create in it, until they are freed. Sizes are read whenever
+    memory is counted: fully_shard frees and allocates the memory of the same storages again."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it

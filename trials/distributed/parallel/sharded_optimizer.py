@@ -35,10 +35,8 @@ def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Opti
 
 
 def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without one or before its first step.
-
-    The user's may keep its state in an optimizer that it holds. None if no state is found in either.
-    """
+    """Bytes of the optimizer's state in this process; 0 without one or before its first step. The user's may keep its
+    state in an optimizer that it holds. None if no state is found in either."""
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0

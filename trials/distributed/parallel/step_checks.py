@@ -34,11 +34,9 @@ def _rounds_as(config: TrialConfig) -> Precision:
 
 
 def _allowed_error(config: TrialConfig) -> float:
-    """The largest relative error of a gradient that rounding explains.
-
-    Tensor parallelism in 16 bits rounds each rank's part of a layer's output before the parts are added; the errors of
-    layers add like independent numbers, and up to four stay within the tolerance.
-    """
+    """The largest relative error of a gradient that rounding explains. Tensor parallelism in 16 bits rounds each rank's
+    part of a layer's output before the parts are added; the errors of layers add like independent numbers, and up to
+    four stay within the tolerance."""
     rounded = TOLERANCE[_rounds_as(config)]
     if config.tp == 1 or config.precision in ("fp32", "tf32"):
         return rounded

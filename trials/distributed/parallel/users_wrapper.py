@@ -19,7 +19,7 @@ FINISH = "finish_gradient_synchronization"
 """The method that is called between backward and the optimizer, if the wrapper has it."""
 
 GATHER = "gather_full_params"
-"""The method by which a wrapper that shards the weights (FSDP) returns all of them, by name."""
+"""The method of a wrapper that shards the weights (FSDP) which returns all of them, by name."""
 
 
 class UsersWrapper:
@@ -27,8 +27,7 @@ class UsersWrapper:
 
     def __init__(self, module: nn.Module, config: TrialConfig) -> None:
         """Raises RequestError if the signature does not fit, UnsupportedError if a field of the configuration cannot
-        apply to it, CodeError if what it returns cannot be called, and what the user's code raises.
-        """
+        apply to it, CodeError if what it returns cannot be called, and what the user's code raises."""
         wrap = partial(cast(Callable[..., object], load(config.ddp)), module)
         before = {name: parameter.shape for name, parameter in module.named_parameters()}
         made = call(

@@ -19,10 +19,8 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 def join(rank: Rank, config: TrialConfig) -> None:
-    """Make this process a member of the process group; on CUDA, on the GPU of its index on this host.
-
-    Raises UnsupportedError if there are fewer GPUs than ranks.
-    """
+    """Make this process a rank of the process group; on CUDA, on the GPU of its index on this host. Raises
+    UnsupportedError if there are fewer GPUs than ranks."""
     device, part = config.device_type, rank.part
     own: torch.device | None = None
     if device == "cuda":

@@ -40,9 +40,7 @@ class Part:
     first: int
     """Index of the first of these ranks."""
     count: int
-    """Number of ranks on this host."""
     world_size: int
-    """Number of ranks of the whole trial."""
     host: str = LOOPBACK
     """Address at which rank 0 listens."""
     port: int = 0
@@ -67,7 +65,7 @@ class Rank:
     part: Part
     """The ranks on the same host, including this one."""
     listener: socket.socket | None
-    """The listening socket, in rank 0; None in the others."""
+    """In rank 0."""
     cores: tuple[int, ...]
     """Logical cores reserved for this rank."""
     trial_cores: int
@@ -80,7 +78,7 @@ class Rank:
 
 
 class RankDiedError(Exception):
-    """A rank died without reporting an error. The status of the trial is `lost`."""
+    """A rank died without reporting an error: the trial is `lost`."""
 
 
 Emit = Callable[[list[Row]], object]
@@ -107,12 +105,9 @@ class RankProcess:
 
 
 def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -> list[Row]:
-    """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails.
-
-    Without rank 0 on this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with
-    fewer cores than ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a
-    rank dies.
-    """
+    """Run the ranks of this host; return the rows of rank 0, or those of the first rank that fails. Without rank 0 on
+    this host and without a failure there are no rows. Each rank gets an equal share of `cores`; with fewer cores than
+    ranks, ranks share them. No rank outlives this call or this process. Raises RankDiedError if a rank dies."""
     context: ForkContext | SpawnContext
     context = multiprocessing.get_context("fork") if start == "fork" else multiprocessing.get_context("spawn")
     ranks: list[RankProcess] = []
@@ -162,7 +157,7 @@ def _watch(ranks: list[RankProcess]) -> list[Row]:
 
 
 def has_failed(rows: list[Row]) -> bool:
-    """Whether these are the rows of a workload that failed. Of one that succeeded, only rank 0 has rows."""
+    """Whether these are the rows of a workload that failed."""
     last = rows[-1] if rows else None
     return isinstance(last, Record) and last.status != Status.OK
 

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from lmsweep.trials.profiling.attribution import surroundings
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent
@@ -27,29 +27,15 @@ OPTIMIZER = "optimizer"
 
 _RANGE = re.compile(r"FSDP::(?P<what>\w+)(?: \((?P<block>[^)]*)\))?")
 _BACKWARD = ("pre_backward", "backward_prefetch", "post_backward", "root_post_backward")
-_KERNEL = re.compile(r"nccl\w*_(AllGather|ReduceScatter|AllReduce|Broadcast|SendRecv|AllToAll)")
-_NCCL: dict[str, Collective] = {
-    "AllGather": "all_gather",
-    "ReduceScatter": "reduce_scatter",
-    "AllReduce": "all_reduce",
-    "Broadcast": "broadcast",
-    "SendRecv": "send_recv",
-    "AllToAll": "all_to_all",
-}
-_GLOO: dict[str, Collective] = {
-    "gloo:all_gather": "all_gather",
-    "gloo:all_reduce": "all_reduce",
-    "gloo:reduce_scatter": "reduce_scatter",
-    "gloo:broadcast": "broadcast",
-    "gloo:all_to_all": "all_to_all",
-    "gloo:send": "send_recv",
-}
+_NCCL: dict[str, Collective] = {kind.title().replace("_", ""): kind for kind in get_args(Collective)}
+_KERNEL = re.compile(rf"nccl\w*_({'|'.join(_NCCL)})")
+_GLOO: dict[str, Collective] = {f"gloo:{kind.removesuffix('_recv')}": kind for kind in get_args(Collective)}
 
 Pass = Literal["forward", "backward"]
 
 
 def kind_of(name: str) -> Collective | None:
-    """The collective that a kernel of NCCL or an operation of gloo carries out; None for anything else."""
+    """The collective of a kernel of NCCL, ncclDevKernel_AllGather_..., or an operation of gloo, gloo:all_gather."""
     kernel = _KERNEL.match(name)
     return _NCCL[kernel[1]] if kernel else next((kind for word, kind in _GLOO.items() if name.startswith(word)), None)
 
@@ -65,16 +51,13 @@ class Needed:
     phase: Pass
     """The pass in which it is needed."""
     needed_by: str
-    """The module that cannot go on without it, or OPTIMIZER."""
+    """The module that waits for it, or OPTIMIZER."""
     possible: int
-    """It could have begun if the host had launched it earlier: what it must wait for on the device had ended. Not after
-    `issued` if that is unknown."""
+    """What it must wait for on the device had ended; `issued` if that is unknown."""
     issued: int
     """The host began to launch it."""
     began: int
-    """Its kernel began."""
     ended: int
-    """Its kernel ended."""
     needed: int
     """What needs it could have begun; not before `ended` if nothing waited."""
 
@@ -85,12 +68,11 @@ class Needed:
 
 
 class _Call(NamedTuple):
-    """A range of `fully_shard` in the host's thread, with the work that was launched in it."""
+    """A range of `fully_shard` in the host's thread; what was launched in it, and when, in order."""
 
     block: str
     phase: Pass
     work: list[tuple[int, DeviceEvent]]
-    """Time of each launch, and what was launched, in the order of launches."""
 
     def collectives(self) -> dict[Collective, list[tuple[int, DeviceEvent]]]:
         found: dict[Collective, list[tuple[int, DeviceEvent]]] = {}
@@ -133,7 +115,7 @@ def _gathers(calls: dict[str, list[_Call]], compute: "_Stream") -> Iterator[Need
 
 
 def _reductions(calls: dict[str, list[_Call]], compute: "_Stream", hosts: Sequence[HostEvent]) -> Iterator[Needed]:
-    """Each block's reduce-scatter is needed when the next block's gradients are copied, all of them at the end."""
+    # Each block's reduce-scatter is needed when the next block's gradients are copied, all of them at the end.
     reducing = [call for call in calls["post_backward_reduce"] if call.work]
     launches = {event.call: event.start for event in hosts if event.call}
     for call, after in zip(reducing, [*reducing[1:], None], strict=True):
@@ -239,10 +221,8 @@ def _pass_of(index: int, hosts: Sequence[HostEvent], parents: Sequence[int]) -> 
 
 
 def needed_on_cpu(hosts: Sequence[HostEvent]) -> list[Needed]:
-    """The collectives of each block, in order of time; empty without ranges of `fully_shard`.
-
-    gloo may carry out a reduce-scatter as an all-reduce.
-    """
+    """The collectives of each block, in order of time; empty without ranges of `fully_shard`. gloo may carry out a
+    reduce-scatter as an all-reduce."""
     parents = surroundings(hosts).parents
     operations = [(kind, event) for event in hosts if (kind := kind_of(event.name))]
     found = []

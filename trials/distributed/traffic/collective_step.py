@@ -41,10 +41,8 @@ class CollectiveStep(WatchedRank):
         self.repetitions = LARGE_REPETITIONS if self.size > LARGE else REPETITIONS
 
     def check(self) -> int:
-        """Run it once and compare its result with the expected one; return the bytes of the message.
-
-        Raises UnsupportedError if the backend lacks it, WrongResultError if the result is another.
-        """
+        """Run it once and compare its result with the expected one; return the bytes of the message. Raises
+        UnsupportedError if the backend lacks it, WrongResultError if the result is another."""
         self._source.fill_(self._rank + 1)
         self._result.zero_()
         if self._kind in ("all_reduce", "broadcast"):

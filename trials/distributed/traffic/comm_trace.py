@@ -44,11 +44,9 @@ class Communication(Busy):
 
 
 def trace_communication(step: DataParallelStep) -> Communication:
-    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used.
-
-    The run waits for every collective that it starts. gloo's threads write into the trace when an operation ends, even
-    if the trace has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13).
-    """
+    """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The run waits
+    for every collective that it starts. gloo's threads write into the trace when an operation ends, even if the trace
+    has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13)."""
     device_type = step.config.device_type
     step.align()
 

@@ -1,8 +1,8 @@
 """The rows of what the ranks' computation waits for, and why: the host, the queue, another rank or the link."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import count, pairwise
+from typing import NamedTuple
 
 from lmsweep.trials.distributed.traffic.block_waits import Needed
 from lmsweep.trials.results.measurement import Measurement, Wait, Yielded
@@ -10,8 +10,7 @@ from lmsweep.trials.results.measurement import Measurement, Wait, Yielded
 REASONS = ("late_host", "late_queue", "late_rank", "late_link")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cause:
+class _Cause(NamedTuple):
     """The parts of a wait, in seconds; together `late`."""
 
     host: float
@@ -22,10 +21,8 @@ class _Cause:
 
 def wait_rows(ranks: Sequence[Sequence[Needed]], *, same_ranks: bool) -> Iterator[Yielded]:
     """A row `waits` for each collective that each rank needed, and their sums by kind in the rank that waits longest.
-
     `ranks`: what each rank needed. `same_ranks`: whether all ranks take part in each of these collectives and have one
-    clock, so that it is known when the last of them began; otherwise waiting for another rank counts as `link`.
-    """
+    clock, so that it is known when the last of them began; otherwise waiting for another rank counts as `link`."""
     began = [dict(_numbered(found)) for found in ranks]
     rows: list[list[Wait]] = []
     for rank, found in enumerate(ranks):
@@ -53,24 +50,22 @@ def wait_rows(ranks: Sequence[Sequence[Needed]], *, same_ranks: bool) -> Iterato
 
 
 def _numbered(found: Sequence[Needed]) -> list[tuple[tuple[str, str, str, int], Needed]]:
-    """Each collective with what tells it apart on every rank: kind, block, pass, and the how manieth of these it is."""
+    """Each collective with its key, equal on every rank: kind, block, pass, and occurrence index."""
     numbers: dict[tuple[str, str, str], Iterator[int]] = {}
     keys = [(one.kind, one.block, one.phase) for one in found]
     return [((*key, next(numbers.setdefault(key, count()))), one) for key, one in zip(keys, found, strict=True)]
 
 
 def _cause(one: Needed, last_began: int) -> _Cause:
-    """Divide a wait. Its `host` part is what an earlier launch would have saved.
-
-    The rest is divided at the launch, at the begin, and at the begin on the last rank.
-    """
+    """Divide a wait. Its `host` part is what an earlier launch would have saved. The rest is divided at the launch, at
+    the begin, and at the begin on the last rank."""
     earlier = max(0, one.issued - one.possible)
     edges = [one.needed]
     for moment in (one.issued, one.began, last_began, one.ended):
         edges.append(max(edges[-1], min(moment, one.ended) - earlier))
     launch, queue, rank, link = ((after - before) / 1e9 for before, after in pairwise(edges))
     saved = (one.late - (edges[-1] - edges[0])) / 1e9
-    return _Cause(host=saved + launch, queue=queue, rank=rank, link=link)
+    return _Cause(saved + launch, queue, rank, link)
 
 
 def _sums(rows: Sequence[Sequence[Wait]]) -> Iterator[Measurement]:

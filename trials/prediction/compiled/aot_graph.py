@@ -37,7 +37,7 @@ class Captured:
     """A traced graph: forward and backward in one, or forward alone."""
 
     module: GraphModule
-    """The graph, after Inductor's passes on joint graphs."""
+    """After Inductor's passes on joint graphs."""
     partitioning: dict[str, Any] | None
     """Keyword arguments of PyTorch's partitioner, passed through; None without a backward."""
     lasting: int
@@ -49,20 +49,17 @@ class Traced:
     """The forward and backward graphs as given to Inductor's code generator."""
 
     forward: Graph
-    """Forward, whose first output is the result and whose others are saved for backward."""
+    """Its first output is the result, the others are saved for backward."""
     backward: Graph | None
     """None without gradients."""
     lasting: int
-    """As in Captured."""
 
 
 def capture(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
 ) -> Captured:
-    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned.
-
-    The first `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them.
-    """
+    """Trace `function` of these fake tensors up to the point where forward and backward are partitioned. The first
+    `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them."""
     found: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
@@ -89,13 +86,11 @@ def capture(
 
 
 def divide(captured: Captured, primes: Mapping[int, int] | None = None) -> Traced:
-    """Partition a captured graph into forward and backward, after replacing its dimensions.
-
-    `primes` maps each prime to the dimension that replaces it. Raises UnscalableError if a size in the graph is not a
-    product of primes and at most one factor of 2.
-    """
+    """Partition a captured graph into forward and backward, after replacing its dimensions. `primes` maps each prime to
+    the dimension that replaces it. Raises UnscalableError if a size in the graph is not a product of primes and at most
+    one factor of 2."""
     if primes is not None:
-        _scale(captured.module.graph, primes)
+        scale_graph(captured.module.graph, primes)
     if captured.partitioning is None:
         return Traced(forward=_copy(captured.module.graph), backward=None, lasting=captured.lasting)
     with without_python_code():
@@ -108,11 +103,9 @@ class UnscalableError(Exception):
 
 
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
-    """The configuration with primes as dimensions, and the dimension that each prime replaces.
-
-    None if a dimension is 1, which makes some operations unnecessary, if the model has further dimensions, or if the
-    batch is divided, which no prime can be.
-    """
+    """The configuration with primes as dimensions, and the dimension that each prime replaces. None if a dimension is
+    1, which makes some operations unnecessary, if the model has further dimensions, or if the batch is divided, which
+    no prime can be."""
     further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
     if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in further):
         return None
@@ -135,7 +128,7 @@ def returned(graph: Graph) -> list[Any]:
     return list(graph.output_node().args[0])  # type: ignore[arg-type]
 
 
-def _scale(graph: Graph, primes: Mapping[int, int]) -> None:
+def scale_graph(graph: Graph, primes: Mapping[int, int]) -> None:
     """Set the shape of each node's result to what it is with these dimensions."""
     made: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 

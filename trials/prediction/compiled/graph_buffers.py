@@ -34,8 +34,7 @@ _REDUCTIONS = {aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.
 
 _MOST_READS = 4
 """Inductor writes a value to memory if it has several users and needs more reads than this (its
-config.realize_reads_threshold).
-"""
+config.realize_reads_threshold)."""
 
 
 class GraphBuffers:

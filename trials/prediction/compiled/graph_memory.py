@@ -5,6 +5,7 @@ intermediate values are written to memory is an estimate (`lmsweep.trials.predic
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch.fx import Node
@@ -14,14 +15,11 @@ from lmsweep.trials.prediction.compiled.graph_buffers import GraphBuffers, is_te
 from lmsweep.trials.prediction.without_device.allocation_trace import PRODUCTS, Event
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(NamedTuple):
     """Shape and type of a tensor that a graph returns."""
 
     shape: tuple[int, ...]
-    """The tensor's dimensions."""
     dtype: torch.dtype
-    """The tensor's element type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +27,6 @@ class GraphMemory:
     """The allocations of one compiled graph, forward and backward."""
 
     output: Layout
-    """The tensor that forward returns."""
     saved: tuple[Layout, ...] = ()
     """Tensors that forward creates and saves for backward."""
     saved_inputs: tuple[int, ...] = ()
@@ -94,4 +91,4 @@ def _first_product(pieces: dict[Node, int]) -> int | None:
 
 def _layout(node: Node) -> Layout:
     value = node.meta["val"]
-    return Layout(shape=tuple(value.shape), dtype=value.dtype)
+    return Layout(tuple(value.shape), value.dtype)

@@ -32,8 +32,7 @@ class Stretch:
     """Allocations and frees, in order."""
     first_product: int | None = None
     """Number of events before the first call of cuBLAS in this phase; None if there is none, or if an earlier iteration
-    called it in this phase.
-    """
+    called it in this phase."""
 
 
 Trace = list[Stretch]
@@ -82,11 +81,9 @@ class Held:
 
 
 def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -> dict[str, Held]:
-    """Phase -> bytes held in it. Without an allocator, blocks equal requests.
-
-    The first cuBLAS calls of forward and of backward each allocate a `workspace` of this many bytes for good. They
-    occupy the allocator, but are not counted. Raises OutOfMemoryError where the allocator does.
-    """
+    """Phase -> bytes held in it. Without an allocator, blocks equal requests. The first cuBLAS calls of forward and of
+    backward each allocate a `workspace` of this many bytes for good. They occupy the allocator, but are not counted.
+    Raises OutOfMemoryError where the allocator does."""
     blocks: dict[int, Block] = {}
     now = workspaces = 0
     phases: dict[str, Held] = {}
@@ -135,8 +132,7 @@ class Recorder:
 
     def __init__(self, tracker: StorageTracker, scratch: Scratch | None = None) -> None:
         """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
-        the arguments and the result.
-        """
+        the arguments and the result."""
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
@@ -162,11 +158,9 @@ class Recorder:
         self._tracker.on_allocation = self._tracker.on_free = self._tracker.on_operation = None
 
     def play(self, events: Sequence[Event], owned: Sequence[Tensor], product: int | None = None) -> list[int]:
-        """Record the events of compiled code; return the trace's piece for each of the code's own piece numbers.
-
-        The code's first numbers are `owned`: tensors that it frees or passes on itself, and which are then not freed
-        again when PyTorch releases them. `product` is the number of the piece that its first matrix product writes.
-        """
+        """Record the events of compiled code; return the trace's piece for each of the code's own piece numbers. The
+        code's first numbers are `owned`: tensors that it frees or passes on itself, and which are then not freed again
+        when PyTorch releases them. `product` is the number of the piece that its first matrix product writes."""
         pieces = [self._pieces[storage_key(tensor)] for tensor in owned]
         keys = {piece: storage_key(tensor) for piece, tensor in zip(pieces, owned, strict=True)}
         for number, change in events:

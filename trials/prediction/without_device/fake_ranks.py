@@ -43,11 +43,9 @@ def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
 
 
 class TorchBuckets:
-    """What DistributedDataParallel allocates: buckets next to the gradients, which are copied into them and back.
-
-    It begins with one bucket. When the second forward begins, it frees that one and makes buckets in the order in which
-    the first backward computed the gradients (torch/csrc/distributed/c10d/reducer.cpp).
-    """
+    """What DistributedDataParallel allocates: buckets next to the gradients, which are copied into them and back. It
+    begins with one bucket. When the second forward begins, it frees that one and makes buckets in the order in which
+    the first backward computed the gradients (torch/csrc/distributed/c10d/reducer.cpp)."""
 
     def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
         self.model = model

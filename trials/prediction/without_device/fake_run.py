@@ -64,10 +64,8 @@ class Fakes(FakeTensorMode):
 
 
 def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
-    """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes.
-
-    PyTorch's own shape function accepts only bfloat16.
-    """
+    """The products of a mixture of experts, as torch.nn.functional.grouped_mm documents their shapes. PyTorch's own
+    shape function accepts only bfloat16."""
     rows, outer = a.shape[-2], b.shape[-1]
     if a.dim() == b.dim() == 2:
         assert offsets is not None, "each group ends at one of these"
@@ -76,11 +74,9 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
 
 
 @lru_cache(maxsize=4)
-def own_trace(config: TrialConfig, iterations: int) -> Trace:
+def users_trace(config: TrialConfig, iterations: int) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
-
-    Raises UnpredictableError if the step needs values that only a real tensor has, and what the user's code raises.
-    """
+    Raises UnpredictableError if the step needs values that only a real tensor has, and what the user's code raises."""
     if config.compile != "none":
         raise UnpredictableError("the memory of a compiled model of your own is not predicted")
     with fake_device(config) as (tracker, fake):
@@ -112,12 +108,10 @@ def own_trace(config: TrialConfig, iterations: int) -> Trace:
 @contextmanager
 def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
     """A context with the operators of the trial's device: a tracker of storages on the CPU, and the mode without them.
-
-    Raises UnpredictableError if the step needs values.
-    """
+    Raises UnpredictableError if the step needs values."""
     on_cuda = config.device_type == "cuda"
     kernels = cuda_operators(config) if on_cuda else kernel_chosen(config.attention)
-    tracker = StorageTracker("cpu", block=CUDA_BLOCK if on_cuda else 1)
+    tracker = StorageTracker("cpu", block=block_of(config))
     try:
         with nothing_cached(), unpacked_batches(config), tracker, kernels:
             yield tracker, Fakes(OUTPUTS if on_cuda else None)
@@ -135,6 +129,11 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
 
     with replaced(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):
         yield
+
+
+def block_of(config: TrialConfig) -> int:
+    """Bytes of which the device's allocator hands out multiples."""
+    return CUDA_BLOCK if config.device_type == "cuda" else 1
 
 
 def fake_math_mode(config: TrialConfig) -> MathMode:

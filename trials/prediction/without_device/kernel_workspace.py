@@ -33,10 +33,8 @@ def scratch_of(config: TrialConfig) -> Scratch | None:
 
 
 def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """Bytes that an operator allocates until it returns.
-
-    `func`, `args` and `result` are PyTorch's operator, its arguments and what it returns.
-    """
+    """Bytes that an operator allocates until it returns. `func`, `args` and `result` are PyTorch's operator, its
+    arguments and what it returns."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     if str(func) == VARLEN_BACKWARD:
@@ -52,30 +50,24 @@ def scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
 
 def flex_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
     """As `scratch_bytes`, for FlexAttention in place of the fused kernel that represents it on the meta device.
-
-    FlexAttention allocates one float32 per row in forward and in backward.
-    """
+    FlexAttention allocates one float32 per row in forward and in backward."""
     if func is aten.sum.dim_IntList:
         return _sum(cast(Tensor, args[0]), cast(Tensor, result))
     return _number_per_row(cast(tuple[Tensor, ...], result)) if func in _FUSED else 0
 
 
 def cudnn_scratch_bytes(func: object, args: Sequence[object], result: object) -> int:
-    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device.
-
-    It takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward.
-    """
+    """As `scratch_bytes`, for cuDNN's attention in place of FlashAttention, which represents it on the meta device. It
+    takes tensors in any layout. Its workspace was measured on an H100: that of FlashAttention's backward."""
     if func is FLASH_BACKWARD:
         return _flash_backward(cast(tuple[Tensor, ...], result))
     return scratch_bytes(func, args, result)
 
 
 def _sum(summed: Tensor, result: Tensor) -> int:
-    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads.
-
-    Each block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
-    aten/src/ATen/native/cuda/Reduce.cuh).
-    """
+    """Partial sums of a reduction over all but the last dimension that is divided over several blocks of threads. Each
+    block writes one float32 for each of its threads and each output of the thread (setReduceConfig in
+    aten/src/ATen/native/cuda/Reduce.cuh)."""
     outputs = result.numel()
     if outputs < 128 or summed.shape[-1] != outputs or not summed.is_contiguous():
         return 0
@@ -103,8 +95,7 @@ def _softmax_backward(result: Tensor) -> int:
 
 def _flash_backward(result: tuple[Tensor, ...]) -> int:
     """The gradient of q and one number per row, in float32, with context and head dimension rounded up (mha_bwd in
-    aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp).
-    """
+    aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp)."""
     batch, heads, context, d_head = result[0].shape
     width = _round_up(d_head, 32) if d_head <= 192 else 256
     return 4 * batch * heads * _round_up(context, 128) * (width + 1)
@@ -112,8 +103,7 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
 
 def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
     """The tensors that FlashAttention's backward copies unless they are contiguous as (batch, context, heads, d_head)
-    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu).
-    """
+    (_flash_attention_backward in aten/src/ATen/native/transformers/cuda/attention_backward.cu)."""
     return cast(Tensor, args[4]), cast(Tensor, args[0])
 
 
@@ -130,10 +120,8 @@ def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
 
 
 def _efficient_backward(result: tuple[Tensor, ...]) -> int:
-    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns.
-
-    Measured on an H200.
-    """
+    """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns. Measured on an
+    H200."""
     batch, heads, context, d_head = result[0].shape
     width = 0 if result[0].dtype == torch.float32 else _round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)

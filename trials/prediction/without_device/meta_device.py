@@ -31,11 +31,9 @@ class MetaMathMode(MathMode):
 
 
 class FusedAttention(TorchFunctionMode):
-    """A context in which scaled_dot_product_attention returns and saves what a device's fused kernels do.
-
-    All fused kernels save their inputs, the output and one number per row. The kernel is the one that PyTorch would
-    choose: FlashAttention for 16 bits (cuDNN saves the same), else the memory-efficient kernel.
-    """
+    """A context in which scaled_dot_product_attention returns and saves what a device's fused kernels do. All fused
+    kernels save their inputs, the output and one number per row. The kernel is the one that PyTorch would choose:
+    FlashAttention for 16 bits (cuDNN saves the same), else the memory-efficient kernel."""
 
     def __init__(self, config: TrialConfig) -> None:
         super().__init__()
@@ -105,11 +103,9 @@ def meta_math_mode(config: TrialConfig) -> MetaMathMode:
 
 
 def eager_on(config: TrialConfig, device: str) -> TrialConfig:
-    """The configuration without torch.compile, on a device without storage.
-
-    Fused attention becomes `sdpa`, which `fused_attention` emulates. FlexAttention, whose mask is in its kernel, saves
-    what a kernel without a mask saves. `varlen` has a meta kernel of its own.
-    """
+    """The configuration without torch.compile, on a device without storage. Fused attention becomes `sdpa`, which
+    `fused_attention` emulates. FlexAttention, whose mask is in its kernel, saves what a kernel without a mask saves.
+    `varlen` has a meta kernel of its own."""
     eager = replace(config, device=device, compile="none", compile_mode="default", dynamic_shapes=False)
     if config.attention == "flex":
         return replace(eager, attention="sdpa", window=None, document_length=None)
@@ -129,10 +125,8 @@ def fused_attention(config: TrialConfig) -> AbstractContextManager[object]:
 
 
 def emulate_again(blocks: Iterable[nn.Module], config: TrialConfig, math_mode: MathMode) -> None:
-    """Make checkpointed blocks emulate autocast and fused attention when backward recomputes them, too.
-
-    Backward runs outside of the modes that are active when it is called.
-    """
+    """Make checkpointed blocks emulate autocast and fused attention when backward recomputes them, too. Backward runs
+    outside of the modes that are active when it is called."""
     for block in blocks:
         forward = block.forward
 
@@ -144,10 +138,8 @@ def emulate_again(blocks: Iterable[nn.Module], config: TrialConfig, math_mode: M
 
 
 def make_state(step: TrainingStep, *, counted_on: str | None = None) -> None:
-    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device.
-
-    counted_on: the device of the counts of steps; None is that of the trial.
-    """
+    """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device. counted_on: the
+    device of the counts of steps; None is that of the trial."""
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
     for part in step.optimizer.parts if isinstance(step.optimizer, Muon) else (step.optimizer,):
         if not isinstance(part, torch.optim.AdamW):

@@ -1,23 +1,23 @@
 """Run a trial's step on meta tensors, which have no storage, and record what they would allocate.
 
-The steps are the real ones. `meta_device` supplies what the meta device lacks, and
-`lmsweep.trials.prediction.without_device.meta_run` stands in for compiled parts.
+The steps are the real ones. `meta_device` supplies what the meta device lacks; stand-ins for compiled parts allocate as
+their graphs would.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Module
 from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
-from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
+from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
@@ -26,7 +26,7 @@ from lmsweep.trials.prediction.compiled.aot_graph import in_primes
 from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, Layout, graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, everything_freed
-from lmsweep.trials.prediction.without_device.fake_run import own_trace
+from lmsweep.trials.prediction.without_device.fake_run import block_of, users_trace
 from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
 from lmsweep.trials.prediction.without_device.meta_device import (
     differs_by_device,
@@ -41,8 +41,7 @@ from lmsweep.trials.spec.words import Mode
 
 ITERATIONS = 3
 """The first iteration creates the state that persists (optimizer, gradients), and the second starts with it. The third
-starts with the allocator's cache as the second left it, as do all that follow.
-"""
+starts with the allocator's cache as the second left it, as do all that follow."""
 
 
 def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
@@ -53,11 +52,11 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     the trial would.
     """
     if config.references and leaves_something(config):
-        return own_trace(config, ITERATIONS)
+        return users_trace(config, ITERATIONS)
     if leaves_something(config):
         return _recorded(_as_run(config))
     if config.references:
-        init, *stretches = own_trace(config, 1)
+        init, *stretches = users_trace(config, 1)
     else:
         init, *stretches = _recorded(_as_run(config if run is None else replace(config, mode=run)))
     iteration = stretches[: len(PHASES[config.mode])]
@@ -65,7 +64,7 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
 
 
 def one_run_for(config: TrialConfig) -> TrialConfig:
-    """One configuration that represents all those that one run serves: several modes, or one compiled graph."""
+    """One configuration for all those that one run serves: several modes, or one compiled graph."""
     if config.references or config.ddp != "none":
         return config
     if config.compile != "none":
@@ -74,7 +73,7 @@ def one_run_for(config: TrialConfig) -> TrialConfig:
 
 
 def one_trace_for(run: TrialConfig) -> TrialConfig:
-    """One configuration that represents all runs (of `one_run_for`) that share one trace of a compiled graph."""
+    """One configuration for all runs (of `one_run_for`) that share one trace of a compiled graph."""
     shared = in_primes(run) if run.compile != "none" and run.ddp == "none" else None
     return shared[0] if shared else run
 
@@ -96,14 +95,14 @@ def _recorded(config: TrialConfig) -> Trace:
     math_mode = meta_math_mode(config)
     memory = None
     if config.compile != "none":
-        memory = graph_memory(traced_graph(graph_config(config)), block=_block(config))
+        memory = graph_memory(traced_graph(graph_config(config)), block=block_of(config))
     with _recorder(config) as recorder, fused_attention(config):
         recorder.begin("init")
         step = TrainingStep(eager_on(config, "meta"), math_mode)
         mask = _block_mask(config)
         if memory:
             for part in step.blocks if config.compile == "block" else [step.model]:
-                install(part, memory, [*part.parameters(), *part.buffers()], recorder)
+                part.forward = partial(as_compiled(memory, recorder), *part.parameters(), *part.buffers())
         elif config.checkpointing != "none":
             emulate_again(step.blocks, config, math_mode)
         for _ in range(ITERATIONS if leaves_something(config) else 1):
@@ -127,17 +126,16 @@ def leaves_something(config: TrialConfig) -> bool:
 
 def attention_trace(config: TrialConfig) -> Trace:
     """The allocations and frees of attention alone: `init`, and one forward, backward and `dropped`. Raises as
-    `model_trace` does.
-    """
+    `model_trace` does."""
     with _recorder(config) as recorder, fused_attention(config):
         recorder.begin("init")
         step = AttentionStep(eager_on(config, "meta"), MATH_MODES[config.precision])
         mask = _block_mask(config)
         if config.compile != "none" and config.attention not in FUSED_ATTENTION:
             traced = traced_attention(replace(config, model=None, mode="train_step"))
-            memory = graph_memory(traced, block=_block(config))
+            memory = graph_memory(traced, block=block_of(config))
             if isinstance(step.attend, Module):
-                install(step.attend, memory, [*step.attend.buffers()], recorder)
+                step.attend.forward = partial(as_compiled(memory, recorder), *step.attend.buffers())
             else:
                 step.attend = as_compiled(memory, recorder)
         recorder.begin("forward")
@@ -153,16 +151,12 @@ def attention_trace(config: TrialConfig) -> Trace:
 
 @contextmanager
 def _recorder(config: TrialConfig) -> Iterator[Recorder]:
-    with StorageTracker("meta", block=_block(config)) as tracker:
+    with StorageTracker("meta", block=block_of(config)) as tracker:
         yield Recorder(tracker, scratch_of(config))
 
 
 def _block_mask(config: TrialConfig) -> BlockMask | None:
     return block_mask_of(config, "meta") if config.attention == "flex" else None
-
-
-def _block(config: TrialConfig) -> int:
-    return CUDA_BLOCK if config.device_type == "cuda" else 1
 
 
 def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor]:
@@ -173,11 +167,6 @@ def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor
         return result
 
     return call
-
-
-def install(module: nn.Module, memory: GraphMemory, constants: Sequence[Tensor], recorder: Recorder) -> None:
-    """Make a module on the meta device allocate as its compiled graph would; `constants` are its lasting inputs."""
-    module.forward = partial(as_compiled(memory, recorder), *constants)
 
 
 class _Call(torch.autograd.Function):

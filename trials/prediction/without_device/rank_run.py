@@ -41,10 +41,8 @@ class RankTrace:
 
 @lru_cache(maxsize=4)
 def rank_trace(config: TrialConfig, rank: int | None = None) -> RankTrace:
-    """Record all iterations of a rank; None for the rank with the largest share of the optimizer's state.
-
-    Raises UnpredictableError if the step needs values or is compiled, and UnsupportedError where the trial would.
-    """
+    """Record all iterations of a rank; None for the rank with the largest share of the optimizer's state. Raises
+    UnpredictableError if the step needs values or is compiled, and UnsupportedError where the trial would."""
     if rank is None:
         rank = _largest_rank(config) if config.ddp == "zero1" else 0
     return RankTrace(trace=record_rank(config, rank), rank=rank)
@@ -80,10 +78,8 @@ def record_rank(config: TrialConfig, rank: int, *, repeats: bool = True) -> Trac
 
 
 def rank_report(config: TrialConfig, rank: int) -> StepReport:
-    """A rank's memory by category after init, around a step and at its peak, and its collectives.
-
-    On CUDA the bytes are those requested. Raises as `rank_trace` does.
-    """
+    """A rank's memory by category after init, around a step and at its peak, and its collectives. On CUDA the bytes are
+    those requested. Raises as `rank_trace` does."""
     with one_rank(config, rank) as (_, fake), fake:
         step = _fake_step(config)
         step.build()
@@ -112,10 +108,8 @@ def _fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambd
 
 def _divide_stretches(tracker: StorageTracker, recorder: Recorder) -> None:
     """Begin another stretch of the same phase wherever the layers are visited again, so that each visits them once.
-
     Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers' weights that
-    are whole in each rank, then those that ranks share.
-    """
+    are whole in each rank, then those that ranks share."""
     seen = tracker.on_operation
     assert seen, "the recorder is attached"
 

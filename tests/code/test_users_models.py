@@ -26,7 +26,7 @@ from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
-from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.code.importing import CodeFinder, use_code
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -34,7 +34,7 @@ from lmsweep.trials.model.users.users_model import repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.predict import PeakQuestion
+from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import Batch
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
@@ -90,7 +90,7 @@ def _code() -> Iterator[None]:
 
 
 def _forget_code() -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
 
 
 needs_transformers = pytest.mark.skipif(
@@ -193,7 +193,7 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
     one = replace(config("NanoGPT"), model_code="odd.py:make")
     _forget_code()
     began = time.monotonic()
-    asked = [(0, PeakQuestion(config=one, subject="model"))]
+    asked = [(0, Question(config=one, subject="model"))]
     folder = code_folder(tmp_path)
     limit = 3 if "while" in text else 60
     ((index, answer),) = in_clean_process(_answers, asked, folder, limit)
@@ -206,11 +206,11 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
         assert int(answer) > 0
 
 
-def _answers(batch: Batch[PeakQuestion], code: Code, limit: float) -> list[tuple[int, str]]:
+def _answers(batch: Batch[Question], code: Code, limit: float) -> list[tuple[int, str]]:
     return list(answer_with_code(_peaks, [batch], code, str, limit=limit))
 
 
-def _peaks(questions: list[PeakQuestion]) -> list[str]:
+def _peaks(questions: list[Question]) -> list[str]:
     return [str(predict(one.config, one.subject).peak) for one in questions]
 
 
@@ -284,7 +284,7 @@ def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overr
 
 
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="vocab_size is the Hugging Face configuration's own; use override"):
+    with pytest.raises(RequestError, match="the Hugging Face configuration states vocab_size; use override"):
         trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)
     with pytest.raises(RequestError, match="there is no file"):
         trial_of("model: 'hf:hf/lama.json'", tmp_path)
