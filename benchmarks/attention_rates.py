@@ -4,7 +4,7 @@ python benchmarks/attention_rates.py [FILE.json]
 
 Shapes are those of FlashAttention's benchmark: hidden dimension 2048, 16384 tokens in all, heads of 64 and 128. Rates
 are in TFLOP/s by its count: causal work is half, backward is 2.5 times forward. do_bench
-runs before and after ours: the ratio is to its mean, and how far it differs from itself stands in parentheses.
+runs before and after ours: the ratio is to its mean, and the difference between the two runs is in parentheses.
 """
 
 import json

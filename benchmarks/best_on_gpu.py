@@ -6,8 +6,8 @@
 Other options of `measure` are passed to both commands.
 
 `measure` runs one search (OUT/race), then the whole grid (OUT/grid), each with a compile cache of its own, so that
-neither finds what the other compiled. Both are stores: carried from session to session as files, they go on where they
-were, on the same type of GPU with the same software. `report` says how far the search's winner is behind the best of
+neither finds the other's graphs. Both are stores: copied from session to session as files, they resume on the same
+type of GPU with the same software. `report` says how far the search's winner is behind the best of
 the grid, and for how much of its device time. Device time is the time from the start of a trial to its end, the
 compilation ahead of it included.
 

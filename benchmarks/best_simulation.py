@@ -10,8 +10,8 @@ pair of axes (3 %), what remains of a cell (1.5 %) and the variation between pro
 Cells that do not fit are left out, as the plan leaves them out. A trial takes 3 s, the time of its compiler, and 60
 iterations. The constants of the search were chosen with seeds below TEST_SEEDS; what is reported begins there.
 
-`--store` draws from measured grids instead: each draw takes one job of these stores, and moves each cell by what its
-interval and the variation between processes allow. A trial then takes as long as it took. Few jobs of stores have many
+`--store` draws from measured grids instead: each draw takes one job of these stores, and moves each cell within its
+interval and the variation between processes. A trial then takes as long as it took. Few jobs of stores have many
 cells; with `--pool`, all jobs of a store are one grid, in which the seconds per FLOP of a step are to be small.
 
 `right` is the share of draws whose answer is at most 2 % worse than the best cell. The other ways get as much device
@@ -84,7 +84,7 @@ and the share of combinations that it chooses at random."""
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """A grid of which everything is known. All arrays have one value per cell."""
+    """A grid whose costs are all known. All arrays have one value per cell."""
 
     space: Space
     cost: Floats

@@ -18,7 +18,8 @@ from benchmarks.predicted_peak import config_of
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import FACTORS, attention_parts, has_known_work, model_parts, update_parts
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import HIDDEN_LOSSES
 
 STEPS = (
     "h200-devices",

@@ -25,8 +25,9 @@ from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import Attention, Compile, Precision, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.words import Attention, Compile, Precision
 
 STEPS = 3
 OUT_OF_MEMORY = 3

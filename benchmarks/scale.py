@@ -172,13 +172,13 @@ def planning(count: int) -> str:
     with tempfile.TemporaryDirectory() as name:
         path = write_sweep(Path(name), count)
         node, store = this_machine(), Store(f"{name}/store")
-        anew, plan = _plan_and_time(path, node, store)
+        empty, plan = _plan_and_time(path, node, store)
         assert plan.count("run") == count
         rows = [row for planned in plan.to_run for row in _made_up_rows(planned)]
         store.append(rows)
         again, plan = _plan_and_time(path, node, store)
         assert plan.count("stored") == count
-    return f"| {count} | {anew:.1f} s | {again:.1f} s |"
+    return f"| {count} | {empty:.1f} s | {again:.1f} s |"
 
 
 def _plan_and_time(path: Path, node: Node, store: Store) -> tuple[float, Plan]:

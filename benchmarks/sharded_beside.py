@@ -101,15 +101,15 @@ def steps(rank: int, chosen: argparse.Namespace, variant: str) -> None:
 def alternate(rank: int, chosen: argparse.Namespace, variant: str) -> None:
     """Time steps of the script and of lmsweep in turn; print the ratio of each pair, without garbage collection."""
     script, config = script_step(chosen, variant), trial_config(chosen, variant)
-    member = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
-    member.build()
+    rank_step = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
+    rank_step.build()
     gc.collect()
     gc.disable()
     taken: dict[str, list[float]] = {"script": [], "lmsweep": []}
     for pair in range(WARMUP + chosen.steps):
         for program in list(taken)[:: 1 if pair % 2 else -1]:  # neither is always the second
             taken[program].append(
-                seconds(script, chosen.device) if program == "script" else member.step(synchronized=True).step
+                seconds(script, chosen.device) if program == "script" else rank_step.step(synchronized=True).step
             )
     gc.enable()
     theirs, ours = (slowest(times[WARMUP:], chosen.device) for times in taken.values())

@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def errors_of(off: Floats) -> dict[str, Floats]:
-    """Return the absolute errors of predictions that are off by these logarithms, by what calibrates them."""
+    """Return the absolute errors of predictions that are off by these logarithms, by calibration."""
     rng, count = np.random.default_rng(0), len(off)
     few: list[Floats] = []
     for _ in range(CHOICES):

@@ -21,7 +21,7 @@ MAY_IMPORT = {
 MOST_MODULES = 12
 """In one folder."""
 HARDWARE = ("torch", "triton", "nvtx", "pynvml", "psutil")
-"""Imported by what measures or looks at a machine."""
+"""Packages of code that measures or inspects a machine."""
 
 
 def rooms(package: str, root: Path = ROOT) -> list[str]:
@@ -209,7 +209,7 @@ def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
 
 
 FEWEST_NAMED = 3
-"""Elements from which on a tuple in the signature of a public function must be a NamedTuple or a dataclass."""
+"""Minimum number of elements for which a tuple in a public signature must be a NamedTuple or a dataclass."""
 UNTYPED = {
     "trials.analytic.formulas.Number": "an int, a NumPy array or a pandas Series: mixed arithmetic has no common type",
     "trials.prediction.compiled.aot_graph.returned": "what an fx graph returns: nodes, None or constants",

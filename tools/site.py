@@ -27,13 +27,13 @@ GALLERY = {
     "h100-devices": "an H100 and an H200: the same 24 training steps, which is faster and at which price",
     "h200-end-to-end": "training steps of five models on an H200, three processes each",
     "h200-attention": "attention alone: widths, contexts and implementations",
-    "h200-memory": "what a training step holds, when, and for what",
+    "h200-memory": "the memory of a training step, by phase and category",
     "h200-profile": "kernels by the part of the model that launched them",
     "h200-x2-ddp": "data-parallel training on two H200",
     "h100-best-grid": "205 ways to train one small model on an H100",
     "h200-best-2.7b": "the grid of a search for the best configuration of a 2.7b model",
-    "h100-fp8": "from which width on float8 is faster than bf16",
-    "h100-packing": "documents packed into one sequence, and windows",
+    "h100-fp8": "the width at which float8 becomes faster than bf16",
+    "h100-packing": "documents packed into one sequence, and sliding windows",
     "h200-costs": "energy, tokens and dollars",
 }
 """Reference set -> what its report shows."""
@@ -67,7 +67,9 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     """Lead links to files outside docs/ to the repository. Raises PluginError if there is no such file."""
 
     def leads_to(link: re.Match[str]) -> str:
-        path = (ROOT / "docs" / link[2]).resolve()
+        path = (ROOT / "docs" / page.file.src_uri).parent.joinpath(link[2]).resolve()
+        if path.is_relative_to(ROOT / "docs") and path.exists():
+            return link[0]
         if not path.exists():
             raise PluginError(f"{page.file.src_uri}: there is no {link[2]}")
         if not config.repo_url:

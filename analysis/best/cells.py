@@ -12,7 +12,8 @@ from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
 from lmsweep.analysis.data.pooling import student
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import stored_config
+from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.median_interval import CONFIDENCE
 
@@ -158,12 +159,7 @@ def _cell(rows: pd.DataFrame) -> Cell:
 
 def config_of(row: pd.Series) -> TrialConfig:
     """Return the configuration in a row of `lmsweep.load`."""
-    found: dict[str, Any] = {}
-    for name in STORED_FIELDS:
-        value = _plain(row[name])
-        if value is not None or name in AUTO_FIELDS:
-            found[name] = "auto" if value is None else value
-    return TrialConfig(**found)
+    return stored_config({name: _plain(row[name]) for name in STORED_FIELDS})
 
 
 def _environment_of(row: pd.Series) -> Fingerprint:

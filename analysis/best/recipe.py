@@ -4,9 +4,10 @@ import shlex
 from collections.abc import Iterable
 from textwrap import wrap
 
-from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.words import HIDDEN_LOSSES
 
 SDPA_KERNELS = {
     "sdpa_math": "MATH",

@@ -10,10 +10,9 @@ from lmsweep.analysis.data.load import DERIVED_FROM
 from lmsweep.analysis.data.pooling import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import MODEL
+from lmsweep.trials.results.roles import MODEL, OF_STEP
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 from lmsweep.trials.spec.reference import REFERENCES
-from lmsweep.trials.spec.unknown import OF_STEP
 
 SIDES = ("baseline", "contrast")
 

@@ -21,15 +21,9 @@ from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flo
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.spec.config import (
-    AUTO_FIELDS,
-    CONFIG_FIELDS,
-    FLOAT8_PRECISIONS,
-    STORED_FIELDS,
-    Precision,
-    RequestError,
-)
-from lmsweep.trials.spec.unknown import OF_STEP
+from lmsweep.trials.results.roles import OF_STEP
+from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 from lmsweep.trials.store.store import Store
 
 SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
@@ -81,7 +75,16 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
     is no store or a newer lmsweep wrote it.
     """
-    store = open_store(store)
+    return of_stored_rows(stored_rows(open_store(store)), pooled=pooled, flops=flops)
+
+
+def of_stored_rows(frame: pd.DataFrame, *, pooled: bool, flops: FlopConvention) -> pd.DataFrame:
+    """Return what `load` returns, from `stored_rows`."""
+    return _with_speed(pool(frame) if pooled else frame, flops)
+
+
+def stored_rows(store: Store) -> pd.DataFrame:
+    """Return the rows of every attempt and the statistics of their samples. Errors as for `load`."""
     if not store.exists():
         there = store.location
         raise RequestError(
@@ -108,8 +111,7 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = with_code_states(frame)
     frame = pd.concat([frame, describe(values, offsets)], axis=1)
-    frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
-    return _with_speed(pool(frame) if pooled else frame, flops)
+    return frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:

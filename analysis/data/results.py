@@ -6,7 +6,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import latest_code, with_code_states
-from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.load import of_present_devices, of_stored_rows, stored_rows
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooling import newest_rows
 from lmsweep.analysis.data.selection import select
@@ -33,18 +33,29 @@ class Results:
         self.prices = prices
         self.flops = flops
         self._keep: tuple[Callable[[pd.DataFrame], pd.DataFrame], ...] = ()
+        self._details: dict[str, pd.DataFrame] = {}
 
     def of_rows(self, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> "Results":
         """Return the results of the rows that `keep` returns, of measurements and of detail tables alike."""
         chosen = Results(self.store, self.where, self.prices, self.flops)
         chosen._keep = (*self._keep, keep)
+        chosen._details = self._details
         chosen.everything = keep(self.everything)  # read once
         return chosen
 
     @cached_property
+    def _stored(self) -> pd.DataFrame:
+        return stored_rows(self.store)
+
+    @cached_property
+    def attempts(self) -> pd.DataFrame:
+        """Rows of `lmsweep.load(..., pooled=False)`, regardless of the conditions."""
+        return of_stored_rows(self._stored, pooled=False, flops=self.flops)
+
+    @cached_property
     def everything(self) -> pd.DataFrame:
         """Rows of `lmsweep.load`, regardless of the conditions. Raises RequestError if the store is empty."""
-        frame = load(self.store, flops=self.flops)
+        frame = of_stored_rows(self._stored, pooled=True, flops=self.flops)
         if frame.empty:
             raise RequestError(f"{self.store.location} holds no results; `lmsweep run` adds some")
         return latest_code(of_present_devices(frame, self.where), self.where)
@@ -66,11 +77,14 @@ class Results:
 
         Only the newest attempt of each result is kept. Raises RequestError if there are none.
         """
-        frame = self.store.read(table)[0].to_pandas()
-        if frame.empty:
+        if table not in self._details:
+            frame = self.store.read(table)[0].to_pandas()
+            # Only successful attempts store details.
+            newest = frame if frame.empty else with_code_states(newest_rows(frame.assign(status=Status.OK)))
+            self._details[table] = newest
+        states = self._details[table]
+        if states.empty:
             raise nothing(workload)
-        # Only successful attempts store details.
-        states = with_code_states(newest_rows(frame.assign(status=Status.OK)))
         for keep in self._keep:
             states = keep(states)
         found = select(latest_code(states, self.where), self.where)

@@ -15,7 +15,7 @@ from lmsweep.trials.analytic.scaling_limits import (
     tensor_parallel_limit,
 )
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 
 LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
 MEASURED, DATASHEET = "measured", "datasheet"

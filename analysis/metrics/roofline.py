@@ -8,8 +8,9 @@ from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import CONFIG_FIELDS, FLOAT8_PRECISIONS
+from lmsweep.trials.spec.config import CONFIG_FIELDS
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.statistics.median_interval import Floats
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are

@@ -8,7 +8,8 @@ from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooling import newest_rows
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import Precision, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.store.store import Store
 
 ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")

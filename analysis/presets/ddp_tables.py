@@ -13,7 +13,7 @@ from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.presets.layout import devices, layout, layout_parts
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, pivot, varying_keys
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 _LINKS = ("gradients.size", "all_reduce.time", "all_reduce.algorithm_bandwidth", "all_reduce.bus_bandwidth")
 _COLLECTIVE = ("collective.time", "collective.algorithm_bandwidth", "collective.bus_bandwidth")

@@ -8,7 +8,7 @@ from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import is_null, natural_ranks
-from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing
@@ -20,7 +20,7 @@ def upgrade(results: Results) -> Listing:
 
     Without results of the field `software`, the versions of torch are compared.
     """
-    every = latest_code(of_present_devices(load(results.store, pooled=False), results.where), results.where)
+    every = latest_code(of_present_devices(results.attempts, results.where), results.where)
     frame = select(every, results.where)
     key = "software" if frame["software"].notna().any() else "torch_version"
     first = frame.drop_duplicates(key)

@@ -12,11 +12,10 @@ from lmsweep.analysis.data.columns import in_order, label, natural_ranks
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.metrics.roofline import roofline
-from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, load_timelines, memory_timeline
+from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, memory_timeline
 from lmsweep.analysis.report.page_data import JsonObject
 from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
-from lmsweep.trials.store.store import Store
 
 MOST_FIGURES = 60
 """Figures per section; they are of the store's first trials in natural order."""
@@ -48,12 +47,14 @@ class Figure:
     """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
 
 
-def timelines(store: Store) -> Iterator[Figure]:
+def timelines(results: Results) -> Iterator[Figure]:
     """Yield the memory timeline of one iteration of each trial, stacked by category.
 
     Raises RequestError if the store has no timelines.
     """
-    trials = [(title, rows, memory_timeline(rows)) for title, rows in each_trial(load_timelines(store))]
+    trials = [
+        (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
+    ]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
     for (title, rows, points), totals in zip(trials, sums, strict=True):

@@ -4,27 +4,53 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
+from typing import NamedTuple
 
 import pandas as pd
 
-from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey
+from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
-from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
+from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.reference import stores
-from lmsweep.analysis.report.choices import ANYTHING, choices_of, measures_of, of_latest_code
+from lmsweep.analysis.report.answer_tables import Forest, ForestEntry, forest
 from lmsweep.analysis.report.page_data import JsonObject, result_numbers
-from lmsweep.analysis.report.pairs import DEVICE, Pair, Side, pair_of
+from lmsweep.analysis.report.pairs import DEVICE, Measure, Pair, Side, pair_of
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.results.roles import Role, fields_with
+from lmsweep.trials.spec.config import CONFIG_FIELDS
 
 MOST_EACH_WAY = 4
 """If there are more devices, each is compared with the first alone; if a choice has more values, so is each of them."""
 
 MOST_ATTEMPTS = 3000
 """Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
+
+MOST_VALUES = 8
+"""A field with more values is an axis of a chart, and no choice."""
+
+MEASURES = (
+    Measure("training step", ("timing",), None),
+    Measure("data-parallel step", ("ddp",), None),
+    Measure("attention", ("attention",), None),
+    Measure("energy", ("energy",), ["step.energy"]),
+    Measure("peak memory", ("memory",), ["step.peak_allocated"]),
+)
+"""What sides are compared by; the page shows the first of these that a store has."""
+
+ANYTHING = Measure("value", (), None)
+"""What sides are compared by if they have none of MEASURES in common."""
+
+CHOICES = (
+    *(name for name in fields_with(Role.WAY, Role.PARTITION) if name != "device"),  # other devices have their own part
+    "torch_version",
+)
+"""The fields that are choices, besides the state of the user's code."""
+
 
 _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
 """May differ between two stores; a version of the measuring code that measures otherwise may not."""
@@ -41,18 +67,66 @@ class Answer:
 
     def of_devices(self) -> bool:
         """Whether devices are compared first."""
-        return self.sides[self.first.baseline].key == DEVICE
+        return self.is_of_devices(self.first)
+
+    def is_of_devices(self, pair: Pair) -> bool:
+        return self.sides[pair.baseline].key == DEVICE
+
+    def forests(self) -> list[Forest]:
+        """What each choice changes against the first value of its field, in each measure."""
+        firsts = {side.key: place for place, side in reversed(list(enumerate(self.sides)))}
+        lines: dict[tuple[str, bool], list[ForestEntry]] = {}
+        for number, pair in enumerate(self.pairs):
+            one, other = self.sides[pair.baseline], self.sides[pair.contrast]
+            if one.key != DEVICE and pair.ratio and firsts[one.key] == pair.baseline:
+                entry = (number, one.key, other.name, one.name, pair.ratio, pair.counts)
+                lines.setdefault((pair.measure, pair.unit == "s"), []).append(entry)
+        return [forest(measure, entries, timed=timed) for (measure, timed), entries in lines.items()]
 
     def data(self) -> JsonObject:
         """Return what the page's script needs."""
         return {
-            "verdicts": list(VERDICTS),
             "sides": [
                 {"key": side.key, "name": side.name, "store": side.store, "price": side.price} for side in self.sides
             ],
             "pairs": [pair.data() for pair in self.pairs],
             "first": self.pairs.index(self.first),
         }
+
+
+class Choice(NamedTuple):
+    """A field and the sides that its values are, the default first, the others in their natural order."""
+
+    field: str
+    sides: list[Side]
+
+
+def choices_of(frame: pd.DataFrame) -> Iterator[Choice]:
+    """Yield the fields of which the store has two values or more; frame: rows of `lmsweep.load(..., pooled=False)`."""
+    latest = of_latest_code(frame)
+    for field in CHOICES:
+        values = in_order(latest.drop_duplicates(field), [field])[field].map(label).to_list()
+        if not 2 <= len(values) <= MOST_VALUES:
+            continue
+        default = label(CONFIG_FIELDS[field].default) if field in CONFIG_FIELDS else NO_VALUE
+        labels = latest[field].map(label)
+        ordered = sorted(values, key=lambda value: value != default)  # used within this iteration
+        yield Choice(field, [Side(key=field, name=value, rows=latest[labels == value]) for value in ordered])
+    states = [frame[frame["code"] == state] for state in (PREVIOUS, LATEST)]
+    if all(len(rows) for rows in states):
+        sides = [Side(key="code", name=name, rows=rows) for name, rows in zip((PREVIOUS, LATEST), states, strict=True)]
+        yield Choice("code", sides)
+
+
+def of_latest_code(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows without those of earlier states of the user's code."""
+    return frame[frame["code"].isna() | (frame["code"] == LATEST)]
+
+
+def measures_of(one: pd.DataFrame, other: pd.DataFrame) -> list[Measure]:
+    """Return what two sides can be compared by: MEASURES that both have, or ANYTHING."""
+    workloads = set(one["workload"]) & set(other["workload"])
+    return [measure for measure in MEASURES if workloads & set(measure.workloads)] or [ANYTHING]
 
 
 def stores_beside(others: Sequence[str]) -> dict[str, Results]:
@@ -68,7 +142,7 @@ def first_answer(
     every: the page's store and those beside it, by name. across: further keys in which two devices may differ. Returns
     None if there is nothing to compare. Raises RequestError for a price that fits no device, and for two that fit one.
     """
-    frames = [of_present_devices(load(one.store, pooled=False, flops=one.flops)) for one in every.values()]
+    frames = [of_present_devices(one.attempts) for one in every.values()]
     numbers = [result_numbers(one.measurements) for one in every.values()]
     names = [name.rstrip("/").rpartition("/")[2] for name in every]
     sides = _devices([of_latest_code(frame) for frame in frames], names, prices)
@@ -84,7 +158,7 @@ def _first(sides: Sequence[Side], pairs: Sequence[Pair]) -> Pair:
     """The pair of devices that can be compared, else the choice that surely changes most, by the first measure."""
     of_devices = [pair for pair in pairs if sides[pair.baseline].key == DEVICE]
     if of_devices:
-        return next((pair for pair in of_devices if pair.cells), of_devices[0])
+        return next((pair for pair in of_devices if pair.maps), of_devices[0])
     of_measure = [pair for pair in pairs if pair.measure == pairs[0].measure]
     return max(of_measure, key=_change)
 
@@ -114,7 +188,7 @@ def _pairs_of_devices(
                 pair_of(sides, one, other, measure, across=(*free, *across), environment=lines, numbers=numbers)
                 for measure in measures_of(baseline.rows, contrast.rows)
             ]
-            yield from [pair for pair in found if pair.cells] or [_with_sweeps(found[0], baseline, contrast)]
+            yield from [pair for pair in found if pair.maps] or [_with_sweeps(found[0], baseline, contrast)]
 
 
 def _with_sweeps(pair: Pair, baseline: Side, contrast: Side) -> Pair:

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.report.answer_tables import FOREST_WIDTH, SIGNS, field_text, with_code
 from lmsweep.analysis.report.first_answer import first_answer, priced_here, stores_beside
 from lmsweep.analysis.report.page_data import Json, page_data
 from lmsweep.analysis.report.sections import beside_section, sections_of
@@ -23,7 +24,7 @@ from lmsweep.trials.spec.config import RequestError
 
 _SCRIPTS = (
     *("numbers", "results", "csv", "tables", "state", "matrix", "charts", "series", "controls", "explore"),
-    *("drill", "forest", "answer", "report"),
+    *("drill", "answer", "report"),
 )
 _HERE = files("lmsweep.analysis.report")
 
@@ -66,7 +67,14 @@ def page_of(
     figures = {section.id: [asdict(figure) for figure in section.figures] for section in everything}
     tables = {table.name: table.csv for section in everything for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
-    page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("template.html"))
+    templates = Environment(loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined)
+    templates.globals |= {
+        "signs": SIGNS,
+        "field_text": field_text,
+        "with_code": with_code,
+        "forest_width": FOREST_WIDTH,
+    }
+    page = templates.get_template("template.html")
     return page.stream(
         name=location.rstrip("/").rpartition("/")[2] or location,
         version=trials.__version__,

@@ -255,16 +255,6 @@ def _value(
     return value
 
 
-def encoded_codes(numbers: Sequence[int]) -> str:
-    """Return integers as base64 of 32 bits each."""
-    return _codes(np.asarray(numbers, dtype=np.int64))
-
-
-def encoded_numbers(numbers: pd.Series) -> str:
-    """Return numbers as base64 of 32 bits each, seven digits; NaN if unknown."""
-    return b64encode(numbers.to_numpy(dtype="<f4", na_value=np.nan).tobytes()).decode()
-
-
 def _codes(numbers: NDArray[np.int64]) -> str:
     return b64encode(numbers.astype("<i4").tobytes()).decode()
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,8 @@ from scipy import stats
 from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
-from lmsweep.analysis.data.columns import label, natural_ranks
-from lmsweep.analysis.report.page_data import JsonObject, encoded_codes, encoded_numbers
+from lmsweep.analysis.report.answer_tables import HeatMap, MeanRatio, heat_maps, three
+from lmsweep.analysis.report.page_data import JsonObject
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import Floats
@@ -53,25 +53,6 @@ class Measure(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanRatio:
-    """The geometric mean over cells of how many times as fast, or as much, one side is, and its 95 % interval."""
-
-    mean: float
-    low: float | None
-    """None if no interval is known."""
-    high: float | None
-
-    def data(self) -> JsonObject:
-        """Return what the page's script needs."""
-        return {"mean": self.mean, "low": self.low, "high": self.high}
-
-    def text(self) -> str:
-        """Return `1.38x [1.31, 1.46]`."""
-        interval = "" if self.low is None or self.high is None else f" [{_three(self.low)}, {_three(self.high)}]"
-        return f"{_three(self.mean)}x{interval}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pair:
     """One side against another."""
 
@@ -88,22 +69,21 @@ class Pair:
     """None if no number of both is known."""
     counts: dict[str, int]
     """Verdict -> number of cells."""
-    cells: JsonObject | None
-    """The cells for the heat map; None if the sides cannot be compared."""
+    maps: list[HeatMap] = field(default_factory=list)
+    """None if the sides cannot be compared."""
+    unit: str = ""
+    conditions: list[str] = field(default_factory=list)
     apart: list[Obstacle]
     """If the sides have no cell in common, the fields that keep them apart."""
     environment: list[list[str]]
     """Lines of field, baseline, contrast, for devices."""
-    listing: Listing | None
+    listing: Listing | None = None
     """The table that `lmsweep compare` prints; None if the sides cannot be compared."""
 
     def data(self) -> JsonObject:
         """Return what the page's script needs."""
-        return {
-            "baseline": self.baseline, "contrast": self.contrast, "measure": self.measure, "headline": self.headline,
-            "details": self.details, "counts": self.counts, "cells": self.cells, "environment": self.environment,
-            "apart": self.apart, "ratio": self.ratio.data() if self.ratio else None,
-        }  # fmt: skip
+        ratio = self.ratio._asdict() if self.ratio else None
+        return {name: getattr(self, name) for name in ("baseline", "contrast", "measure", "unit")} | {"ratio": ratio}
 
 
 def pair_of(
@@ -142,7 +122,7 @@ def pair_of(
                 why += "."
         return Pair(
             baseline=baseline, contrast=contrast, measure=measure.name, headline=f"{against}: no cell in common",
-            details=[why], ratio=None, counts={}, cells=None, apart=apart, environment=lines, listing=None,
+            details=[why], ratio=None, counts={}, apart=apart, environment=lines,
         )  # fmt: skip
     ratio = _mean(found)
     details = _details(found, ratio, (one.name, other.name))
@@ -157,7 +137,14 @@ def pair_of(
         details=[*details, *found.floors, *found.warnings],
         ratio=ratio,
         counts={word: n for word in VERDICTS if (n := Counter(found.frame["verdict"])[word])},
-        cells=_cells(found, pd.concat(rows), [numbers[side.store] for side in (one, other)] if numbers else []),
+        maps=heat_maps(
+            found,
+            pd.concat(rows),
+            [numbers[side.store] for side in (one, other)] if numbers else [{}, {}],
+            (one.name, other.name),
+        ),
+        unit=found.unit,
+        conditions=[f"{name} {text}" for name, text in found.conditions.items()],
         apart=[],
         environment=lines,
         listing=found.listing(),
@@ -189,8 +176,8 @@ def _details(found: Comparison, ratio: MeanRatio | None, names: tuple[str, str])
         known = found.frame["value"].str.endswith(".device_time") & found.frame["wall_ratio"].gt(0)
         wall, device = (-np.log(found.frame.loc[known, name]).mean() for name in ("wall_ratio", "ratio"))
         if known.any():
-            host = _three(float(np.exp(wall - device)))
-            said.append(f"By wall time {_three(float(np.exp(wall)))}x as fast: the host accounts for {host}x.")
+            host = three(float(np.exp(wall - device)))
+            said.append(f"By wall time {three(float(np.exp(wall)))}x as fast: the host accounts for {host}x.")
     if any(found.unpaired):
         apart = [f"{n} of {name}" for n, name in zip(found.unpaired, names, strict=True) if n]
         said.append(f"Cells without a counterpart: {' and '.join(apart)}.")
@@ -226,40 +213,3 @@ def _reach(logs: Floats, frame: pd.DataFrame) -> tuple[float, float] | None:
         return None
     below, above = (np.sqrt((gaps**2).sum()) / count for gaps in (ends[:, 1] - ends[:, 0], ends[:, 2] - ends[:, 1]))
     return float(below), float(above)
-
-
-def _cells(found: Comparison, rows: pd.DataFrame, numbers: Sequence[Mapping[ResultKey, int]]) -> JsonObject:
-    """The columns of `Comparison.frame`, its keys, verdicts and flags as codes of their labels."""
-    frame = found.frame
-    keys: dict[str, JsonObject] = {}
-    for name in found.keys:
-        if name == "value":
-            order = list(dict.fromkeys(frame[name]))
-        else:
-            ranks = natural_ranks(rows, name)
-            order = list(rows[name].iloc[np.unique(ranks, return_index=True)[1]])
-        labels = list(dict.fromkeys(map(label, order)))
-        keys[name] = {"labels": labels, "codes": encoded_codes([labels.index(label(value)) for value in frame[name]])}
-    flags: dict[str, int] = {"": 0}
-    codes = [flags.setdefault(" ".join(words), len(flags)) for words in frame["flags"]]
-    shown = ("ratio", "ratio_low", "ratio_high", "wall_ratio", "baseline", "contrast")
-    results = [
-        encoded_codes([-1 if key is None else known.get(key, -1) for key in of_side])
-        for of_side, known in zip(found.results, numbers, strict=False)
-    ]
-    return {
-        "count": len(frame),
-        "keys": keys,
-        "unit": found.unit,
-        "conditions": [f"{name} {text}" for name, text in found.conditions.items()],
-        "verdict": encoded_codes([VERDICTS.index(word) for word in frame["verdict"]]),
-        "flags": [words.split() for words in flags],
-        "flag": encoded_codes(codes),
-        "results": results,
-        **{name: encoded_numbers(frame[name]) for name in shown if name in frame},
-    }
-
-
-def _three(value: float) -> str:
-    """Three digits, trailing zeros included."""
-    return f"{value:#.3g}".removesuffix(".")

@@ -108,7 +108,7 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
             id="memory",
             title="Memory",
             words="Memory allocated during one iteration, by category.",
-            figures=_figures(charts.timelines, results.store),
+            figures=_figures(charts.timelines, results),
         ),
         Section(
             id="pieces",

@@ -20,11 +20,10 @@ from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import Role, fields_with
+from lmsweep.trials.results.roles import OF_STEP, Role, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import REFERENCES
-from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED, LEAST_WORTH
 

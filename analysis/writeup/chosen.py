@@ -8,11 +8,10 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.roles import MODEL, PARTITION, arguments_for, varying_fields
+from lmsweep.trials.results.roles import MODEL, OF_STEP, PARTITION, arguments_for, varying_fields
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.reference import REFERENCES, is_reference
-from lmsweep.trials.spec.unknown import OF_STEP
 from lmsweep.trials.spec.workloads import workloads
 
 _RANKS = {*PARTITION, "optimizer", *arguments_for("optimizer")}

@@ -13,7 +13,8 @@ from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.layout import devices, layout, layout_parts
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, varying_keys
-from lmsweep.trials.spec.config import Mode, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import Mode
 
 Make = Callable[[Results], Table | Listing]
 """Makes a table. Raises RequestError if the store lacks the results that it needs."""

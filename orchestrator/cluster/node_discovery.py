@@ -21,7 +21,8 @@ from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_ray
 from lmsweep.orchestrator.cluster.same_software import differences, software
 from lmsweep.trials.machine.interpreter import environment
-from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 PORT_PATIENCE = 5.0
 """Seconds in which the head must answer."""

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import Fingerprint, absent, environment_id
-from lmsweep.trials.spec.config import GPU_DEVICES, RequestError, TrialConfig
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 ACCELERATOR = "accelerator_type:"
 """Prefix of the Ray resource that names the type of a node's accelerators."""

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from lmsweep.orchestrator.planning.memory_budget import budget, why_not
+from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
@@ -50,7 +50,7 @@ def check_fit(trial: Trial) -> None:
         return
     question = FitQuestion(trial=trial, device_name=name, budget=room)
     predictions.settle([question])
-    if reason := why_not(prediction, room, predictions.verdict(question)):
+    if reason := why_too_large(prediction, room, predictions.verdict(question)):
         raise RequestError(f"trial: {reason}; --no-predict runs it anyway")
 
 

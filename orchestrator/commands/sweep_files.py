@@ -11,7 +11,8 @@ import typer
 from lmsweep.orchestrator.commands.options import takes_request
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
-from lmsweep.trials.spec.config import GPU_DEVICES, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 
 def sweeps() -> None:

@@ -24,16 +24,12 @@ class Frontier:
     possible: int | None
     """The largest value that may fit; above `largest` where the prediction has a margin."""
     reason: str | None
-    """Why `largest` is None."""
     device_name: str
     budget: Budget
 
 
 def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
-    """Return one frontier per configuration of the plan, whatever its value of the dimension, on its own device.
-
-    Raises RequestError if no trial has a whole model and a device whose memory is known.
-    """
+    """Return the frontier of each configuration on its device. Raises RequestError if no trial's memory is known."""
     places: dict[TrialConfig, tuple[str, Budget]] = {}
     code = next((planned.trial.code for planned in plan.trials if planned.trial.code), None)
     for planned in plan.trials:
@@ -58,11 +54,7 @@ def find_largest(
     limit: int | None = None,
     code: Code | None = None,
 ) -> Frontier | None:
-    """Return the frontier of one configuration in this environment; None if it has no whole model or no known memory.
-
-    limit: bytes that its peak must not exceed, besides the device's memory. code: the user's, if the configuration
-    refers to it.
-    """
+    """Return one configuration's frontier within `limit` bytes; None if it has no whole model or no known memory."""
     room = budget(config, environment)
     if room is None or not _has_model(config):
         return None
@@ -80,7 +72,6 @@ def _has_model(config: TrialConfig) -> bool:
 def _frontiers(
     places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None
 ) -> list[Frontier]:
-    """Return the frontiers of these configurations, each on its device."""
     rooms = [room.bytes for _, room in places.values()]
     names = [name for name, _ in places.values()]
     answers = Answers(

@@ -16,14 +16,10 @@ from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.spec.suggestions import nearest
 
 CUDA_RESERVE = 767 * 2**20
-"""Bytes of GPU memory that the CUDA context and the loaded kernels take, outside PyTorch's allocator.
-
-Measured: 527 MiB before the first allocation, 751 MiB after the first step, 767 MiB with the kernels of fused attention
-(H100, PyTorch 2.11 for CUDA 13, eager and compiled).
-"""
+"""Bytes of the CUDA context and kernels outside PyTorch's allocator, measured after the first step on an H100."""
 
 HOST_RESERVE = 1_000_000_000
-"""Bytes of host memory that Python, PyTorch and the system take besides a trial's tensors."""
+"""Bytes of host memory that Python, PyTorch and the system take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +28,7 @@ class Budget:
 
     bytes: int
     words: str
-    """The bytes and how they were derived, in words for a user."""
+    """In words for a user."""
 
 
 def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
@@ -53,10 +49,7 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
 
 
 def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
-    """Return whether it takes a simulation of the allocator to decide if the trial fits.
-
-    The peak fits, but the reserved segments fit only if the allocator releases free ones, or not even then.
-    """
+    """Return whether the peak fits, and a simulation must decide if the reserved segments do."""
     return prediction.peak <= budget.bytes < enough(prediction)
 
 
@@ -78,11 +71,8 @@ def rooms_of(nodes: Iterable[Node]) -> dict[str, list[Room]]:
     return {kind: list(rooms) for kind, rooms in found.items()}
 
 
-def why_not(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
-    """Return why a trial with this prediction does not fit; None if it does or may.
-
-    `verdict` is the result of simulating the allocator, where that decides.
-    """
+def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool | None) -> str | None:
+    """Return why the trial does not fit; `verdict` is the simulation's, where that decides."""
     if isinstance(prediction, Bounds):
         if prediction.low is None or prediction.low <= budget.bytes:
             return None
@@ -108,10 +98,7 @@ def between(bounds: Bounds) -> str:
 
 
 def with_devices(node: Node, text: str) -> Node:
-    """Return the node with the GPUs meant by `H100`, `24GB` or `8xH100` in place of its own.
-
-    Raises RequestError if there is no such device.
-    """
+    """Return the node with the GPUs meant by `H100`, `24GB` or `8xH100`. Raises RequestError if there are none."""
     count, _ = counted(text)
     name, memory = device_memory(text)
     some = node.environments.get("cuda") or node.environments["cpu"]
@@ -126,7 +113,6 @@ def counted(text: str) -> tuple[int, str]:
 
 
 def without_placement(sweep: Sweep) -> Sweep:
-    """Return the sweep with every CUDA trial on any GPU."""
     trials = (
         replace(trial, config=replace(trial.config, device="cuda")) if trial.config.device_type == "cuda" else trial
         for trial in sweep.trials
@@ -135,10 +121,7 @@ def without_placement(sweep: Sweep) -> Sweep:
 
 
 def device_memory(text: str) -> tuple[str, int]:
-    """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`; of several, the first in the table.
-
-    The number of devices in `8xH100` does not matter here. Raises RequestError if there is no such device.
-    """
+    """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`. Raises RequestError."""
     _, one = counted(text)
     size = bytes_of(one)
     if size is not None:

@@ -24,25 +24,21 @@ from lmsweep.trials.analytic.memory_prediction import (
 )
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.cache_folder import cache_folder
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.step_flops import StepFlops
 from lmsweep.trials.spec.workloads import Subject
 
 FEW = 250
-"""Most configurations for which each is predicted. In a larger plan some are predicted, as many as it takes to know
-which of the others fit."""
+"""Most configurations that are predicted one by one; of more, as many as decide which fit."""
 
 MOST = 2000
-"""Most configurations for which that is decided for all. In a larger plan at most SOME are predicted, in at most
-BOUND_SECONDS."""
+"""Most configurations that are all decided; of more, at most SOME are predicted, in BOUND_SECONDS."""
 
 SOME = 200
-"""How many are predicted in such a plan, or two of each family of comparable configurations if that is more."""
+"""Or two of each family of comparable configurations, if that is more."""
 
 BOUND_SECONDS = 5.0
-"""Time that such a plan may take for its predictions. A trial that is undecided by then runs, and may run out of
-memory."""
+"""After which an undecided trial runs, and may run out of memory."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has. To decide whether a trial fits, a smaller one need not be predicted."""
@@ -65,10 +61,7 @@ class Predictions:
     """The predictions of trials. Those missing in the cache are started at once, in the background."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False) -> None:
-        """Trials that certainly need less than `least` bytes are not predicted.
-
-        each: up to MOST configurations are predicted one by one, not only until it is known which fit.
-        """
+        """Trials below `least` bytes are not predicted; with `each`, up to MOST are, one by one."""
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, _Wanted] = {}
@@ -94,15 +87,11 @@ class Predictions:
         self._answers: Answers | None = None
         self._limit: float | None = BOUND_SECONDS if count > MOST else None
         self._is_waiting = bool(self._asked) and count > (MOST if each else FEW)
-        """Whether `bound` is to start the process."""
         if self._asked and not self._is_waiting:
             self._start("predict", self._asked)
 
     def bound(self, rooms: Mapping[str, Sequence[Room]]) -> None:
-        """Start to find out which of more than FEW configurations fit, now that the devices are known.
-
-        `rooms` are the devices whose memory is known, by kind of device.
-        """
+        """Start to find out which of many configurations fit on these devices, by kind of device."""
         if not self._is_waiting:
             return
         self._is_waiting = False
@@ -122,10 +111,10 @@ class Predictions:
                 self._asked.append(key)
         if not self._asked:
             return
-        tell = [*self._kept, *self._asked]  # what is known decides about others, too
-        devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in tell]
+        helpful = [*self._kept, *self._asked]  # what is known decides about others, too
+        devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in helpful]
         most = SOME if self._limit else None
-        self._start("bounds", tell, rooms=devices, kept=[self._kept.get(key) for key in tell], most=most)
+        self._start("bounds", helpful, rooms=devices, kept=[self._kept.get(key) for key in helpful], most=most)
 
     def _start(self, question: Question, keys: list[str], **options: object) -> None:
         asked = [self._wanted[key] for key in keys]
@@ -150,29 +139,23 @@ class Predictions:
         return len(self._asked) if self._answers or self._is_waiting else 0
 
     def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | Refusal:
-        """Return the prediction of one of the trials on this device, or its bounds, or why there is neither.
-
-        Waits for the process. Raises RequestError if it failed.
-        """
+        """Return a trial's prediction or bounds on this device, or why there is neither. Raises RequestError."""
         subject = subject_of(trial)
         if subject is None:
             return Refusal(f"the memory of the workload {' and '.join(trial.workloads)} is not predicted")
         self._collect()
-        found = self._known[self._key(trial, subject)]
+        found = self._known.get(self._key(trial, subject), Refusal("only its larger workload is predicted"))
         return found.on(device_name) if isinstance(found, Prediction) else found
 
     def flops(self, trial: Trial) -> StepFlops | None:
-        """Return the FLOPs of one of the trials with the user's own model, if they were counted on the way."""
+        """Return the FLOPs of a trial with the user's own model, if they were counted."""
         if trial.config.model_code is None or (subject := subject_of(trial)) is None:
             return None
         self._collect()
         return self._flops.get(self._key(trial, subject))
 
     def settle(self, questions: Iterable[FitQuestion]) -> None:
-        """Simulate the allocator, for all questions at once, where only that decides whether a trial fits.
-
-        `verdict` then has the results. Raises RequestError if the process failed.
-        """
+        """Simulate the allocator for all questions that only this decides. Raises RequestError."""
         if self._limit:
             return  # in a plan this large, undecided trials run
         kept = self._cache.read()
@@ -204,7 +187,6 @@ class Predictions:
         return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
 
     def _collect(self) -> None:
-        """Wait for the process, if one was started. Raises RequestError if it failed."""
         if not self._answers:
             return
         answers = self._answers.within(self._limit) if self._limit else dict(enumerate(self._answers.wait()))
@@ -223,7 +205,6 @@ class Predictions:
         self._known[key] = _from_answer({name: value for name, value in answer.items() if name != "flops"})
 
     def _key(self, trial: Trial, subject: Subject) -> str:
-        """Return the identifier of the trial's prediction."""
         asked = (trial.config, subject)
         if asked not in self._keys:
             digest = None
@@ -257,12 +238,6 @@ def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:
 
 
 class _Cache:
-    """Predictions made by this code with this version of torch, on disk.
-
-    Each answer is one line appended as it arrives. So a killed process keeps what it had, and two processes that
-    predict at the same time keep both.
-    """
-
     def __init__(self) -> None:
         digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
         for path in sorted(Path(trials.__file__).parent.rglob("*.py")):
@@ -271,7 +246,6 @@ class _Cache:
         self._works = True
 
     def read(self) -> dict[str, Answer]:
-        """Return the cached answers by memory_id, or by the key of a verdict."""
         try:
             lines = self._path.read_text().splitlines()
         except (OSError, ValueError):  # missing or unreadable: predict again

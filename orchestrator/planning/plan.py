@@ -1,18 +1,19 @@
 """Plans a sweep: decides which trials will run, and why the others will not."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
 from lmsweep.orchestrator.cluster.nodes import Node, missing_environment
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
 from lmsweep.orchestrator.cluster.refusal import Refusal
-from lmsweep.orchestrator.planning.memory_budget import budget, why_not
+from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
+from lmsweep.trials.analytic.datasheets import capabilities_of, device_named, find_device
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.isolation.standby import Standby
@@ -21,6 +22,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.rules import why_not, why_not_on
 from lmsweep.trials.store.store import Outcome, Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]
@@ -31,24 +33,21 @@ class PlannedTrial:
     """A trial, and whether it will run."""
 
     index: int
-    """Its position in the plan."""
     trial: Trial
-    """If `action` is run or predicted_oom, its workloads are those still to be measured; else those requested."""
+    """Its workloads are those that the action is about."""
     trial_id: str
     action: Action
     reason: str | None
-    """Why it does not run; None if it does."""
+    """Why it does not run."""
     environment: Fingerprint
-    """Where it would run; if there are several environments, the first."""
+    """Where it would run, or the first of several."""
     placement: Placement | None = None
-    """What it asks Ray for; None if it does not run."""
+    """What it asks Ray for, if it runs."""
     process: int = 1
-    """Which of the processes that measure it this is, counted from 1. Those with the numbers before it are in the
-    store, or come earlier in the plan."""
+    """Which of the processes that measure it this is, counted from 1."""
 
     @property
     def required_placement(self) -> Placement:
-        """The placement of a trial that runs."""
         assert self.placement is not None, "a trial that runs is placed"
         return self.placement
 
@@ -58,17 +57,14 @@ class Plan:
     """A decision about every trial of a sweep. A trial that several processes measure is there once for each."""
 
     sweep: str
-    """Its name."""
     trials: tuple[PlannedTrial, ...]
-    """In the order of the sweep file, eager trials before compiled ones, the processes of a trial in a row."""
+    """Eager ones before compiled ones, the processes of a trial in a row."""
 
     @property
     def to_run(self) -> list[PlannedTrial]:
-        """The trials that will run."""
         return [planned for planned in self.trials if planned.action == "run"]
 
     def count(self, action: Action) -> int:
-        """Return the number of trials with this action."""
         return sum(planned.action == action for planned in self.trials)
 
 
@@ -82,11 +78,11 @@ class Planned:
     predictions: Predictions | None
     """None with `--no-predict`."""
     budget: str | None = None
-    """The time budget of the run (30m, 2h, ...), if the command or the sweep gives one."""
+    """30m, 2h, ..."""
     ends_in: float | None = None
-    """Seconds from the reading of the sweep to the end time of the run, if the command gives one."""
+    """Seconds from the reading of the sweep to the end of the run."""
     standby: Standby | None = None
-    """Trial servers that were started while the plan was made; None if it was not certain that trials would run."""
+    """Trial servers that were started while the plan was made."""
 
     @property
     def seconds_for_run(self) -> float | None:
@@ -104,12 +100,7 @@ def make_plan(
     fresh: bool = False,
     predictions: Predictions | None = None,
 ) -> Plan:
-    """Decide about every trial of the sweep.
-
-    A measurement is skipped if the store has a final status for it in the environment of a node that would run the
-    trial; if that status is ok, only if as many processes measured it as are asked for. It is repeated anyway if the
-    status is in `retry` or `fresh` is set. Without `predictions`, trials run whether or not they fit in memory.
-    """
+    """Decide about every trial; `fresh` and `retry` ignore results in the store, all or those of a status."""
     nodes = recall(nodes, store)
     known = {} if fresh else store.outcomes()
     again = retry | {Status.PREDICTED_OOM} if predictions is None else retry
@@ -125,7 +116,7 @@ def make_plan(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Promise:
+class Promise:
     """A measurement that an earlier trial of the plan will provide. Environments are given by their ids."""
 
     by: frozenset[str]
@@ -134,23 +125,196 @@ class _Promise:
     """The promise holds only for trials whose environments are all among these; None: no such limit."""
 
     def answers(self, environments: Collection[str]) -> bool:
-        """Return whether it holds for a trial that may run in any of these environments."""
         return self.by <= set(environments) and (self.within is None or self.within >= set(environments))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Places:
-    """Where a trial can run."""
+class Question:
+    """What has to be decided about one trial."""
 
+    trial: Trial
+    """With the workloads that are not decided yet."""
+    index: int
     able: list[Node] | Refusal
     """The nodes that can hold it, or why none can."""
+    environments: dict[str, Fingerprint]
+    """Its environments there, by environment_id."""
+    of_nodes: tuple[str, ...] = ()
+    """The environment_id on each of the able nodes."""
+    cluster: Sequence[Node]
+    done: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
+    """The results in the store that count, by environment_id and measurement_id."""
+    promises: Mapping[str, Sequence[Promise]] = field(default_factory=dict)
+    """What earlier trials of the plan will measure, by measurement_id."""
+    why_too_large: Callable[[Trial, Fingerprint], str | None] = lambda trial, environment: None
+    """Why the trial does not fit into an environment's memory; None if it may."""
+
+    def measurement(self, workload: str) -> str:
+        return measurement_id(self.trial.config, workload)
+
+    def processes(self, environment: str, workload: str) -> int:
+        """Return how many processes of a measurement in the store count."""
+        outcome = self.done.get((environment, self.measurement(workload)))
+        return outcome.processes if outcome else 0
+
+    def has_enough(self, environment: str, workload: str) -> bool:
+        """Return whether no further process needs to measure it there: enough did, or it cannot run."""
+        outcome = self.done.get((environment, self.measurement(workload)))
+        return outcome is not None and (outcome.status != Status.OK or outcome.processes >= self.trial.config.processes)
+
+    def planned(self, action: Action, reason: str | None, environment: str | None = None) -> PlannedTrial:
+        """Return the trial with this action, in this environment or else the first."""
+        there = self.environments[environment] if environment else next(iter(self.environments.values()))
+        return PlannedTrial(
+            index=self.index,
+            trial=self.trial,
+            trial_id=trial_id(self.trial.config),
+            action=action,
+            reason=reason,
+            environment=there,
+        )
+
+
+class Decision(NamedTuple):
+    workloads: tuple[str, ...]
+    """Those that are decided."""
+    planned: tuple[PlannedTrial, ...] = ()
+    promise: Promise | None = None
+    """To later trials, about these workloads."""
+
+
+Decider = Callable[[Question], Decision | None]
+
+
+def shared(asked: Question) -> Decision | None:
+    """Workloads that earlier trials measure, under another name of the same device."""
+    promised = tuple(
+        name
+        for name in asked.trial.workloads
+        if any(one.answers(asked.environments) for one in asked.promises.get(asked.measurement(name), ()))
+    )
+    return Decision(promised) if promised else None
+
+
+def stored(asked: Question) -> Decision | None:
+    """Workloads that enough processes have measured; they are shown if no others are left."""
+    found = {name: key for name in asked.trial.workloads for key in asked.environments if asked.has_enough(key, name)}
+    if not found:
+        return None
+    promise = Promise(by=frozenset(asked.environments))
+    if set(found) != set(asked.trial.workloads):
+        return Decision(tuple(found), promise=promise)
+    where = found[asked.trial.workloads[0]]
+    reason = f"already measured on {asked.environments[where].device_name}"
+    planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, where)
+    return Decision(tuple(found), (planned,), promise)
+
+
+def nowhere(asked: Question) -> Decision | None:
+    """A trial that no node can hold."""
+    if not isinstance(asked.able, Refusal):
+        return None
+    promise = Promise(by=frozenset(asked.environments))
+    return Decision(asked.trial.workloads, (asked.planned("unsupported", asked.able.reason),), promise)
+
+
+def unsupported(asked: Question) -> Decision | None:
+    """The workloads that a rule excludes in every environment, those with one reason together."""
+    reasons: dict[str, list[str]] = {}
+    for name in asked.trial.workloads:
+        found = [_excluded(asked.trial.config, name, one) for one in asked.environments.values()]
+        if found[0] and all(found):
+            reasons.setdefault(found[0], []).append(name)
+    if not reasons:
+        return None
+    planned = tuple(
+        replace(
+            asked.planned("unsupported", reason),
+            index=asked.index + place_in_line,
+            trial=replace(asked.trial, workloads=tuple(names)),
+        )
+        for place_in_line, (reason, names) in enumerate(reasons.items())
+    )
+    first = frozenset({next(iter(asked.environments))})
+    decided = tuple(name for names in reasons.values() for name in names)
+    return Decision(decided, planned, Promise(by=first, within=frozenset(asked.environments)))
+
+
+def too_large(asked: Question) -> Decision | None:
+    """A trial that fits into the memory of no environment."""
+    reasons = _obstacles(asked)
+    if not all(reasons.values()):
+        return None
+    first = frozenset({next(iter(asked.environments))})
+    planned = asked.planned("predicted_oom", next(iter(reasons.values())))
+    return Decision(asked.trial.workloads, (planned,), Promise(by=first, within=frozenset(asked.environments)))
+
+
+def run(asked: Question) -> Decision | None:
+    """The trial once for each process that will measure it."""
+    config, workloads = asked.trial.config, asked.trial.workloads
+    reasons = _obstacles(asked)
+    assert not isinstance(asked.able, Refusal), "some node can hold it"
+    fits = [(node, key) for node, key in zip(asked.able, asked.of_nodes, strict=True) if reasons[key] is None]
+    if config.processes > 1:  # only processes in one environment can be pooled: that in which most are stored
+        chosen = max((key for _, key in fits), key=lambda key: sum(asked.processes(key, name) for name in workloads))
+        fits = [(node, key) for node, key in fits if key == chosen]
+    there = fits[0][1]
+    found = replace(
+        asked.planned("run", None, there), placement=place(config, [node for node, _ in fits], asked.cluster)
+    )
+    counts = {name: asked.processes(there, name) for name in workloads}
+    planned = tuple(
+        replace(
+            found,
+            index=asked.index + place_in_line,
+            trial=replace(asked.trial, workloads=tuple(name for name in workloads if counts[name] < number)),
+            process=number,
+        )
+        for place_in_line, number in enumerate(range(min(counts.values()) + 1, config.processes + 1))
+    )
+    return Decision(workloads, planned, Promise(by=frozenset(key for _, key in fits)))
+
+
+DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large, run)
+"""In this order, each decides about the workloads that are left."""
+
+
+def decide(asked: Question) -> list[Decision]:
+    """Return the decisions about all workloads of a trial."""
+    found = []
+    for decider in DECIDERS:
+        decision = decider(asked) if asked.trial.workloads else None
+        if decision:
+            found.append(decision)
+            left = tuple(name for name in asked.trial.workloads if name not in decision.workloads)
+            index = asked.index + len(decision.planned)
+            asked = replace(asked, index=index, trial=replace(asked.trial, workloads=left))
+    return found
+
+
+def _excluded(config: TrialConfig, workload: str, environment: Fingerprint) -> str | None:
+    datasheet = find_device(environment.device_name, environment.device_memory) or device_named(environment.device_name)
+    on_device = why_not_on(config, workload, capabilities_of(datasheet)) if datasheet and config.takes_gpus else None
+    return why_not(config, workload) or on_device
+
+
+def _obstacles(asked: Question) -> dict[str, str | None]:
+    return {
+        key: asked.why_too_large(asked.trial, one)
+        or next(filter(None, (_excluded(asked.trial.config, name, one) for name in asked.trial.workloads)), None)
+        for key, one in asked.environments.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Places:
+    able: list[Node] | Refusal
     environments: dict[str, Fingerprint]
     """Its environments there, by environment_id."""
 
 
 class _Decisions:
-    """Decides about one trial after another, and remembers what earlier trials will measure."""
-
     def __init__(
         self, *, nodes: list[Node], done: dict[tuple[str, str], Outcome], predictions: Predictions | None
     ) -> None:
@@ -159,10 +323,9 @@ class _Decisions:
         self._predictions = predictions
         self._places: dict[tuple[str, int, int, str | None], _Places] = {}  # by device, world_size, nodes and software
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
-        self._promises: dict[str, list[_Promise]] = {}  # by measurement_id
+        self._promises: dict[str, list[Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
-        """Find out for all trials at once which of them fit, where only a simulation of the allocator can tell."""
         if self._predictions:
             questions = (
                 FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
@@ -173,90 +336,35 @@ class _Decisions:
             self._predictions.settle(questions)
 
     def about(self, trial: Trial, *, index: int) -> list[PlannedTrial]:
-        """Return the decision, once for each process that will measure the trial.
-
-        The list is empty if earlier trials measure all of it, under another name of the same device.
-        """
-        config = trial.config
-        places = self._where(config)
-        able, environments = places.able, places.environments
-        if trial.code:
-            environments = self._with_code(environments, trial, trial.code)
-        ids = {name: measurement_id(config, name) for name in trial.workloads}
-        asked = tuple(name for name in ids if not self._is_promised(ids[name], environments))
-        if not asked:
-            return []
-        trial = replace(trial, workloads=asked)
-
-        def promise(names: Collection[str], by: Collection[str], within: frozenset[str] | None = None) -> None:
-            for name in names:
-                self._promises.setdefault(ids[name], []).append(_Promise(by=frozenset(by), within=within))
-
-        def planned(action: Action, reason: str | None, trial: Trial, environment: Fingerprint) -> PlannedTrial:
-            return PlannedTrial(
-                index=index,
-                trial=trial,
-                trial_id=trial_id(config),
-                action=action,
-                reason=reason,
-                environment=environment,
-            )
-
-        first = next(iter(environments.values()))
-        measured_on = {
-            name: environment
-            for name in trial.workloads
-            for key, environment in environments.items()
-            if self._has_enough(key, ids[name], config)
-        }
-        left = tuple(name for name in trial.workloads if name not in measured_on)
-        promise(measured_on, environments)
-        if not left:
-            environment = measured_on[trial.workloads[0]]
-            reason = able.reason if isinstance(able, Refusal) else f"already measured on {environment.device_name}"
-            return [planned("stored", reason, trial, environment)]
-        if isinstance(able, Refusal):
-            promise(left, environments)
-            return [planned("unsupported", able.reason, trial, first)]
-        rest = replace(trial, workloads=left, flops=self._predictions.flops(trial) if self._predictions else None)
-        reasons = self._why_not(rest, environments)
+        config, places = trial.config, self._where(trial.config)
+        environments = self._with_code(places.environments, trial, trial.code) if trial.code else places.environments
         met = dict(zip(places.environments, environments, strict=True))
+        able = [] if isinstance(places.able, Refusal) else places.able
+        found = decide(
+            Question(
+                trial=trial,
+                index=index,
+                able=places.able,
+                environments=environments,
+                of_nodes=tuple(met[_id_of(node.environments[config.device_type], config)] for node in able),
+                cluster=self._nodes,
+                done=self._done,
+                promises=self._promises,
+                why_too_large=self._why_too_large,
+            )
+        )
+        for decision in found:
+            if decision.promise:
+                for name in decision.workloads:
+                    self._promises.setdefault(measurement_id(config, name), []).append(decision.promise)
+        planned = [one for decision in found for one in decision.planned]
+        return [self._with_flops(one) if one.action == "run" else one for one in planned]
 
-        def met_on(node: Node) -> str:
-            return met[_id_of(node.environments[config.device_type], config)]
-
-        fits = [node for node in able if reasons[met_on(node)] is None]
-        if not fits:
-            promise(left, {next(iter(environments))}, within=frozenset(environments))
-            return [planned("predicted_oom", next(iter(reasons.values())), rest, first)]
-        stored = {
-            key: {name: self._processes(key, ids[name]) for name in left} for key in dict.fromkeys(map(met_on, fits))
-        }
-        if config.processes > 1:  # only processes in one environment can be pooled: that in which most are stored
-            chosen = max(stored, key=lambda key: sum(stored[key].values()))
-            fits = [node for node in fits if met_on(node) == chosen]
-        there = met_on(fits[0])
-        promise(left, set(map(met_on, fits)))
-        found = planned("run", None, rest, environments[there])
-        found = replace(found, placement=place(config, fits, self._nodes))
-        return [
-            replace(found, index=index + place_in_line, trial=replace(rest, workloads=names), process=number)
-            for place_in_line, number in enumerate(range(min(stored[there].values()) + 1, config.processes + 1))
-            if (names := tuple(name for name in left if stored[there][name] < number))
-        ]
-
-    def _has_enough(self, environment: str, measurement: str, config: TrialConfig) -> bool:
-        """Return whether no further process needs to measure it there: enough did, or it cannot run."""
-        outcome = self._done.get((environment, measurement))
-        return outcome is not None and (outcome.status != Status.OK or outcome.processes >= config.processes)
-
-    def _processes(self, environment: str, measurement: str) -> int:
-        """Return how many processes of a measurement in the store count."""
-        outcome = self._done.get((environment, measurement))
-        return outcome.processes if outcome else 0
+    def _with_flops(self, planned: PlannedTrial) -> PlannedTrial:
+        flops = self._predictions.flops(planned.trial) if self._predictions else None
+        return replace(planned, trial=replace(planned.trial, flops=flops))
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
-        """Return the environments with the state of the user's code, in the same order."""
         key = (trial.references, code)
         if key not in self._digests:
             self._digests[key] = code_digest(trial.references, code)
@@ -279,31 +387,21 @@ class _Decisions:
             self._places[key] = _Places(able=able, environments=environments)
         return self._places[key]
 
-    def _is_promised(self, measurement: str, environments: Collection[str]) -> bool:
-        """Return whether an earlier trial will measure it."""
-        return any(promise.answers(environments) for promise in self._promises.get(measurement, ()))
-
-    def _why_not(self, trial: Trial, environments: dict[str, Fingerprint]) -> dict[str, str | None]:
-        """Return, by environment, why the trial does not fit there, or None if it does."""
-        return {key: self._why_not_in(trial, environment) for key, environment in environments.items()}
-
-    def _why_not_in(self, trial: Trial, environment: Fingerprint) -> str | None:
+    def _why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
         prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
         room = budget(trial.config, environment)
         if not (self._predictions and room) or isinstance(prediction, Refusal | None):
             return None
         question = FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
         verdict = self._predictions.verdict(question) if isinstance(prediction, Prediction) else None
-        return why_not(prediction, room, verdict)
+        return why_too_large(prediction, room, verdict)
 
 
 def _id_of(environment: Fingerprint, config: TrialConfig) -> str:
-    """Return the environment_id of a trial in the environment that a node has installed."""
     return environment_id(environment, config.software)
 
 
 def _on_every_accelerator(trial: Trial, nodes: list[Node]) -> list[Trial]:
-    """Return one trial per accelerator type if the device is `cuda:*`, else the trial itself."""
     if trial.config.device != "cuda:*":
         return [trial]
     types = sorted({node.accelerator_type for node in nodes if node.accelerator_type})

@@ -20,48 +20,43 @@ FIRST_COMPILED_SECONDS = 2.6
 
 
 class Range(NamedTuple):
-    """A range of seconds, or of factors of an estimate."""
+    """Of seconds, or of factors of an estimate."""
 
     low: float
     high: float
 
 
 MEASURED_RANGE = Range(0.8, 1.3)
-"""Actual over estimated time of a run if every estimate rests on results of its device: the range of the runs in
-docs/performance.md, one on a slow host among them."""
+"""Actual over estimated time of the runs in docs/performance.md, if all estimates rest on results."""
 MODELLED_RANGE = Range(0.8, 2.0)
 """The same if some estimates rest on the time model alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanEstimate:
-    """What a plan will take. A value that is None is unknown, and `reason` says why."""
+    """What a plan will take; None is unknown."""
 
     trials: dict[int, Estimate]
-    """Index of a trial that will run -> its estimate."""
+    """By index of a trial that will run."""
     seconds: float | None
     """From the start of the command to its end."""
     between: Range | None
-    """The range in which the seconds will probably be."""
     compiling: float
     """Seconds that the first compiled trial waits until graphs are compiled ahead."""
     dollars: float | None
-    """Cost of the devices with a price; None without a reason if no price was given."""
+    """None without a reason if no price was given."""
     unpriced: tuple[str, ...]
-    """Names of the devices in use that have no price, if others have one."""
+    """Devices in use without a price, if others have one."""
     reason: str | None
-    """Why the time of a trial is unknown; None if all are known."""
+    """Why the time of a trial is unknown."""
     without: int
-    """Trials whose time is unknown: the totals are those of the others, and None if there are none."""
+    """Trials whose time is unknown; the totals leave them out."""
 
 
 def estimate_plan(
     plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Sequence[Price] = ()
 ) -> PlanEstimate:
-    """Estimate the seconds and dollars of running the plan on these nodes.
-
-    Raises RequestError if a price names a device that no trial runs on, or two prices name the same one.
-    """
+    """Estimate the seconds and dollars of a plan. Raises RequestError if no trial runs on a priced device."""
     to_run = plan.to_run
     devices = {planned.index: _device(planned) for planned in to_run}
     hourly = hourly_dollars(prices, devices.values()) if to_run else {}

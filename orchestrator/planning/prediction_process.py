@@ -1,7 +1,4 @@
-"""Asks the prediction process, `lmsweep.trials.prediction.predict`, and collects its answers as they arrive.
-
-A process of its own, because predictions need torch and the orchestrator does without.
-"""
+"""Asks the process `lmsweep.trials.prediction.predict`, which may import torch, and collects its answers."""
 
 import json
 import os
@@ -29,7 +26,6 @@ _WHAT: dict[Question, str] = {
 """What a process predicts, in messages about its progress."""
 
 Answer = dict[str, Any]
-"""A JSON object; its keys depend on the question."""
 
 
 class Answers:
@@ -43,12 +39,8 @@ class Answers:
         on_answer: Callable[[int, Answer], None] = lambda index, answer: None,
         **options: object,
     ) -> None:
-        """`on_answer` is called with each answer and the index of its configuration, in a thread of its own.
-
-        `options` are further parts of the question, as JSON: lists have one item per configuration.
-        """
+        """`on_answer` runs in a thread of its own; lists in `options` have one item per configuration."""
         self.count = len(configs)
-        """The number of configurations."""
         self._question = question
         self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
@@ -71,10 +63,7 @@ class Answers:
         self._reader.start()
 
     def wait(self) -> list[Answer]:
-        """Return all answers in the order of the configurations, and report progress while waiting.
-
-        Raises RequestError if the process failed.
-        """
+        """Return all answers in order, reporting progress. Raises RequestError if the process failed."""
         while not self._over.wait(SAY_EVERY):
             say(self._progress(), error=True)
         if self._process.wait() or len(self._found) < self.count:
@@ -82,10 +71,7 @@ class Answers:
         return [self._found[index] for index in range(self.count)]
 
     def within(self, seconds: float) -> dict[int, Answer]:
-        """Return the answers that arrive within this time of the start, by index; then end the process.
-
-        Raises RequestError if the process failed before.
-        """
+        """Return the answers that arrive in time, by index, and end the process. Raises RequestError if it failed."""
         left = seconds - (time.monotonic() - self._began)
         if self._over.wait(max(left, 0.0)):
             return dict(enumerate(self.wait()))
@@ -121,5 +107,4 @@ class Answers:
 
 
 def configurations(count: int) -> str:
-    """Return `1 configuration` or `2 configurations`."""
     return f"{count} configuration" if count == 1 else f"{count} configurations"

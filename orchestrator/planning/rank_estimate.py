@@ -10,15 +10,16 @@ import pyarrow.compute as pc
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.rank_time import rank_step
-from lmsweep.orchestrator.planning.time_estimate import config_of_row
 from lmsweep.orchestrator.planning.time_model import datasheet_of, step_parts
 from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, Collective, TrialConfig
+from lmsweep.trials.results.stored_config import stored_config
+from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store
 
 MEASURED_RANGE = (0.8, 1.2)
@@ -36,7 +37,7 @@ _WANTED = {
     ("ddp", "local_step", "time"),
     ("timing", "step", "time"),
 }
-"""(workload, phase, metric) of the rows that tell something."""
+"""(workload, phase, metric) of the rows that are read."""
 
 _OF_RANKS: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in fields_read_by(Reader.RANKS, Reader.NOTHING)}
 """The fields that do not change a step in one process, with their defaults."""
@@ -44,15 +45,12 @@ _OF_RANKS: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in field
 
 @dataclass(frozen=True, kw_only=True)
 class RankEstimate:
-    """The estimated time of one step of several ranks."""
-
     seconds: float
     between: tuple[float, float]
-    """The range in which it will probably be."""
     exposed: float
     """What of it the step would not take without communication."""
     source: str
-    """What the estimate rests on, in words for a user."""
+    """In words for a user."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class NotEstimated:
     """The time of a step of several ranks is not known."""
 
     reason: str
-    """Why, in words for a user."""
+    """In words for a user."""
 
 
 class RankEstimates:
@@ -82,7 +80,6 @@ class RankEstimates:
         return self.estimate(planned.trial.config, planned.environment.device_name, datasheet_of(planned.environment))
 
     def estimate(self, config: TrialConfig, device_name: str, device: Device | None) -> RankEstimate | NotEstimated:
-        """Return the estimate of a step of this configuration on this device, or why there is none."""
         if config.device_type != "cuda":
             return NotEstimated("the step time of several ranks is modelled for GPUs only")
         if device is None:
@@ -161,7 +158,7 @@ class RankEstimates:
             if (row["workload"], row["phase"], row["metric"]) not in _WANTED or not row["samples"]:
                 continue
             name, value = _name(row["device_name"]), statistics.median(row["samples"])
-            config = config_of_row({field: row[field] for field in STORED_FIELDS})
+            config = stored_config(row)
             key = (name, config.world_size, config.nodes)
             match row["workload"], row["metric"]:
                 case "collectives", _:
@@ -179,7 +176,6 @@ class RankEstimates:
             before |= {kind: in_order([*before.get(kind, ()), *found]) for kind, found in kinds.items()}
 
     def _learn_host(self, name: str, config: TrialConfig, seconds: float) -> None:
-        """Learn how fast the host launches, from a step in one process that it bounds."""
         device = device_named(name)
         parts = step_parts(config, device) if device and not config.compiles else None
         if parts and parts.launching > parts.computing:
@@ -187,11 +183,9 @@ class RankEstimates:
 
 
 def one_process(config: TrialConfig) -> TrialConfig:
-    """Return the configuration of the same step in one process."""
     return replace(config, **_OF_RANKS, device=config.device_type)
 
 
 def _name(device_name: str) -> str:
-    """Return our name of a device, which a plan for an absent device has, or the driver's."""
     device = find_device(device_name)
     return device.name if device else device_name

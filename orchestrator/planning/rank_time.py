@@ -19,18 +19,15 @@ from lmsweep.orchestrator.planning.time_model import StepParts, step_parts
 from lmsweep.trials.analytic.collective_time import CollectiveTimes
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
-from lmsweep.trials.spec.config import Collective, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.words import Collective
 
 INTERFERENCE = 0.5
-"""Seconds that computation takes longer for each second of communication beside it: kernels of NCCL use
-multiprocessors and memory. Fitted to DistributedDataParallel on two H200: 18 of 23 ms exposed for xl, 31 of 39 for
-2.7b, copies into and out of buckets included."""
+"""Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
 
 HOST_GATHER_SECONDS = 0.75e-3
-"""Time in which the host launches the all-gather of one block and its copies. Fitted to xl on two H200 with two busy
-hosts, where the same step took 1.4 to 2.0 times as long as with DistributedDataParallel, and 1.2 to 1.6 times if
-weights were kept: the host's launches vary from run to run by as much."""
+"""Launch of one block's all-gather and copies, fitted to xl on two H200 with busy hosts."""
 
 HOST_SCATTER_SECONDS = 0.6e-3
 """The same for the reduce-scatter of one block."""
@@ -39,14 +36,12 @@ HOST_BUCKET_SECONDS = 0.08e-3
 """The same for an all-reduce that a hook in backward starts (docs/performance.md, data-parallel training)."""
 
 DTENSOR_LAUNCHES = 4.3
-"""How many times as long the host takes to launch forward and backward of a model that DTensor divides: each operator
-passes through Python. Fitted to `naive` of medium on two H200 with a slow host, 436 ms a step."""
+"""Launch time of a model that DTensor divides over that of a plain one, fitted to medium on two H200."""
 
 WEIGHTS_PER_LAYER = 9
-"""Weights of one block of the transformer, each of which is one all-reduce of `naive` and `overlap`."""
+"""Weights of one block; `naive` and `overlap` all-reduce each by itself."""
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
-"""Size of a bucket unless `bucket_bytes` is given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,23 +49,18 @@ class RankStep:
     """Seconds of one step of a rank."""
 
     step: float
-    """From its start to its end."""
     exposed: float
     """What the step takes longer than without communication."""
     communicating: float
-    """Time of all collectives, each by itself."""
+    """Of all collectives, each by itself."""
     launching: float
-    """Time in which the host launches forward, backward and collectives."""
+    """Of the host: forward, backward and collectives."""
 
 
 def rank_step(
     config: TrialConfig, device: Device, links: CollectiveTimes, *, host: float = 1.0, alone: float | None = None
 ) -> RankStep | None:
-    """Return the time of a data-parallel step; None if the model's work is not known.
-
-    host: how many times as long as the reference host this host takes to launch anything. alone: measured seconds of
-    the same step in one process, in place of those of the model.
-    """
+    """Return a step's seconds, None if unknown. `host`: its slowness; `alone`: measured seconds in one process."""
     parts = step_parts(config, device)
     if parts is None:
         return None
@@ -130,7 +120,6 @@ def rank_step(
 
 
 def _buckets(config: TrialConfig, gradients: float, size: int) -> float:
-    """Return how many buckets the gradients fill, of which the matrices that exceed a bucket have one each."""
     layers, width = config.num_layers or 1, config.d_model
     of_layer = gradients / layers
     large = 4 * width * (config.d_ff or width)
@@ -141,16 +130,11 @@ def _buckets(config: TrialConfig, gradients: float, size: int) -> float:
 
 
 def _measured(parts: StepParts, host: float, alone: float) -> tuple[float, float]:
-    """Return the seconds of computing and of launching if the step takes `alone` seconds in one process.
-
-    The measured time is that of the slower of the two; the other is the model's.
-    """
     found = max(0.0, alone - parts.updating)
     launching = host * parts.launching
     return (found, min(launching, found)) if parts.computing >= launching else (min(parts.computing, found), found)
 
 
 def _exposed(communicating: float, computing: float) -> float:
-    """Return the seconds by which communication beside computation prolongs it."""
     hidden = min(communicating, computing)
     return communicating - hidden + INTERFERENCE * hidden

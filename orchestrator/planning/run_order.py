@@ -1,8 +1,4 @@
-"""Orders the trials of a run: one of each kind first, then long ones before short ones.
-
-So mistakes show early, and no device is left running alone at the end. If several processes measure each trial, all
-trials run once, then all again: a machine that becomes slower or busier does so for all alike.
-"""
+"""Orders the trials of a run: one of each kind first, to show mistakes early; then long ones before short ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,8 +6,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 
 LONG_SECONDS = 600.0
-"""If the eager trials take longer than this in total, the first compiled ones run before them, though the compiler is
-then loaded twice."""
+"""If eager trials take longer, the first compiled ones run before them."""
 
 
 def in_order(
@@ -28,12 +23,6 @@ def in_order(
 def _in_order(
     trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, budgeted: bool
 ) -> list[PlannedTrial]:
-    """Return trials of which each is there once, in the order in which they run.
-
-    Consecutive compiled trials share a process, so they come together, last. With a time budget (`budgeted`), short
-    trials come first: most of them fit.
-    """
-
     def seconds(planned: PlannedTrial) -> float:
         return estimates[planned.index].seconds
 
@@ -50,7 +39,6 @@ def _in_order(
 def _split(
     trials: Sequence[PlannedTrial], seconds: Callable[[PlannedTrial], float]
 ) -> tuple[list[PlannedTrial], list[PlannedTrial]]:
-    """Return the shortest trial of each kind, and the others, longest first."""
     firsts: dict[tuple[object, ...], PlannedTrial] = {}
     for planned in sorted(trials, key=seconds):
         firsts.setdefault(_kind(planned), planned)
@@ -59,7 +47,6 @@ def _split(
 
 
 def _kind(planned: PlannedTrial) -> tuple[object, ...]:
-    """Return what trials of one kind have in common: everything but the size of the work."""
     config = planned.trial.config
     words = (config.device, config.precision, config.compile, config.attention, config.ddp)
     return planned.trial.workloads, *words

@@ -2,9 +2,8 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,8 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, is_modelled, iterations_seconds
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import AUTO_FIELDS, STORED_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import stored_config
+from lmsweep.trials.spec.config import STORED_FIELDS
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.workloads import is_known, workload_named
 from lmsweep.trials.store.store import Store
@@ -128,7 +128,7 @@ class Estimates:
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
             if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
-                config = config_of_row(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
+                config = stored_config(table.slice(last_row[ended_key], 1).select(list(STORED_FIELDS)).to_pylist()[0])
                 device = find_device(device_name) or NOMINAL[config.device_type]
                 modelled = iterations_seconds(config, workload_named(workload), device)
                 if not is_modelled(config, workload_named(workload)):
@@ -137,14 +137,3 @@ class Estimates:
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))
             self._speeds[kind] = DeviceSpeed(overhead=overhead, slowness=slowness)
-
-
-def config_of_row(row: Mapping[str, object]) -> TrialConfig:
-    """Return the configuration in a row of the store. A field that an older row lacks has its default."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        if name in AUTO_FIELDS:
-            found[name] = "auto" if value is None else value
-        elif value is not None:
-            found[name] = value
-    return TrialConfig(**found)

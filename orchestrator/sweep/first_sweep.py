@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 
 from lmsweep.trials.code.definitions import Parameter
 from lmsweep.trials.code.discovery import Candidate, Discovery
-from lmsweep.trials.spec.config import GPU_DEVICES
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 from lmsweep.trials.spec.suggestions import known_elsewhere
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 OFFERED = ("vocab_size", "context_length", "d_model", "d_ff", "num_layers", "num_heads", "device", "dtype")
 """The fields that a model is called with if its signature has them."""

@@ -41,7 +41,7 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.reference import canonical, is_reference
 from lmsweep.trials.spec.suggestions import choices, known_elsewhere, nearest
-from lmsweep.trials.spec.workloads import RETIRED, workloads
+from lmsweep.trials.spec.workloads import workloads
 
 VARYING = ("axes", "zip")
 """The keys of a grid under which fields have lists of values."""
@@ -90,8 +90,6 @@ def _device(value: str) -> str:
 
 
 def _workload(value: object) -> object:
-    if isinstance(value, str) and value in RETIRED:
-        raise ValueError(f"the workload {value} is no more; {RETIRED[value]}")
     if is_reference(value):
         return canonical(str(value))
     if not isinstance(value, str) or value not in workloads():

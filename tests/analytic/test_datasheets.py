@@ -8,7 +8,8 @@ import pytest
 from lmsweep.orchestrator.planning.memory_budget import device_memory, devices_meant
 from lmsweep.trials.analytic.datasheets import DEVICES, GIB, device_named, find_device, peak_flops
 from lmsweep.trials.machine.host_memory import VARIABLE, memory_asked_for
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Precision, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 
 # What drivers report: full name, bytes of memory (to a per cent), and the row that is meant.
 REPORTED = [

@@ -19,7 +19,8 @@ from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Precision, RequestError
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 

@@ -13,8 +13,9 @@ from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Collective, Trial, TrialConfig
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.words import Collective
 from tests.support.command import lmsweep
 
 CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)

@@ -14,7 +14,7 @@ import torch
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding, gathered
+from lmsweep.trials.distributed.parallel.fully_sharded import gathered
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, largest_error, largest_of
 from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, local_step
 from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatch
@@ -28,7 +28,7 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Artifact
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 
@@ -298,26 +298,6 @@ def test_what_each_of_four_ranks_holds_adds_up_on_every_mesh():
     assert hybrid["all_reduce"].size == BYTES / 2, "of each shard between the replicas"
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"ddp": "hsdp"}, "on one node give shards"),
-        ({"ddp": "hsdp", "shards": 4}, "more than one group"),
-        ({"ddp": "hsdp", "shards": 1}, "groups of one"),
-        ({"ddp": "hsdp", "shards": 3}, "must divide"),
-        ({"ddp": "fsdp", "shards": 2}, "use hsdp"),
-        ({"ddp": "naive", "shards": 2}, "gathers no weights"),
-        ({"ddp": "zero2", "reshard": "false"}, "fsdp with reshard: false"),
-        ({"ddp": "hsdp", "shards": 2, "reshard": "2"}, "smaller number"),
-        ({"ddp": "hsdp", "nodes": 2, "tp": 4}, "tp 4 does not divide the 2 ranks"),
-        ({"world_size": 8, "tp": 2, "reshard": "2"}, "does not reshard layers that tp divides"),
-    ],
-)
-def test_groups_that_cannot_be_are_unsupported_for_a_reason(fields: dict[str, Any], why: str):
-    with pytest.raises(UnsupportedError, match=why):
-        check_sharding(replace(SMALL, **({"world_size": 4} | fields)))
-
-
 def test_hsdp_shards_over_the_ranks_of_a_node():
     cluster = replace(SMALL, world_size=16, nodes=2, ddp="hsdp")
     assert (cluster.shard_ranks, replace(cluster, tp=2).shard_ranks, replace(cluster, shards=4).shard_ranks) == (
@@ -325,7 +305,6 @@ def test_hsdp_shards_over_the_ranks_of_a_node():
         4,
         4,
     )
-    check_sharding(cluster)
 
 
 # The trace of all ranks

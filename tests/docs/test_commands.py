@@ -25,7 +25,7 @@ def shipped() -> list[Snippet]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", shipped(), ids=str)
-def test_a_command_about_a_shipped_store_ends_well(
+def test_a_command_about_a_shipped_store_succeeds(
     snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_the_commands_about_own_code_run_in_their_order(
     short, last = ["--set", "measure_steps=2", "--set", "warmup_steps=1"], [""]
     for words in in_a_repository(page):
         if words[0] == "init" and (student / "lmsweep.yaml").exists():
-            continue  # the README tells it twice
+            continue  # the README has it twice
         if words[0] == "compare":  # after an edit, and another run
             with (student / "cs336_systems" / "flash_attention.py").open("a") as edited:
                 edited.write("# edited\n")

@@ -19,6 +19,8 @@ from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
+"""The lab notebook is append-only: its links are checked, but its commands are those of their day."""
 EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}
 """Libraries of the extra `trackers`, and an attention of others, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
@@ -69,7 +71,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *LAB], ids=lambda page: page.name)
 def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
@@ -80,6 +82,21 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page):
         if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
             broken.append(target)
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
+    named = re.findall(
+        r"`((?:trials|orchestrator|analysis|benchmarks|tests|tools)/[\w./-]+\.\w+)", page.read_text("utf-8")
+    )
+    places = (ROOT, ROOT / "examples" / "student")
+    assert not [name for name in named if "NAME" not in name and not any((place / name).exists() for place in places)]
+
+
+def test_the_lab_notebook_lists_every_entry_by_date() -> None:
+    entries = [page.name for page in LAB if page.name != "README.md"]
+    listed = re.findall(r"\]\((\d{4}-\d\d-\d\d-[^)]*\.md)\)", (ROOT / "docs" / "lab" / "README.md").read_text("utf-8"))
+    assert sorted(listed) == entries and [name[:10] for name in listed] == sorted(name[:10] for name in listed)
 
 
 def app_options() -> list[Any]:
@@ -227,3 +244,27 @@ def test_an_issue_template_asks_for_the_command_and_the_machine(path):
     assert form["name"] and form["description"]
     asked = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}
     assert {"command", "doctor"} <= asked
+
+
+def test_the_tour_of_the_code_names_every_room_and_every_verb() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rooms = [
+        one for package in ("trials", "orchestrator", "analysis") for one in (ROOT / package).glob("*/__init__.py")
+    ]
+    missing = [
+        str(one.parent.relative_to(ROOT)) for one in rooms if f"](../{one.parent.relative_to(ROOT)})" not in page
+    ]
+    diagram = page.partition("┌")[0]
+    verbs = [verb for verb in typer.main.get_command(app).commands if not re.search(rf"\b{verb}\b", diagram)]  # type: ignore[attr-defined]
+    assert not missing and not verbs
+
+
+def test_what_goes_wrong_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## What goes wrong")[2]
+    rows = [line for line in page.partition("## Dependencies")[0].splitlines() if line.startswith("| ")]
+    gone = []
+    for cell in (row.rstrip("| ").rpartition("| ")[2] for row in rows):
+        for file, parts in re.findall(r"(\w+): ((?:`\w+`(?: \([^)]*\))?(?:, )?)+)", cell):
+            text = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob(f"test_{file}.py"))
+            gone += [f"{file}: {part}" for part in re.findall(r"`(\w+)`", parts) if part not in text]
+    assert not gone

@@ -130,6 +130,8 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
         pytest.skip(str(error))
     if name == "flex" and dtype == torch.float64:
         pytest.skip("FlexAttention's kernels have no float64")
+    if name == "varlen" and dtype not in (torch.float16, torch.bfloat16):
+        pytest.skip("FlashAttention takes 16 bits")
     attend = attention_for(config, device="cuda", dtype=dtype)
     expected = output_and_gradients(ATTENTION["naive"], random_inputs(shape), causal=causal)
     found = output_and_gradients(attend, random_inputs(shape, dtype=dtype, device="cuda"))
@@ -170,12 +172,6 @@ def test_flex_runs_compiled_on_a_cpu_without_gradients_and_gives_the_logits_of_n
     ("fields", "reason"),
     [
         ({"attention": "sdpa_efficient"}, "sdpa_efficient needs an NVIDIA GPU"),
-        ({"attention": "sdpa_cudnn", "precision": "bf16"}, "sdpa_cudnn needs an NVIDIA GPU"),
-        ({"attention": "flex"}, "flex has no backward on a CPU"),
-        ({"compile": "block"}, "no block to compile; compile: model"),
-        ({"precision": "bf16_pure"}, "has no weights; with precision: bf16"),
-        ({"cold_l2": True}, "cold_l2 needs device: cuda"),
-        ({"compile_mode": "max-autotune"}, "has no effect with compile: none"),
     ],
 )
 def test_what_a_cpu_cannot_do_alone_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str) -> None:
@@ -187,19 +183,6 @@ def test_what_a_cpu_cannot_do_alone_is_unsupported_with_the_reason(fields: dict[
 def test_what_a_cpu_cannot_do_in_a_model_is_unsupported_with_the_reason(attention: str) -> None:
     (row,) = run(in_a_model(attention=attention), "timing")
     assert row.status == "unsupported" and attention in str(row.error)
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"attention": "sdpa_flash", "device": "mps"}, "needs an NVIDIA GPU (device: cuda) or device: cpu"),
-        ({"attention": "flex", "device": "mps"}, "MPS"),
-        ({"attention": "flex", "device": "cuda", "d_model": 32, "num_heads": 4}, "at least 16, not 8"),
-    ],
-)
-def test_what_other_devices_cannot_do_is_told_without_them(fields: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UnsupportedError, match=re.escape(reason)):
-        check_attention(alone(**fields), torch.float32, gradients=True)
 
 
 @pytest.mark.parametrize("attention", ["naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash"])

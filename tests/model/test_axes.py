@@ -11,10 +11,11 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmsweep.trials.model.compiler import check_compile_mode, reset_compiler
+from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import CompileMode, TrialConfig, UnsupportedError, word_or_number
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError, word_or_number
+from lmsweep.trials.spec.words import CompileMode
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -190,23 +191,6 @@ def test_only_modes_with_cuda_graphs_record_them():
         "max-autotune": True,
         "max-autotune-no-cudagraphs": False,
     }
-    with pytest.raises(UnsupportedError, match="which have one shape each"):
-        check_compile_mode(replace(on_cuda, compile_mode="reduce-overhead", dynamic_shapes=True))
-
-
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"compile_mode": "max-autotune"}, "has no effect with compile: none"),
-        ({"dynamic_shapes": True}, "dynamic_shapes has no effect with compile: none"),
-        ({"compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs, which device cpu does not have"),
-        ({"checkpointing": "block", "mode": "forward"}, "has no effect in mode forward"),
-        ({"checkpointing": "selective", "compile": "block"}, "which a compiled block does not have"),
-    ],
-)
-def test_what_would_change_nothing_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str):
-    with pytest.raises(UnsupportedError, match=reason):
-        step_of(**fields)
 
 
 # Checkpointing

@@ -27,6 +27,7 @@ from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.rules import WITH_WINDOW
 from lmsweep.trials.timing.validity_flags import least_forward_flops
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts
@@ -115,6 +116,8 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
 ) -> None:
     if window and not causal:
         pytest.skip("a window needs causal: true")
+    if (window and name not in WITH_WINDOW) or (name == "varlen" and dtype == torch.float32):
+        pytest.skip("unsupported")
     reset_compiler()
     shape = {"d_model": 128, "num_heads": 2, "context_length": 600, "document_length": 150}
     config = replace(ALONE, **shape, attention=name, causal=causal, window=window, device="cuda")
@@ -274,24 +277,7 @@ def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
     assert len(graphs) == 1 and graphs[0].count("torch_attn._varlen_attn") == (1 if scope == "block" else 2)
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"attention": "varlen"}, "varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for cpu"),
-        ({"attention": "varlen", "device": "cuda", "precision": "fp32"}, "needs 16 bits (precision: bf16)"),
-        ({"attention": "varlen", "device": "cuda", "d_head": 12}, "a head dimension that 8 divides, up to 256, not 12"),
-        ({"attention": "./mine.py:f"}, "./mine.py:f is not told where documents begin"),
-        ({"model_code": "mine:Model"}, "mine:Model is not told where documents begin"),
-        ({"attention": "sdpa", "window": 4}, "takes no window"),
-    ],
-)
-def test_what_cannot_keep_documents_apart_is_unsupported_with_the_reason(fields: dict[str, Any], reason: str) -> None:
-    config = replace(ALONE, **fields)
-    dtype = MATH_MODES[config.precision].operand_dtype
-    if fields.get("d_head"):
-        dtype = torch.bfloat16
-    with pytest.raises(UnsupportedError, match=re.escape(reason)):
-        check_attention(config, dtype, gradients=True)
+def test_documents_have_at_least_one_token() -> None:
     with pytest.raises(RequestError, match="document_length is 0"):
         replace(ALONE, document_length=0)
 

@@ -11,9 +11,8 @@ from lmsweep import analysis
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.flop_conventions import share_of_scores
 from lmsweep.trials.model.transformer.attention_functions import attention_for
-from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.transformer.flex_attention import FLEX_BLOCK, banded_block_mask
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts
 
@@ -75,12 +74,6 @@ def test_flex_gives_what_naive_gives() -> None:
             for name in ("flex", "naive")
         )
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["sdpa", "sdpa_math", "sdpa_flash", "./mine.py:f"])
-def test_an_attention_without_a_window_is_unsupported(name: str) -> None:
-    with pytest.raises(UnsupportedError, match="takes no window; these do: naive, naive_softmax, flex, varlen"):
-        check_attention(replace(ALONE, attention=name), torch.float32, gradients=True)
 
 
 def test_a_window_that_cannot_be_is_refused() -> None:

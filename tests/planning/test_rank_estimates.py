@@ -9,10 +9,10 @@ import pytest
 from lmsweep.analysis.reference import reports
 from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
-from lmsweep.orchestrator.planning.time_estimate import config_of_row
 from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import stored_config
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep_here
 
@@ -24,7 +24,7 @@ def measured_steps(store: str = MEASURED) -> list[tuple[TrialConfig, float]]:
     """Each trial of two H200 and its median step in seconds."""
     rows = [row for row in Store(store).read()[0].to_pylist() if row["workload"] == "ddp"]
     steps = [row for row in rows if (row["phase"], row["metric"]) == ("step", "time")]
-    return [(config_of_row({name: row[name] for name in STORED_FIELDS}), median(row["samples"])) for row in steps]
+    return [(stored_config(row), median(row["samples"])) for row in steps]
 
 
 @pytest.mark.parametrize("stores", [[], [MEASURED]])

@@ -1,14 +1,12 @@
 """A step of compiled blocks that stays within a budget of memory."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.bench.run_trial import run_workload
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.model.compiler import check_memory_budget
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.measurement import Measurement
@@ -70,26 +68,6 @@ def test_the_share_that_is_saved_is_a_row_of_each_workload_that_runs_the_step():
     rows = [row for row in run_workload(bench, "timing") if isinstance(row, Measurement)]
     assert [row.samples for row in rows if row.metric == "saved_share"] == [(1.0,)]
     bench.clear()
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"compile": "none"}, "use compile: block"),
-        ({"compile": "model"}, "takes too long"),
-        ({"checkpointing": "block"}, "so does checkpointing"),
-        ({"mode": "forward"}, "saves nothing"),
-    ],
-)
-def test_where_the_solver_does_not_reach_a_budget_is_unsupported_for_a_reason(fields: dict[str, Any], why: str):
-    with pytest.raises(UnsupportedError, match=why):
-        check_memory_budget(replace(BLOCKS, memory_budget=10**9, **fields))
-
-
-def test_a_workload_that_does_not_run_the_step_has_no_use_for_a_budget():
-    bench = Workbench(replace(BLOCKS, memory_budget=10**9, world_size=2, ddp="naive"), requested_at=0.0)
-    with pytest.raises(UnsupportedError, match="does not keep a step within memory_budget"):
-        list(run_workload(bench, "ddp"))
 
 
 def test_a_plan_says_why_it_does_not_know_the_memory_of_a_budget():

@@ -8,10 +8,12 @@ tests/support/golden/presets.
 
 import csv
 import io
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, reduce
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
+from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.data.sample_stats import describe_samples
 from lmsweep.analysis.presets import PRESETS, make_preset
@@ -26,6 +29,7 @@ from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import FORMATS
+from lmsweep.analysis.tables.text_table import Markup, sheet_of
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
@@ -91,6 +95,16 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
 }
 """Preset -> the store and the conditions of its golden files."""
 
+EVERY_FORMAT = ("compile-speed", "attention", "cost")
+"""One preset of each kind of table: ratios against a baseline, a pivot with failed cells, a listing."""
+
+ROWS_CELLS_AND_MARKS = {
+    "markdown": (r"^\| ([^\n]+) \|$", r"(?<!\\)\|", r" \[(\w+(?:,\w+)*)\]$"),
+    "latex": (r"^([^\n]+) \\\\$", r"(?<!\\)&", r"\\textsuperscript{(.+?)}$"),
+    "typst": (r"^    \[([^\n]+)\],$", r"\], \[", r"#super\[(.+?)\]$"),
+    "html": (r"<tr>\s*(?:<t[dh][^>]*>)(.+?)</t[dh]>\s*</tr>", r"</t[dh]>\s*<t[dh][^>]*>", r"<sup>(.+?)</sup>$"),
+}
+
 LINES = 30
 """Of a listing, the first so many: a step has hundreds of kernels."""
 
@@ -117,16 +131,36 @@ def gpu(model: str = "small", **fields: Any) -> Any:
     return config(model, device="cuda", **fields)
 
 
-def test_every_preset_has_golden_files() -> None:
+def test_golden_files_are_the_text_of_each_preset_and_every_format_of_each_kind_of_table() -> None:
     assert set(SOURCES) == set(PRESETS)
     assert {*SUFFIXES, "json"} == set(FORMATS)  # JSON has what CSV has: tests/tables/test_terminal.py
+    texts = {f"{name}.txt" for name in PRESETS}
+    formats = {f"{name}.{suffix}" for name in EVERY_FORMAT for suffix in SUFFIXES.values()}
+    assert {path.name for path in GOLDEN.iterdir()} == texts | formats
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_preset_is_printed_as_its_golden_files_have_it(name: str) -> None:
+def test_a_preset_is_printed_as_its_golden_file_and_all_formats_have_the_same_cells(name: str) -> None:
     table = preset(name, **SOURCES[name][1])
-    for output_format, suffix in SUFFIXES.items():
-        check_golden(analysis.render(table, output_format), GOLDEN / f"{name}.{suffix}")
+    printed = {each: analysis.render(table, each) for each in SUFFIXES}
+    for each in SUFFIXES if name in EVERY_FORMAT else ["text"]:
+        check_golden(printed[each], GOLDEN / f"{name}.{SUFFIXES[each]}")
+    cells = sheet_of(table, Markup()).cells
+    for each in ROWS_CELLS_AND_MARKS:
+        assert printed_cells(printed[each], each, cells.shape[1])[-len(cells) :] == cells.to_numpy().tolist(), each
+    lines = csv.DictReader(io.StringIO(printed["csv"]))
+    is_listing = isinstance(table, Listing)
+    assert len(list(lines)) == (len(table.frame) if is_listing else (table.status.to_numpy() != NO_VALUE).sum())
+    assert lines.fieldnames and set(lines.fieldnames) >= set(table.keys if is_listing else table.status.index.names)
+
+
+def printed_cells(text: str, output_format: str, columns: int) -> list[list[str]]:
+    """The cells to the right of the keys, as the text format prints them."""
+    row, cell, mark = ROWS_CELLS_AND_MARKS[output_format]
+    rows = [re.split(cell, one.strip())[-columns:] for one in re.findall(row, text, re.M | re.S)]
+    plain = [[re.sub(mark, r" [\1]", one.strip()) for one in cells] for cells in rows]
+    words = ((r"$\pm$", "±"), (r"\textless{}", "<"), ("\\", ""))
+    return [[unescape(reduce(lambda text, word: text.replace(*word), words, one)) for one in cells] for cells in plain]
 
 
 def test_no_preset_stumbles_over_a_trial_that_was_predicted_not_to_fit(tmp_path: Path) -> None:

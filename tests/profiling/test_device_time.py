@@ -10,7 +10,7 @@ from torch.autograd import DeviceType
 from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.profiling.attribution import Piece, device_pieces, surroundings
-from lmsweep.trials.profiling.device_time import device_rows, device_times, is_host_bound, union_length
+from lmsweep.trials.profiling.device_time import device_rows, device_times, union_length
 from lmsweep.trials.profiling.events import HostEvent
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
@@ -131,12 +131,6 @@ def phase_of(where: str) -> str:
 
 
 # What follows from it
-
-
-def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_of_the_step():
-    assert is_host_bound([0.94], [1.0, 1.0, 5.0])
-    assert not is_host_bound([0.96, 0.97], [1.0, 0.98, 5.0])
-    assert not is_host_bound([], [1.0]), "not known"
 
 
 def test_run_says_for_how_much_of_the_step_the_device_waited(tmp_path):

@@ -7,7 +7,9 @@ import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.reference import stores
+from lmsweep.analysis.report.charts import timelines
 from lmsweep.analysis.report.first_answer import first_answer
 from lmsweep.analysis.report.icicle import icicles, pieces
 from lmsweep.analysis.report.pieces import largest_pieces
@@ -15,6 +17,7 @@ from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel, Measurement
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 
@@ -78,3 +81,18 @@ def test_the_largest_pieces_are_those_held_at_the_peak_with_their_share_of_it() 
     assert bars["activations", "softmax attention.py:57"] == pytest.approx(0.564, abs=0.001)  # GiB
     texts = [one["text"] for one in figure.layout["annotations"]]  # type: ignore[index, call-overload, union-attr]
     assert texts[-1] == "0.958 GiB, 19 %"
+
+
+def test_a_report_reads_each_table_of_the_store_once() -> None:
+    class CountingStore(Store):
+        def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> Any:
+            tables.append(table_name)
+            return super().read(table_name, columns)
+
+    tables: list[str] = []
+    results = Results(CountingStore(str(ROOT / "tests/support/stores/cpu")))
+    first_answer({"cpu": results})
+    for name in ("kernels", "matmul-share", "memory"):
+        PRESETS[name].make(results)
+    assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
+    assert sorted(tables) == ["allocations", "kernels", "measurements", "timelines"]

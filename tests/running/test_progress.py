@@ -9,7 +9,8 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import varying_fields
-from lmsweep.trials.spec.config import Precision, Trial, TrialConfig
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.words import Precision
 from tests.support.made_up_results import LAPTOP
 
 

@@ -23,10 +23,11 @@ from lmsweep.orchestrator.sweep.sweep import (
     parse_overrides,
     single_trial,
 )
-from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, Precision, RequestError, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
+from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.spec.workloads import BUILT_IN
 
 PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"
@@ -1146,9 +1147,3 @@ def test_the_page_says_how_many_trials_each_packaged_sweep_has_and_its_example_i
         "name: s\ngrids:\n  - workloads: [timing]\n    axes:\n      precision: [bf61]\n"
     )
     assert error_of(load_sweep, str(tmp_path / "mine.yaml")).removeprefix(f"{tmp_path}/") in page
-
-
-def test_a_workload_of_an_earlier_version_is_refused_with_what_has_taken_its_place(tmp_path):
-    (tmp_path / "s.yaml").write_text("name: s\ngrids:\n- workloads: [busy]\n  fixed: {model: tiny}\n")
-    with pytest.raises(RequestError, match=r"busy is no more; timing tells .*step\.device_time"):
-        load_sweep(str(tmp_path / "s.yaml"))

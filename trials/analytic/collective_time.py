@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 LATENCY_SECONDS = 20e-6
 """Assumed time of a collective without data, if none was measured."""

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Precision
+from lmsweep.trials.spec.rules import Capabilities
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 
 GIB = 2**30
 
@@ -38,6 +39,8 @@ class Device:
     fp16: float
     tf32: float | None
     fp32: float
+    compute: tuple[int, int]
+    """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
     fp8: float | None
     source: str
     """Document that states the rates."""
@@ -142,6 +145,14 @@ _FP8: dict[str, float] = {
     "MI325X": 2614.9,  # dense
 }
 
+# First words of a name -> CUDA's compute capability, by NVIDIA's list of GPUs.
+_COMPUTE: dict[str, tuple[int, int]] = {
+    "V100": (7, 0), "T4": (7, 5), "A100": (8, 0), "A10": (8, 6), "A10G": (8, 6), "RTX 3090": (8, 6),
+    "RTX A6000": (8, 6), "RTX 4090": (8, 9), "L40S": (8, 9), "L4": (8, 9), "H100": (9, 0), "H200": (9, 0),
+    "H20": (9, 0), "GH200": (9, 0), "B200": (10, 0), "GB200": (10, 0), "B300": (10, 3), "RTX 5090": (12, 0),
+    "RTX PRO 6000": (12, 0),
+}
+
 # Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and
 # the source of the reading. A repository is named for an issue or a file of it on GitHub.
 _MESSAGES = "PyTorch's out-of-memory messages"
@@ -189,6 +200,7 @@ DEVICES: tuple[Device, ...] = tuple(
         fp16=row.fp16 * 1e12,
         tf32=row.tf32 * 1e12 if row.tf32 else None,
         fp32=row.fp32 * 1e12,
+        compute=next((one for words, one in _COMPUTE.items() if f"{row.name} ".startswith(f"{words} ")), (0, 0)),
         fp8=_FP8[row.name] * 1e12 if row.name in _FP8 else None,
         source=row.source,
         confidence=row.confidence,
@@ -210,6 +222,11 @@ def find_device(full_name: str, memory: int | None = None) -> Device | None:
 def device_named(name: str) -> Device | None:
     """Return the device with this name of ours, or None."""
     return next((device for device in DEVICES if device.name == name), None)
+
+
+def capabilities_of(device: Device) -> Capabilities:
+    """Return what the device can compute, for the rules about devices."""
+    return Capabilities(device.name, device.compute, device.bf16 is not None)
 
 
 def peak_flops(device: Device, precision: Precision) -> float | None:

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmsweep.trials.analytic.memory_prediction import memory_config
-from lmsweep.trials.spec.config import Mode, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
+from lmsweep.trials.spec.words import Mode
 
 GROWING = ("batch_size", "context_length", *PLAIN_DIMENSIONS, "vocab_size")
 """Fields in which memory is monotonic; so is it in `mode`."""

@@ -10,8 +10,9 @@ from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count
 from lmsweep.trials.analytic.recomputation import recomputed_blocks
-from lmsweep.trials.spec.config import HIDDEN_LOSSES, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.words import HIDDEN_LOSSES
 
 FACTORS = {
     "products": 1.42,

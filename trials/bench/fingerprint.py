@@ -28,14 +28,11 @@ from lmsweep.trials.machine.host_memory import memory_for_a_trial
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.precision_modes import float32_matmul_in_force
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import GPU_DEVICES
+from lmsweep.trials.spec.words import GPU_DEVICES
 
 
 def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
-    """Return the fingerprint of this process for cpu, mps, cuda or xpu (the first visible GPU).
-
-    `trial_cores` is the number of logical cores of the whole trial, if this process has only some of them.
-    """
+    """Return the fingerprint of this process for cpu, mps, cuda or xpu; `trial_cores` are those of the whole trial."""
     on_gpu = device_type in GPU_DEVICES
     gpu = device_module(device_type).get_device_properties(0) if on_gpu else None
     cores, usable = os.cpu_count() or 1, len(usable_cores())
@@ -68,14 +65,12 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
 
 
 def cores_in_words(used: int, all_of_them: int) -> str:
-    """Return the end of a CPU's device name. A CPU with fewer cores in use is another device."""
+    """Return the end of a CPU's name. A CPU with fewer cores in use is another device."""
     return f"{all_of_them} cores" if used >= all_of_them else f"{used} of {all_of_them} cores"
 
 
 def accelerator_type(device_name: str) -> str:
-    """Return the accelerator type by which Ray schedules a GPU: H200 for "NVIDIA H200", A100 for "NVIDIA
-    A100-SXM4-80GB", RTX-PRO-6000 for "NVIDIA RTX PRO 6000 Blackwell", GeForce-RTX-5090 for "NVIDIA GeForce RTX 5090".
-    """
+    """Return Ray's name for the type of a GPU: A100 for `NVIDIA A100-SXM4-80GB`."""
     product = device_name.removeprefix("NVIDIA ").strip()
     model = re.match(r"(?:[A-Z]+ )*[A-Z0-9]*\d[A-Z0-9]*", product.removeprefix("Tesla "))
     return (model.group(0) if model else product).replace(" ", "-")
@@ -99,7 +94,6 @@ def _cpu_name() -> str:
 
 
 def _driver(device_type: str, gpu: Any) -> str | None:
-    """Version of the GPU's driver; None if neither NVML nor PyTorch tells it."""
     return _nvidia_driver() if is_nvidia(device_type) else getattr(gpu, "driver_version", None)
 
 
@@ -115,7 +109,6 @@ def _nvidia_driver() -> str | None:
 
 
 def _power_limit() -> float | None:
-    """Power limit in W of the first visible GPU; None if NVML cannot tell."""
     import pynvml
 
     try:
@@ -153,7 +146,6 @@ def _commit() -> str | None:
 
 
 def main() -> None:
-    """Print the fingerprints, the names of the GPUs and the number of usable cores as JSON."""
     if sys.argv[1:]:
         die_with_parent(int(sys.argv[1]))
     devices = {device: asdict(fingerprint(device)) for device in present_devices()}

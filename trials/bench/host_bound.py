@@ -1,16 +1,25 @@
-"""Whether the device waited for the host during iterations that were queued ahead."""
+"""Whether the device waited for the host: the flag host_bound of every workload is decided here."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.profiling.device_time import is_host_bound, trace_device
+from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.queued_timer import QueuedTimer
 
+IDLE_SHARE = 0.05
+"""Share of a step that the device may be idle before the step is flagged `host_bound`."""
 
-def host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[Iteration]) -> tuple[Flag, ...]:
-    """Return the flag host_bound if the device was idle for a part of the `measured` iterations of `timer`.
+
+def host_bound_flags(busy: Sequence[float], measured: Sequence[float]) -> tuple[Flag, ...]:
+    """Return host_bound if the device works (`busy` seconds a step, if known) for less than 95 % of the median step."""
+    return (Flag.HOST_BOUND,) if busy and median(busy) < (1 - IDLE_SHARE) * median(measured) else ()
+
+
+def queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[Iteration]) -> tuple[Flag, ...]:
+    """Return the flag host_bound if the device was idle during `measured` iterations that were queued ahead.
 
     It was not if the host stayed ahead. A host that fell behind may only have waited for the device, as a loss does
     that reads how many targets count. So a few more iterations are traced: without device times, the flag stays.
@@ -21,6 +30,4 @@ def host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[It
         traced = trace_device(timer.from_idle, device_type=bench.config.device_type, trial_seconds=bench.seconds_so_far)
     each = timer.number_of_phases  # which are traced one by one
     busy = [sum(one.step for one in traced[i : i + each]) for i in range(0, len(traced), each)]
-    if busy and not is_host_bound(busy, [one.step for one in measured]):
-        return ()
-    return (Flag.HOST_BOUND,)
+    return host_bound_flags(busy, [one.step for one in measured]) if busy else (Flag.HOST_BOUND,)

@@ -18,20 +18,14 @@ Taken = TypeVar("Taken")
 
 @dataclass(frozen=True, kw_only=True)
 class Series(Generic[Taken]):
-    """The results of all iterations, and the flags of the series."""
-
     warmup: list[Taken]
-    """The results of the warm-up iterations, in order."""
     measured: list[Taken]
-    """The results of the measured iterations, in order."""
     flags: tuple[Flag, ...]
     """Those of unsteady, not_converged, recompiled and busy_host that apply."""
     warmup_from: float
-    """time.monotonic() at the start of the warm-up."""
+    """time.monotonic() at the start of the warm-up, and below of the measured iterations and at their end."""
     since: float
-    """time.monotonic() at the start of the measured iterations."""
     until: float
-    """time.monotonic() at the end of the measured iterations."""
 
 
 def take_series(
@@ -41,11 +35,7 @@ def take_series(
     *,
     before_measuring: Callable[[], object] = lambda: None,
 ) -> Series[Taken]:
-    """Run warm-up and measured iterations as the configuration's protocol says.
-
-    `run` runs one iteration and waits for the device. `seconds` returns the time of an iteration from its result.
-    `before_measuring` is called between the two.
-    """
+    """Run iterations by the configuration's protocol; `run` waits for the device, `seconds` is the time of a result."""
     config = bench.config
     device_type = config.device_type
 
@@ -88,9 +78,7 @@ def take_series(
 
 
 def count_disturbances(device_type: str) -> int:
-    """Return the number of events so far that a steady state does not have: graphs compiled and, where the allocator
-    counts them as CUDA's does, memory segments allocated from the driver and allocator retries.
-    """
+    """Return how many graphs were compiled, memory segments allocated and allocations retried so far."""
     graphs = compile_counts().graphs
     memory = device_module(device_type).memory_stats_as_nested_dict() if counts_memory(device_type) else {}
     if "segment" not in memory:

@@ -14,10 +14,7 @@ from lmsweep.trials.spec.workloads import Workload
 
 
 def measure_own(text: str, bench: Workbench) -> Iterator[Yielded]:
-    """Yield what the function that a reference names yields.
-
-    Raises CodeError or TypeError if it yields anything but what can be stored, and what the user's code raises.
-    """
+    """Yield what a referenced function yields. Raises CodeError or TypeError for what cannot be stored."""
     measure = cast(Callable[[Workbench], object], load(text))
     name = text.rpartition(":")[2]
     return _checked(measure(bench), name, lambda words: CodeError(f"{defined_at(measure, code_in_use())}: {words}"))
@@ -28,21 +25,21 @@ def measure_outside(workload: Workload, bench: Workbench) -> Iterator[Yielded]:
     return _checked(import_module(workload.module).measure(bench), workload.name, TypeError)
 
 
-def _checked(found: object, name: str, misfit: Callable[[str], Exception]) -> Iterator[Yielded]:
+def _checked(found: object, name: str, refused: Callable[[str], Exception]) -> Iterator[Yielded]:
     if not isinstance(found, Iterable):
-        raise misfit(f"{name} returned a {type(found).__name__}; a workload yields its measurements")
-    told: set[tuple[str, str]] = set()
+        raise refused(f"{name} returned a {type(found).__name__}; a workload yields its measurements")
+    seen: set[tuple[str, str]] = set()
     for one in found:
         try:
             plain = checked(one)
             if isinstance(plain, Measurement):
-                if (plain.phase, plain.metric) in told:  # readers would take them for those of two processes
+                if (plain.phase, plain.metric) in seen:  # readers would take them for those of two processes
                     raise ValueError(f"{plain.phase}.{plain.metric} twice; yield all of its samples together")
-                told.add((plain.phase, plain.metric))
+                seen.add((plain.phase, plain.metric))
         except ValueError as error:
             words = f"{name} yielded {error}"
             if isinstance(found, Generator):
                 with suppress(StopIteration):
                     found.throw(TypeError(words))  # raised at its yield, so that the traceback names the line
-            raise misfit(words) from None
+            raise refused(words) from None
         yield plain

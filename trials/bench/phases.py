@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
@@ -13,11 +13,7 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:
-    """Time each of the phases, as an interval of its own, in warm-up and measured iterations of all of them.
-
-    Yields `PHASE.time` for each keyword, in seconds, with the flags of the series and of the GPU's telemetry. The
-    workload's protocol has `warmup_steps` and `measure_steps`, and `max_seconds` if a sweep may set it.
-    """
+    """Yield `PHASE.time` for each keyword, in seconds, with the flags of the series and of the GPU's telemetry."""
     config = bench.config
     timer = QueuedTimer(
         [Phase(name=name, run=run) for name, run in phases.items()],
@@ -28,7 +24,7 @@ def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Me
     with Watch(config.device_type) as watch, bench.quiet():
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = host_bound_flags(bench, timer, series.measured)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
     flags = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     for i, name in enumerate(phases):
         warmup, samples = (tuple(one.phases[i] for one in taken) for taken in (series.warmup, series.measured))

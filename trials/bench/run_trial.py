@@ -33,6 +33,7 @@ from lmsweep.trials.distributed.ranks.ranks import (
     run_ranks,
 )
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.processes import exits_raise
 from lmsweep.trials.results.attempt import Attempt
@@ -40,31 +41,17 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code, is_reference
-from lmsweep.trials.spec.workloads import BUILT_IN, ranked_workloads, workload_named, workloads
+from lmsweep.trials.spec.rules import why_not, why_not_on
+from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 
 def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
     """Yield what the workload measures, then the time that each part of the work took."""
     record = workload_named(workload)
-    _check_fields(bench.config, workload)
-    if not record.has_ranks and (bench.config.world_size > 1 or bench.config.ddp != "none"):
-        ranked = ", ".join(ranked_workloads())
-        raise UnsupportedError(f"{workload} runs in one process; world_size and ddp are for {ranked}")
-    if bench.config.capture != "none" and not record.captures:
-        raise UnsupportedError(f"{workload} measures no captured step; capture is for timing")
-    if bench.config.accumulate > 1 and not record.accumulates:
-        counting = ", ".join(name for name, one in workloads().items() if one.accumulates)
-        raise UnsupportedError(f"{workload} looks into a step with one batch; accumulate is for {counting}")
-    if bench.config.step and not record.takes_own_step:
-        raise UnsupportedError(
-            f"{workload} looks into the model, and of the step {bench.config.step} only its phases are known; "
-            f"{', '.join(name for name, one in workloads().items() if one.takes_own_step)} measure it"
-        )
-    if bench.config.memory_budget is not None and (record.has_ranks or record.holds != "model"):
-        budgeted = ", ".join(name for name, one in workloads().items() if one.holds == "model" and not one.has_ranks)
-        raise UnsupportedError(f"{workload} does not keep a step within memory_budget; {budgeted} do")
+    if reason := why_not_on(bench.config, workload, capabilities(bench.config.device_type)):
+        raise UnsupportedError(reason)
     before = dict(bench.seconds)
     if is_reference(workload):
         yield from measure_own(workload, bench)
@@ -76,20 +63,6 @@ def run_workload(bench: Workbench, workload: str) -> Iterator[Yielded]:
         yield Measurement(phase="step", metric="saved_share", unit="1", samples=(bench.saved_share,))
     for what, seconds in bench.seconds.items():
         yield Measurement(phase="trial", metric=f"{what}_time", unit="s", samples=(seconds - before.get(what, 0.0),))
-
-
-def _check_fields(config: TrialConfig, workload: str) -> None:
-    """Raise UnsupportedError if a field that only one workload reads is set for another."""
-    for field, only in (
-        ("reshard", "ddp"),
-        ("gather", "ddp"),
-        ("shards", "ddp"),
-        ("collective", "collectives"),
-        ("message_bytes", "collectives"),
-    ):
-        value = getattr(config, field)
-        if workload != only and value != CONFIG_FIELDS[field].default:
-            raise UnsupportedError(f"{field} {value} has no effect in the workload {workload}; it is for {only}")
 
 
 def run_trial(
@@ -105,19 +78,16 @@ def run_trial(
 ) -> bool:
     """Run the workloads of a trial and emit the rows of each. Return whether this process may run another trial.
 
-    A failure is a row too; the workloads after it are left to another process. With `keep`, the process is cleaned up
-    after the last workload, and only then may it run another trial.
-
-    A workload with ranks runs in one process per rank, each of which calls this function again with its `rank`. `start`
-    is how these processes are created. `part` are the ranks on this machine; None is all.
-
-    This is the only place that catches what a trial raises. `fallback` is the environment for the row of a trial that
-    fails before it has determined its own.
+    A failure is a row too, and leaves the workloads after it to another process; nothing else catches what a trial
+    raises. `fallback` is the environment of a trial that fails before it knows its own. Each rank calls this again with
+    its `rank`; `part` are the ranks on this machine. With `keep` the process is cleaned up for another trial.
     """
     met = fallback
     bench = None
     for workload in attempt.trial.workloads:
         try:
+            if reason := why_not(attempt.trial.config, workload):
+                raise UnsupportedError(reason)
             if workload_named(workload).has_ranks and rank is None:
                 if bench and start == "fork":
                     return False  # a process that has touched the device must not fork; a new one runs the rest
@@ -175,18 +145,14 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
 
 
 def run_here(trial: Trial) -> list[Row]:
-    """Run a trial in this process and return its rows. The workloads after a failed one are not run."""
+    """Run a trial in this process. The workloads after a failed one are not run."""
     rows: list[Row] = []
     run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
     return rows
 
 
-def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> None:
-    """Run a trial in this process under a watchdog, and call `tell` with its rows.
-
-    When its time is up or it holds too much host memory, `tell` is called with the rows so far and the failures, and
-    the process exits. `show` is called regularly with the seconds that it has run and the bytes that it holds.
-    """
+def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -> None:
+    """Run a trial under a watchdog; call `report` with its rows, or with failures before the process exits."""
     attempt, expected = Attempt.begin(trial), _expected(trial)
     rows: list[Row] = []
 
@@ -195,24 +161,22 @@ def run_watched(trial: Trial, tell: Callable[[list[Row]], None], show: Show) -> 
             reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
             place = running_line(threading.main_thread().ident or 0, trial.code) if trial.code else None
             reason = f"{place}: {reason}" if place else reason
-        told = list(rows)
-        records = [row for row in told if isinstance(row, Record)]
+        ended = list(rows)
+        records = [row for row in ended if isinstance(row, Record)]
         waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
         met = records[-1].fingerprint if records else expected
-        tell(told + [attempt.failure(name, status, reason, met) for name in waiting])
+        report(ended + [attempt.failure(name, status, reason, met) for name in waiting])
 
     with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
         run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
-    tell(rows)
+    report(rows)
 
 
 def _expected(trial: Trial) -> Fingerprint:
-    """Return the environment for the rows of a trial that fails before it has determined its own."""
     return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
 
 
 def status_of(error: BaseException) -> Status:
-    """Return the status word for what a trial raised."""
     if isinstance(error, UnsupportedError):
         return Status.UNSUPPORTED
     if isinstance(error, RankDiedError):
@@ -232,9 +196,7 @@ def as_unsupported(error: BaseException, config: TrialConfig, code: Code | None)
 
 
 def describe(error: BaseException, code: Code | None = None) -> str:
-    """Return the error text of a row: one line for an expected failure, the allocator's whole message for running out
-    of memory, and the traceback for anything else. A line of the user's own code comes first.
-    """
+    """Return a row's error: one line if the failure is expected, else the traceback, the user's line first."""
     status, said = status_of(error), what_it_says(error)
     if status == Status.ERROR:
         says_where = isinstance(error, RequestError | CodeError)
@@ -247,5 +209,4 @@ def describe(error: BaseException, code: Code | None = None) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return a traceback of at most some 8000 characters: its beginning, and its end with what was raised."""
     return text if len(text) <= 8000 else f"{text[:1500]}\n[...]\n{text[-6500:]}"

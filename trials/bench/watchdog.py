@@ -18,9 +18,7 @@ from lmsweep.trials.results.outcome import Status
 WATCH_SECONDS = 0.25
 """Seconds between two checks of the memory that is held."""
 PATIENCE = 10.0
-"""Seconds that the thread has, after the time is up, to end the process. If it never gets Python's global interpreter
-lock, faulthandler, which does not need it, prints the stack and ends the process.
-"""
+"""Seconds after which faulthandler, which needs no interpreter lock, ends the process in the thread's place."""
 STDERR = 2
 """File descriptor for the stack: the terminal or the log, even if sys.stderr is redirected."""
 DEBUGGERS = frozenset({"bdb", "pdb", "debugpy", "pydevd", "_pydevd_bundle"})
@@ -33,13 +31,9 @@ Show = Callable[[float, int], None]
 
 
 class Watchdog:
-    """Watches the trial that runs within the context.
-
-    To end it, the watchdog's thread calls `end` and exits the process: with 0 for `oom`, which is a result, else 1.
-    """
+    """Ends the process if the trial in the context takes too long or too much memory; exits with 0 for `oom`."""
 
     def __init__(self, *, seconds: float, end: End, show: Show = lambda _seconds, _bytes: None) -> None:
-        """`seconds` is the trial's timeout. `show` is called at each check."""
         self._left = seconds
         self._end = end
         self._show = show
@@ -75,7 +69,6 @@ class Watchdog:
                         self._exit(reason)
 
     def _put_off(self) -> None:
-        """Postpone faulthandler's exit to PATIENCE seconds after the timeout."""
         faulthandler.dump_traceback_later(max(0.0, self._left) + PATIENCE, exit=True, file=STDERR)
 
     def _exit(self, reason: str | None) -> None:

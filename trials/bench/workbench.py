@@ -25,10 +25,10 @@ from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.users.users_step import OwnStep
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -45,17 +45,11 @@ class Workbench:
         references: tuple[str, ...] = (),
         flops: StepFlops | None = None,
     ) -> None:
-        """Prepare the device. Raises UnsupportedError if this machine lacks the device or its arithmetic.
-
-        `requested_at` is the time.monotonic() from which the set-up time counts. `rank` is the rank of this process in
-        a trial with several. `code` is where the trial's `references` lead, by default those of the configuration.
-        `flops` are those that planning has counted.
-        """
+        """Prepare the device; set-up time counts from `requested_at`. Raises UnsupportedError if it is absent."""
         self.config = config
         self.code = code
-        """Where the references lead; None if there are none."""
         self.flops = flops
-        """FLOPs of the user's own model; None if they have not been counted."""
+        """FLOPs of the user's own model, if planning has counted them."""
         self._code_digest = code_digest(references or config.references, code)
         if code:
             use_code(code)
@@ -80,6 +74,8 @@ class Workbench:
     @cached_property
     def step(self) -> TrainingStep:
         """The model with everything a training step needs. Raises UnsupportedError if it cannot run here."""
+        if reason := why_not(self.config, "timing"):  # a workload of the user's may build any step
+            raise UnsupportedError(reason)
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         if self.config.memory_budget is not None:
             save_share(self.saved_share)
@@ -89,10 +85,7 @@ class Workbench:
 
     @cached_property
     def saved_share(self) -> float:
-        """The share of their activations that compiled blocks save to stay within `memory_budget`.
-
-        Raises UnsupportedError if none is small enough.
-        """
+        """The share of activations that blocks save within `memory_budget`. Raises UnsupportedError if none does."""
         from lmsweep.trials.prediction.activation_budget import share_within  # slow to import
 
         return share_within(self.config)
@@ -129,7 +122,6 @@ class Workbench:
 
     @property
     def seconds_so_far(self) -> float:
-        """Seconds that the trial has taken until the end of the last account."""
         return sum(self.seconds.values())
 
     @contextmanager

@@ -37,8 +37,9 @@ from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.spec.config import CONFIG_FIELDS, HIDDEN_LOSSES, CompileMode, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.words import HIDDEN_LOSSES, CompileMode
 
 LOOK_AGAIN_SECONDS = 0.05
 """Seconds between two checks whether another server has compiled a graph."""

@@ -34,7 +34,8 @@ from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_wo
 from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, Trial
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 # Modules that trials import are imported here once.

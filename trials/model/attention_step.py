@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from lmsweep.trials.model.compiler import check_compile_mode, ready_compiler
+from lmsweep.trials.model.compiler import ready_compiler
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.flex_attention import Backend
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 
 
 class AttentionStep:
@@ -26,17 +26,7 @@ class AttentionStep:
         *,
         output_dtype: torch.dtype | None = None,
     ) -> None:
-        """Raises UnsupportedError if a field of the configuration needs a model or would have no effect.
-
-        output_dtype: the type of the output, if it is not that of the queries.
-        """
-        check_compile_mode(config)
-        if config.compile == "block":
-            raise UnsupportedError("attention alone has no block to compile; compile: model compiles the attention")
-        if math_mode.float8_recipe:
-            raise UnsupportedError("attention alone has no linear layers, which are what float8 is for; use bf16")
-        if config.precision == "bf16_pure":
-            raise UnsupportedError("attention alone has no weights; with precision: bf16 its tensors are bfloat16")
+        """output_dtype: the type of the output, if it is not that of the queries."""
         if config.compiles:
             ready_compiler(config.device_type)
         self.attend = attention_for(config, device=config.device_type, dtype=math_mode.operand_dtype, backend=backend)

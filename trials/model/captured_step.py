@@ -2,37 +2,13 @@
 
 import torch
 
-from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.timing.clock import Phase
 
 WARMUP_ITERATIONS = 3
 """Iterations that run on the capture's stream before the capture. In them libraries choose kernels and allocate their
 workspaces, and the optimizer creates its state."""
-
-
-def check_capture(config: TrialConfig) -> None:
-    """Raise UnsupportedError if the step cannot be captured, or torch.compile records CUDA graphs itself."""
-    if config.capture == "none":
-        return
-    if config.device_type != "cuda":
-        raise UnsupportedError(f"capture: step records CUDA graphs, which device {config.device_type} does not have")
-    if config.records_cuda_graphs:
-        raise UnsupportedError(
-            f"compile_mode {config.compile_mode} records CUDA graphs of its own; use capture without it"
-        )
-    if config.accumulate > 1:
-        raise UnsupportedError(
-            "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
-        )
-    if config.mode == "train_step" and config.optimizer not in ADAMW:
-        raise UnsupportedError(f"capture: step needs a capturable optimizer, and {config.optimizer} is none; use AdamW")
-    if config.precision == "fp16" and config.mode == "train_step" and config.optimizer != "adamw_fused":
-        raise UnsupportedError(
-            f"with precision fp16 and optimizer {config.optimizer}, in each step the host waits for "
-            "the gradient scaler's verdict, which a CUDA graph cannot record; adamw_fused reads it on the device"
-        )
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:

@@ -63,42 +63,9 @@ def compile_model(
         model.compile(backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes)
 
 
-def check_memory_budget(config: TrialConfig) -> None:
-    """Raise UnsupportedError if PyTorch has no solver that keeps a step within `memory_budget`."""
-    if config.compile != "block":
-        raise UnsupportedError(
-            f"memory_budget {config.memory_budget} is met by PyTorch's partitioner of compiled graphs, which takes "
-            f"too long for the graph of a whole model; with compile: {config.compile} use checkpointing, or use "
-            "compile: block"
-        )
-    if config.checkpointing != "none":
-        raise UnsupportedError(
-            f"memory_budget decides what is recomputed, and so does checkpointing: {config.checkpointing}"
-        )
-    if config.mode == "forward":
-        raise UnsupportedError("memory_budget has no effect in mode forward, which saves nothing for backward")
-
-
 def save_share(share: float) -> None:
     """Let graphs that are compiled from now on save this share of their activations, and recompute the others."""
     graph_settings().activation_memory_budget = share
-
-
-def check_compile_mode(config: TrialConfig) -> None:
-    """Raise UnsupportedError if the mode of torch.compile, or dynamic shapes, would have no effect."""
-    mode, device = config.compile_mode, config.device_type
-    if config.dynamic_shapes and config.compile == "none":
-        raise UnsupportedError("dynamic_shapes has no effect with compile: none")
-    if config.dynamic_shapes and config.records_cuda_graphs:
-        raise UnsupportedError(f"compile_mode {mode} records CUDA graphs, which have one shape each")
-    if mode == "default":
-        return
-    if config.compile == "none":
-        raise UnsupportedError(f"compile_mode {mode} has no effect with compile: none")
-    if mode == "reduce-overhead" and device != "cuda":
-        raise UnsupportedError(f"compile_mode reduce-overhead uses CUDA graphs, which device {device} does not have")
-    if device == "mps":
-        raise UnsupportedError(f"compile_mode {mode} has no kernels to choose from on device mps")
 
 
 def ready_compiler(device_type: str) -> None:

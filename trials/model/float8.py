@@ -14,9 +14,7 @@ from torch import Tensor, nn
 from lmsweep.trials.machine.torch_private import scaled_mm
 from lmsweep.trials.model.transformer.transformer import Linear
 from lmsweep.trials.spec.config import UnsupportedError
-
-MULTIPLE = 16
-"""cuBLAS's float8 products need both inner and output dimensions to be divisible by this."""
+from lmsweep.trials.spec.rules import FLOAT8_MULTIPLE
 
 
 def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, emulate: bool = False) -> None:
@@ -54,22 +52,17 @@ def _use_linear_of_pytorch(block: nn.Module) -> None:
 def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:
     sizes = {"inputs": layer.in_features, "outputs": layer.out_features, "tokens": tokens}
     for what, size in sizes.items():
-        if size % MULTIPLE:
+        if size % FLOAT8_MULTIPLE:
             raise UnsupportedError(
-                f"float8 needs dimensions divisible by {MULTIPLE}, and the linear layer {name} has {size} {what}"
+                f"float8 needs dimensions divisible by {FLOAT8_MULTIPLE}, and the linear layer {name} has {size} {what}"
             )
 
 
 def float8_product(one: Tensor, other: Tensor, recipe: str) -> Callable[[], Tensor]:
     """Return a function that multiplies these matrices in float8, with a bfloat16 result.
 
-    one: (rows, inner), other: (inner, columns); both are rounded to float8 now, not in the function. Raises
-    UnsupportedError if a dimension does not fit or the recipe has no product of its own.
+    one: (rows, inner), other: (inner, columns); both are rounded to float8 now, not in the function.
     """
-    if recipe == "rowwise_with_gw_hp":
-        raise UnsupportedError("the product of fp8_rowwise_gw_hp is that of fp8_rowwise, or bfloat16's for weights")
-    if any(size % MULTIPLE for size in (*one.shape, *other.shape)):
-        raise UnsupportedError(f"float8 needs dimensions divisible by {MULTIPLE}, not {tuple(one.shape)}")
     left, of_left = _rounded(one, -1 if recipe == "rowwise" else None)
     right, of_right = _rounded(other, 0 if recipe == "rowwise" else None)
     right = right.t().contiguous().t()  # the kernels read the second operand by columns

@@ -89,8 +89,6 @@ def loss_for(config: TrialConfig) -> Loss:
 def _named_loss(config: TrialConfig) -> Loss:
     if config.loss in _PACKAGES:
         module, package = _PACKAGES[config.loss]
-        if config.device_type != "cuda":
-            raise UnsupportedError(f"loss {config.loss} is made of Triton kernels and needs device: cuda")
         try:
             import_module(module)
         except ImportError as error:

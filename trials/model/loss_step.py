@@ -5,7 +5,7 @@ from torch import Tensor
 
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.precision_modes import MathMode
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Phase
 
 
@@ -17,11 +17,6 @@ class LossStep:
     """
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
-        """Raises UnsupportedError if a field of the configuration would have no effect or the loss is missing here."""
-        if config.compile != "none":
-            raise UnsupportedError("the loss alone has no block to compile; loss: compiled compiles the loss")
-        if math_mode.float8_recipe:
-            raise UnsupportedError("float8 is for the linear layers of blocks; the head is in bf16")
         self.config = config
         self._loss = loss_for(config)
         dtype, device = math_mode.operand_dtype, config.device_type

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lmsweep.trials.model.annotations import Range
-from lmsweep.trials.model.compiler import check_compile_mode, compile_model, ready_compiler
+from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
@@ -19,8 +19,9 @@ from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
 from lmsweep.trials.model.users.users_forward import Inputs, call_own, check_devices, inputs_of, logits_of, own_loss
 from lmsweep.trials.model.users.users_model import build_own_model, repeated_layers, vocabulary_of
-from lmsweep.trials.spec.config import Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
 
 PHASES: dict[Mode, tuple[str, ...]] = {
@@ -36,16 +37,7 @@ class TrainingStep:
     """A model, optimizer and batch, built once on the device, and the phases of one iteration."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
-        """Raises UnsupportedError if a field of the configuration has no effect with its device or mode."""
         device = config.device_type
-        check_compile_mode(config)
-        if config.checkpointing != "none" and config.mode == "forward":
-            raise UnsupportedError("checkpointing has no effect in mode forward, which saves nothing for backward")
-        if config.checkpointing == "selective" and config.compile == "block":
-            raise UnsupportedError(
-                "checkpointing selective keeps results of operators, which a compiled block does not have; use "
-                "compile: none or model"
-            )
         self.config = config
         self.math_mode = math_mode
         if config.compiles:
@@ -55,10 +47,6 @@ class TrainingStep:
         self.model, self.blocks = self._build(backend)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
-            if config.num_experts:
-                raise UnsupportedError(
-                    "experts are batched products, which torchao's float8 linear layers do not cover"
-                )
             tokens = config.micro_batch_size * config.context_length
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)

@@ -15,12 +15,8 @@ SHORT_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp1
 
 @dataclass(frozen=True, kw_only=True)
 class Accumulation:
-    """How a sum is accumulated."""
-
     accumulator: torch.dtype
-    """Type of the running sum."""
     addend: torch.dtype
-    """Type of the addends."""
     casts: bool = False
     """Whether addends are cast to the accumulator's type first, rather than left to PyTorch's type promotion."""
 
@@ -49,11 +45,7 @@ def accumulations(narrow: torch.dtype, wide: torch.dtype = torch.float32) -> tup
 
 
 def reciprocal_rms(value: float, dtype: torch.dtype, *, upcast: bool = False, device: str = "cpu") -> float:
-    """1 / sqrt(mean(x²)) of a vector x whose elements are all `value`, as RMSNorm computes it without ε.
-
-    With `upcast`, x is cast to float32 before it is squared, as in the model's norm. Without it, x² overflows if
-    `value` exceeds the square root of the type's largest number, and the result, and so the norm's output, is 0.
-    """
+    """1 / sqrt(mean(x²)) of equal elements, as RMSNorm computes it; `upcast`: x is float32 before it is squared."""
     x = torch.full((16,), value, dtype=dtype, device=device)
     if upcast:
         x = x.float()

@@ -23,9 +23,7 @@ MOST_TOKENS, MOST_HEADS = 2048, 2
 """Largest shape that is compared: float64 scores of one sequence then take at most 64 MiB."""
 
 TIMES = 4
-"""How much larger than the error of PyTorch's own attention an error may be. FlashAttention's tests allow twice the
-error of an attention of separate operations in the same type, and thrice that of some gradients
-(https://github.com/Dao-AILab/flash-attention, tests/test_flash_attn.py)."""
+"""Allowed error over that of PyTorch's attention; FlashAttention's tests allow 2, and 3 for some gradients."""
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -50,26 +48,17 @@ class AttentionError:
     tolerance: float
     """The largest error that rounding explains."""
     missing: str | None = None
-    """Why there is no gradient, if there is none."""
+    """Why there is no gradient."""
     other_type: bool = False
     """Whether the output has another type than the queries."""
 
     @property
     def disagrees(self) -> bool:
-        """Whether the error is larger, or not finite."""
         return self.missing is None and not self.error <= self.tolerance  # NaN disagrees
 
 
 def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measurement]:
-    """Return `error.output` and `error.gradient` of an attention that is a reference; nothing for lmsweep's own.
-
-    The error is the largest difference from `naive` in float64, divided by the largest element; `gradient` is that of
-    the worst of q, k and v. Queries, keys and values are random, of one sequence of at most 2048 tokens and two heads,
-    in the trial's own type, on its own device; the attention runs uncompiled. `disagrees` is set if the error is larger
-    than `tolerance`, or if anything is infinite or NaN.
-
-    Raises what the user's code raises.
-    """
+    """Return the errors of the user's attention on random inputs. Raises what its code raises."""
     config = bench.config
     if not is_reference(config.attention) or config.model_code is not None or config.step is not None:
         return []
@@ -79,10 +68,7 @@ def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measureme
 
 
 def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> Iterator[AttentionError]:
-    """Yield the error of the configuration's attention in this type: of its output and, if asked for, its gradient.
-
-    Raises what the user's code raises.
-    """
+    """Yield the error of the output and, if asked for, of the gradient. Raises what the user's code raises."""
     inputs = _random(_shape(config), config, dtype, count=4)
     exact_device = config.device_type if has_float64(config.device_type) else "cpu"  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
@@ -117,16 +103,11 @@ def takes_heads_last(config: TrialConfig, dtype: torch.dtype) -> bool:
 
 
 def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
-    """Return the largest relative error that an attention may have: TIMES the larger error of PyTorch's own.
-
-    usual: the errors of `naive` and of scaled_dot_product_attention in this type, on the same inputs. One rounding of
-    the result in this type is always allowed.
-    """
+    """Return the largest relative error that is allowed: TIMES the larger of the `usual` ones, and one rounding."""
     return TIMES * max(*usual, torch.finfo(dtype).eps / 2)
 
 
 def flags_of_errors(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:
-    """Return the flags of these errors, for the times of the same attention."""
     return tuple(dict.fromkeys(flag for one in measurements for flag in one.flags))
 
 
@@ -149,14 +130,12 @@ def _shape(config: TrialConfig) -> tuple[int, ...]:
 
 
 def _random(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtype, *, count: int) -> list[Tensor]:
-    """Return normal random tensors, the same in every trial, without touching the generators of the trial."""
     generator = torch.Generator().manual_seed(0)
     made = [torch.randn(shape, generator=generator) for _ in range(count)]
     return [one.to(device=config.device_type, dtype=dtype) for one in made]
 
 
 def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> AttentionResult:
-    """Run forward and, if asked for, backward. inputs: q, k, v and the gradient of the output."""
     q, k, v = (one.detach().clone().requires_grad_(gradients) for one in inputs[:3])
     output = attend(q, k, v)
     if not gradients:
@@ -169,7 +148,6 @@ def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> Attent
 
 
 def _errors(found: AttentionResult, exact: AttentionResult) -> list[float]:
-    """Return the largest relative error of the output and, if there are gradients, of the gradients."""
     output = _error(found.output, exact.output)
     if not found.gradients:
         return [output]

@@ -34,7 +34,6 @@ GRACE = 5.0
 
 
 def main() -> None:
-    """Answer the request on standard input."""
     die_with_parent(int(sys.argv[1]))
     request = json.load(sys.stdin)
     code = Code(**(request["code"] | {"trusted": tuple(request["code"]["trusted"])}))
@@ -72,7 +71,6 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
 
 
 def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | None) -> Finding:
-    """Return how a process ended that did not answer; `limit` is the time limit in seconds if that ended it."""
     frames = re.findall(r'File "(.+)", line (\d+) in (.+)', stack)
     place = next(
         (f"{os.path.relpath(file, code.folder)}:{line}: " for file, line, _ in frames if is_users_file(file, code)), ""
@@ -88,7 +86,6 @@ def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | No
 def _examine(
     question: Question, code: Code, seconds: float, sender: Connection, inherited: int, stack: IO[str]
 ) -> None:
-    """Send the findings about one reference, in a process of its own."""
     lead_own_group(os.getppid(), inherited)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the user's code prints is no answer
     faulthandler.enable(stack)

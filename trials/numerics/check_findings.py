@@ -19,10 +19,7 @@ from lmsweep.trials.spec.reference import HUGGING_FACE
 
 
 def findings(question: Question) -> Iterator[Finding]:
-    """Yield what is found about the code of one reference, in a process that has named the code folder.
-
-    Raises what the code raises if no trial with it could succeed.
-    """
+    """Yield the findings about one reference. Raises what its code raises if no trial with it could succeed."""
     if not question.reference.startswith(HUGGING_FACE):
         began = time.monotonic()
         load(question.reference)
@@ -35,7 +32,6 @@ def findings(question: Question) -> Iterator[Finding]:
 
 
 def _compiled_ahead(config: TrialConfig) -> Finding:
-    """Whether graphs are compiled side by side before the trials run."""
     if not imports_own_code(config):
         return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
     reason = "only a trial's own process imports your code, so each trial compiles its graph itself"

@@ -32,10 +32,7 @@ class _TooLargeError(Exception):
 
 
 def check_model(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a model. Raises what its code raises if no trial with it could succeed.
-
-    Only tensors with values decide that, as in a trial. They come first, since the code may keep tables of them.
-    """
+    """Yield the findings about a model, on tensors with values first. Raises what its code raises."""
     config = question.config
     here = _forward_here(question)
     if here.kind == "wrong":
@@ -55,7 +52,6 @@ def check_model(question: Question) -> Iterator[Finding]:
 
 
 def _is_about_values(error: Exception) -> bool:
-    """Whether an error may come from tensors without values rather than from the code."""
     if isinstance(error, RequestError | UnsupportedError | CodeError):
         return False
     return type(error).__module__.startswith("torch.") or any(word in str(error).lower() for word in ("meta", "fake"))
@@ -70,7 +66,6 @@ def _layers(model: nn.Module, config: TrialConfig) -> Finding:
 
 
 def _flops(config: TrialConfig) -> Finding:
-    """The FLOPs that a plan counts."""
     counted = count_flops(config)
     if counted.forward is None:
         return Finding(what="FLOPs of forward", found=str(counted.reason), kind="cannot")
@@ -79,7 +74,6 @@ def _flops(config: TrialConfig) -> Finding:
 
 
 def _forward_here(question: Question) -> Finding:
-    """Build the model as a trial does and run it once, on the CPU."""
     config, what = question.config, "forward on this CPU"
     shape = (1, min(config.context_length, SMALL_TOKENS))
     try:
@@ -103,7 +97,6 @@ def _forward_here(question: Question) -> Finding:
 
 @contextmanager
 def _at_most(parameters: int) -> Iterator[None]:
-    """A context in which a module that gets more parameters than this raises _TooLargeError."""
     count = 0
 
     def counted(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:

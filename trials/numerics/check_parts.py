@@ -23,10 +23,7 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedErr
 
 
 def check_attention(question: Question) -> Iterator[Finding]:
-    """Yield the findings about an attention: its errors against float64, on at most SMALL_TOKENS tokens.
-
-    Raises what its code raises.
-    """
+    """Yield an attention's errors against float64 on few tokens. Raises what its code raises."""
     config = question.config
     small = replace(config, device="cpu", context_length=min(config.context_length, SMALL_TOKENS))
     gradients = PASSES[config.mode] > 1
@@ -58,7 +55,6 @@ def check_attention(question: Question) -> Iterator[Finding]:
 
 
 def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
-    """Return what to write for an attention that disagrees, by the two usual reasons: another order, and no mask."""
     if takes_heads_last(config, torch.float32):
         name, swapped = config.attention.rpartition(":")[2], "(x.transpose(1, 2) for x in (q, k, v))"
         return (
@@ -72,9 +68,7 @@ def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
 
 
 def check_optimizer(question: Question) -> Iterator[Finding]:
-    """Yield the findings about an optimizer: one step of a linear layer, or what ranks do with one that shards its
-    state. Raises what its code raises.
-    """
+    """Yield the findings about one step of an optimizer. Raises what its code raises."""
     config, model = question.config, nn.Linear(8, 8)
     if shards_state(config) and "ddp" in question.workloads:
         yield from check_in_ranks(question)
@@ -90,7 +84,7 @@ def check_optimizer(question: Question) -> Iterator[Finding]:
 
 
 def check_loss(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a loss: its value and gradient for random logits. Raises what its code raises."""
+    """Yield a loss's value and gradient for random logits. Raises what its code raises."""
     vocabulary = question.config.vocab_size
     targets = torch.randint(vocabulary, (2, 8))
     chosen = loss_for(question.config)
@@ -107,10 +101,7 @@ def check_loss(question: Question) -> Iterator[Finding]:
 
 
 def check_step(question: Question) -> Iterator[Finding]:
-    """Yield the findings about a training step: each of its phases runs once, on the CPU.
-
-    Raises what its code raises if a trial on the CPU would.
-    """
+    """Run each phase of a training step once on the CPU. Raises what its code raises if a trial on the CPU would."""
     config = question.config
     if config.device_type != "cpu":  # at the size for a GPU, one iteration may take an hour
         taken = inspect.signature(cast(Callable[..., object], load(str(config.step)))).parameters

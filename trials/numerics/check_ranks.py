@@ -12,7 +12,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
@@ -23,8 +23,9 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.results.roles import PARTITION, arguments_for
-from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.rules import why_not
 
 MOST_RANKS = 2
 
@@ -62,10 +63,10 @@ def check_in_ranks(question: Question) -> Iterator[Finding]:
 
 
 def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> bool:
-    """Build the step and verify it, as the workload `ddp` does before it times anything."""
     config, code = attempt.trial.config, attempt.trial.code
     try:
-        check_configuration(config)
+        if reason := why_not(config, "ddp"):
+            raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
         team = Team(DataParallelStep(config, bench.math_mode))
         if rank.index > 0:
@@ -76,8 +77,8 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
             team.release()
             emit(attempt.rows("ddp", found, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
-        told = as_unsupported(error, config, code)
-        emit([attempt.failure("ddp", status_of(told), describe(told, code), met)])
+        problem = as_unsupported(error, config, code)
+        emit([attempt.failure("ddp", status_of(problem), describe(problem, code), met)])
         return False
     leave()
     return True
@@ -104,7 +105,6 @@ def _tiny(config: TrialConfig) -> TrialConfig:
 
 
 def _failure(row: Record, question: Question) -> Finding:
-    """What failed, which is wrong unless it may be only that the code needs CUDA."""
     error = row.error or ""
     sure = question.config.device_type == "cpu" or row.status == Status.UNSUPPORTED
     misused = any(word in error for word in _MISUSED)
@@ -115,7 +115,6 @@ def _failure(row: Record, question: Question) -> Finding:
 
 
 def _error(row: Record) -> Finding:
-    """How far gradients or weights are from those of one process on the whole batch."""
     of = "gradients" if row.phase == "gradients" else "weights"
     what = f"relative error of {of}"
     if row.samples is None:

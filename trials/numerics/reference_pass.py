@@ -24,17 +24,12 @@ class ReferencePass:
     logits: Tensor
     """(batch, tokens, vocab_size)."""
     loss: Tensor
-    """Scalar."""
     gradients: Mapping[str, Tensor]
-    """Name of a weight -> its gradient, in the shape of the weight."""
+    """By name of the weight."""
 
 
 def make_reference(step: TrainingStep) -> ReferencePass:
-    """Draw float32 weights, copy them into the step's model in its own type, and run the step's batch in float64.
-
-    The rounding of 16-bit weights is therefore part of the error. Attention is `naive`. The tensors are on the step's
-    device, or on the CPU if the device has no float64 (MPS).
-    """
+    """Draw float32 weights, copy them into the step's model, and run its batch in float64 with naive attention."""
     config = step.config
     device = config.device_type if has_float64(config.device_type) else "cpu"
     if config.model_code is not None:
@@ -62,7 +57,6 @@ def make_reference(step: TrainingStep) -> ReferencePass:
 
 
 def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
-    """The same for the user's own model, with its own loss. Buffers keep the values that the model gave them."""
     config = step.config
     attention = "naive" if config.is_hugging_face else config.attention
     model = build_own_model(
@@ -109,10 +103,7 @@ def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
 
 
 def by_part(names: Iterable[str]) -> dict[str, list[str]]:
-    """Part of the model (token_embedding, attention, feed_forward, norm or head) -> names of its weights.
-
-    A model of the user's own is divided by the names of its layers.
-    """
+    """Part of the model -> names of its weights; of the user's own model, by the names of its layers."""
     parts: dict[str, list[str]] = {}
     for name in names:
         first, *rest = name.split(".")
@@ -131,10 +122,7 @@ def unscaled_gradients(step: TrainingStep) -> dict[str, Tensor]:
 
 
 def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
-    """The scale of the step's gradient scaler, and the gradient of each weight, by name, divided by the scale.
-
-    As in training, the scale starts at PyTorch's default and is reduced until no gradient overflows.
-    """
+    """The gradient scaler's scale, reduced until nothing overflows, and each gradient divided by it."""
     while True:
         step.model.zero_grad(set_to_none=True)
         step.forward()

@@ -30,7 +30,6 @@ class ToyModel(nn.Module):
         self.fc2 = nn.Linear(10, d_out, bias=False, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_in) to logits (..., d_out)."""
         logits: Tensor = self.fc2(self.ln(self.relu(self.fc1(x))))
         return logits
 
@@ -56,10 +55,7 @@ def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
 def dtypes_of(
     model: nn.Module, outputs: Mapping[str, torch.dtype], logits: Tensor, loss: Tensor, *, subject: str, rules: str
 ) -> list[TensorDtype]:
-    """The types of all tensors after backward, in the order of a step; blocks with equal types share one row.
-
-    `outputs` comes from `watch_outputs`; for `subject` and `rules` see TensorDtype.
-    """
+    """The types of all tensors after backward, in the order of a step; blocks with equal types share one row."""
     weights = dict(model.named_parameters())
     gradients = {name: weight.grad.dtype for name, weight in weights.items() if weight.grad is not None}
     tensors = [("weight", name, weight.dtype) for name, weight in weights.items()]
@@ -79,11 +75,7 @@ def toy_dtypes(math_mode: MathMode, device_type: str) -> list[TensorDtype]:
 
 
 def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtype]:
-    """The types that steps of the toy model and of lmsweep's own model would have on CUDA.
-
-    CUDA's autocast keeps more in float32 than the CPU's, so its casts are emulated on meta tensors. Empty without
-    autocast, since types are then the same on all devices.
-    """
+    """The types that the toy model and lmsweep's would have on CUDA, whose casts are emulated on meta tensors."""
     if math_mode.autocast_dtype is None:
         return []
     casts = EmulatedCudaAutocast(math_mode.autocast_dtype)

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache
 
 from lmsweep.trials.machine.torch_private import graph_settings
-from lmsweep.trials.model.compiler import check_memory_budget
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
 from lmsweep.trials.prediction.without_device.meta_run import forget_runs
@@ -27,7 +26,6 @@ def share_within(config: TrialConfig) -> float:
     """Return the largest share with which the predicted peak of a step is within `config.memory_budget`. On CUDA the
     uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or if the memory of
     the configuration cannot be predicted."""
-    check_memory_budget(config)
     assert config.memory_budget is not None, "there is a budget"
     budget = config.memory_budget - (UNSURE_COMPILED if config.device_type == "cuda" else 0)
     free = replace(config, memory_budget=None)

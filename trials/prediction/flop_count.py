@@ -16,8 +16,7 @@ from lmsweep.trials.machine.torch_private import GROUPED_MM, TorchDispatchMode, 
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.fake_run import Fakes, unpacked_batches
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.config import RequestError, StepFlops, TrialConfig, UnsupportedError
 
 
 def count_flops(config: TrialConfig) -> StepFlops:

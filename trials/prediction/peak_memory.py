@@ -14,9 +14,13 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
 from lmsweep.trials.spec.workloads import Subject
+
+_WORKLOADS: dict[Subject, str] = {"model": "timing", "attention": "attention"}
 
 UNSURE = 32 * MIB
 """Bytes of uncertainty about memory outside the allocator: CUDA itself, and kernels of models never measured."""
@@ -74,6 +78,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     """What the trial allocates and frees in all its iterations."""
     if reason := _unpredictable(config):
         raise UnpredictableError(reason)
+    if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):
+        raise UnsupportedError(reason)
     if config.ddp != "none":
         return _deep_rank_trace(config)
     if subject == "attention":

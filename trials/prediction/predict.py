@@ -22,8 +22,9 @@ from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, answer_by_run
-from lmsweep.trials.spec.config import Mode, RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.spec.workloads import Subject
 
 FRONTIER_SECONDS = 600.0

@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -30,9 +29,6 @@ SHARE = 0.15
 """Share of a trial's seconds that tracing may take, beyond the first LEAST_STEPS steps."""
 READING = 2.0
 """Seconds it takes to trace a step and read its events, per second of the traced step."""
-IDLE_SHARE = 0.05
-"""Share of the median step that the device may be idle before the step counts as host-bound."""
-
 CALL = re.compile(r"(cuda|cu|hip|ze|ur)[A-Z]")
 """Names of calls to the CUDA, HIP, Level Zero or SYCL drivers; names of operators start with their library."""
 
@@ -164,14 +160,6 @@ def device_row(phase: str, metric: str, samples: Sequence[float]) -> Measurement
     """A row of device times in seconds, or of the reason why there are none."""
     reason = None if samples else "the profiler saw no kernel"
     return Measurement(phase=phase, metric=metric, unit="s", samples=tuple(samples) or None, reason=reason)
-
-
-def is_host_bound(device: Sequence[float], wall: Sequence[float]) -> bool:
-    """Whether the device is idle for more than IDLE_SHARE of the median step; False without device times.
-
-    `device` holds busy seconds of traced steps, `wall` the seconds of other, untraced steps.
-    """
-    return bool(device) and median(device) < (1 - IDLE_SHARE) * median(wall)
 
 
 def union_length(intervals: Iterable[tuple[int, int]]) -> int:

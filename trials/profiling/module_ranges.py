@@ -9,7 +9,7 @@ from torch import nn
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_model import CHECKPOINTED
-from lmsweep.trials.spec.config import Compile
+from lmsweep.trials.spec.words import Compile
 
 
 @contextmanager

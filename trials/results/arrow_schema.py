@@ -11,7 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pyarrow as pa
 
 from lmsweep.trials.results.measurement import Detail
-from lmsweep.trials.spec.config import AUTO_FIELDS, Auto
+from lmsweep.trials.spec.config import AUTO_FIELDS
+from lmsweep.trials.spec.words import Auto
 
 SCHEMA_VERSION = 1
 """Incremented when a column changes its meaning. A new column does not count: older rows read as null."""
@@ -19,10 +20,7 @@ SCHEMA_VERSION = 1
 
 @cache
 def schema_of(row_type: type, detail_type: type | None = None) -> pa.Schema:
-    """Return the Arrow schema of a row dataclass, with nested dataclasses flattened in order.
-
-    `detail_type` is the type of a DetailRow's detail.
-    """
+    """Return the Arrow schema of a row dataclass, with nested dataclasses flattened in order."""
     columns = [
         pa.field(path.rpartition(".")[2], _arrow_type(hint)) for path, hint in _flat_hints(row_type, detail_type)
     ]
@@ -30,7 +28,7 @@ def schema_of(row_type: type, detail_type: type | None = None) -> pa.Schema:
 
 
 def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | None = None) -> pa.Table:
-    """Return the rows, all of one dataclass, as an Arrow table with the schema that `schema_of` returns."""
+    """Return the rows, all of one dataclass, as an Arrow table."""
     schema = schema_of(row_type, detail_type)
     values = attrgetter(*(path for path, _ in _flat_hints(row_type, detail_type)))
     columns = dict(zip(schema.names, zip(*map(values, rows), strict=True), strict=True))
@@ -48,7 +46,6 @@ def rows_to_table(rows: Sequence[object], row_type: type, detail_type: type | No
 
 @cache
 def _flat_hints(row_type: type, detail_type: type | None = None) -> tuple[tuple[str, Any], ...]:
-    """Return the dotted path and the type of every stored field that is not itself a dataclass."""
     flat: list[tuple[str, Any]] = []
     hints = get_type_hints(row_type)
     stored = [f.name for f in fields(row_type) if f.metadata.get("part") not in ("repetition", "not stored")]

@@ -9,9 +9,9 @@ from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Identity, Record, Row, StoredFile
+from lmsweep.trials.results.roles import unknown_fields
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.spec.unknown import unknown_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,15 +19,13 @@ class Attempt:
     """One execution of a trial: what all of its records share."""
 
     trial: Trial
-    """The trial that is executed."""
     attempt_id: str
     """16 random hexadecimal digits."""
     started_at: datetime
-    """When the attempt began, UTC."""
+    """UTC."""
 
     @classmethod
     def begin(cls, trial: Trial) -> "Attempt":
-        """Return a new attempt that begins now."""
         return cls(trial=trial, attempt_id=uuid.uuid4().hex[:16], started_at=datetime.now(UTC))
 
     def rows(self, workload: str, found: Sequence[Yielded], fingerprint: Fingerprint) -> list[Row]:
@@ -51,7 +49,6 @@ class Attempt:
         return before + records
 
     def failure(self, workload: str, status: Status, error: str, fingerprint: Fingerprint) -> Record:
-        """Return the row of a workload that failed."""
         text = error.encode(errors="backslashreplace").decode()  # what the user's code says may hold half a character
         return replace(self._row(workload, status, fingerprint), error=text)
 

@@ -25,10 +25,7 @@ WORDS: dict[type, str] = {
 
 
 def checked(found: object) -> Yielded:
-    """Return the same in values of Python's own types, which need no module of the user's to be read again.
-
-    Raises ValueError with what is wrong: `a Measurement whose samples[1] is None; it must be a number`.
-    """
+    """Return it in values of Python's own types. Raises ValueError that names the field and what it must be."""
     kind = next((kind for kind in (Measurement, Artifact, *DETAIL_TABLES.values()) if isinstance(found, kind)), None)
     if kind is None:
         raise ValueError(f"{_shown(found)}; it must be a Measurement")
@@ -51,7 +48,6 @@ def _hints(kind: type) -> list[tuple[str, Any]]:
 
 
 def _plain(value: object, hint: Any, name: str) -> object:
-    """Return the value of the field `name` as its hint has it. Raises ValueError that begins with the name."""
     if get_origin(hint) in (Union, types.UnionType):
         (hint,) = (one for one in get_args(hint) if one is not type(None))
         if value is None:
@@ -80,6 +76,5 @@ def _plain(value: object, hint: Any, name: str) -> object:
 
 
 def _shown(value: object) -> str:
-    """Return a plain value as Python writes it, and of any other its type, which runs no code of the user's."""
     plain = value is None or type(value) in (bool, int, float, str)
     return repr(value)[:60] if plain else f"a {type(value).__name__}"

@@ -20,34 +20,29 @@ class Fingerprint:
     """The hardware and software of a trial. Results whose environment fields differ are not comparable."""
 
     device_name: str = _environment()
-    """Full name of the device. A CPU's name includes its cores and, if the trial may not use all of them, how many it
-    may use: `Xeon (2 of 16 cores)`."""
+    """A CPU's name includes its cores, and how many the trial may use: `Xeon (2 of 16 cores)`."""
     device_memory: int | None = _environment()
-    """Memory of the device in bytes; None for a CPU and for MPS, which use the host's memory."""
+    """Bytes; None for a CPU and for MPS, which use the host's memory."""
     driver_version: str | None = _environment()
-    """Version of NVIDIA's driver."""
     cuda_version: str | None = _environment()
     """CUDA version that torch was built with; None if the trial does not run on CUDA."""
     torch_version: str = _environment()
     """torch.__version__, with the build suffix."""
     triton_version: str | None = _environment()
-    """Version of Triton, if installed; None if the trial does not run on CUDA."""
+    """None if the trial does not run on CUDA."""
     python_version: str = _environment()
-    """Major and minor version of Python."""
+    """Major and minor."""
     measuring_version: int = _environment(MEASURING_VERSION)
-    """MEASURING_VERSION of the code that measured."""
     code_digest: str | None = _environment()
-    """Digest of the user's source files that the trial used; None if it used none."""
+    """Digest of the user's source files that the trial used."""
     accelerator_type: str | None = None
     """Ray's name for the type of the accelerator: H200, A100, ..."""
     host_name: str | None = None
-    """Network name of the machine."""
     host_cpu: str | None = None
-    """Name of the host's processor."""
     host_cores: int | None = None
-    """Logical cores of the host."""
+    """Logical cores."""
     host_memory: int | None = None
-    """Memory of the host in bytes."""
+    """Bytes."""
     host_memory_for_a_trial: int | None = None
     """Bytes of host memory that a trial may hold, which containers and LMSWEEP_HOST_MEMORY limit further."""
     cores_used: int | None = None
@@ -59,22 +54,19 @@ class Fingerprint:
     float32_matmul: str | None = None
     """How float32 matrix products were computed, as read back: ieee, tf32 or bf16; None if none ran."""
     autocast_dtype: str | None = None
-    """Type that autocast cast to; None if autocast was off."""
+    """None if autocast was off."""
     parameter_dtype: str | None = None
     """Type of the model's weights; for the workload `attention`, of queries, keys and values."""
     collective_library: str | None = None
     """Communication library of a trial with several ranks: gloo, or nccl with its version."""
     lmsweep_version: str | None = None
-    """Version of lmsweep."""
     repeated_layers: str | None = None
-    """Where the user's own model has its repeated layers, and how many, as `model.layers (12 x Block)`; None for
-    lmsweep's, or if it has none."""
+    """Of the user's own model, as `model.layers (12 x Block)`."""
     code_revision: str | None = None
     """Git commit of the folder with the user's code."""
     code_dirty: bool | None = None
-    """Whether that folder had changes that were not committed."""
+    """Whether that folder had uncommitted changes."""
     lmsweep_commit: str | None = None
-    """Git commit of lmsweep, if it runs from a checkout or LMSWEEP_COMMIT is set."""
 
 
 def absent(device: str) -> str:
@@ -83,7 +75,6 @@ def absent(device: str) -> str:
 
 
 def is_absent(device_name: str) -> bool:
-    """Return whether a device name is one of `absent`."""
     return device_name.startswith("no ") and " device" in device_name
 
 
@@ -94,11 +85,7 @@ ENVIRONMENT_FIELDS: tuple[str, ...] = tuple(
 
 
 def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str:
-    """Return 16 hexadecimal digits that identify the environment fields of a result.
-
-    The fields that the trial's `software` decides are left out: the trial's own identifier has them, and a plan has to
-    know this one before the environment is made.
-    """
+    """Return 16 hexadecimal digits of the environment fields, without those that `software` decides."""
     decided = decided_fields(software)
     content = [
         None if name in decided else getattr(fingerprint, name) for name in ENVIRONMENT_FIELDS if name != "code_digest"
@@ -109,7 +96,7 @@ def environment_id(fingerprint: Fingerprint, software: str | None = None) -> str
 
 
 def expected_with(fingerprint: Fingerprint, software: str | None) -> Fingerprint:
-    """Return the environment that the software will make of an installed one, as far as that is known beforehand."""
+    """Return the environment that the software will make of an installed one, as far as that is known."""
     versions, decided = pinned(software), decided_fields(software)
     return replace(
         fingerprint,

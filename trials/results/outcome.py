@@ -7,8 +7,6 @@ _SAYS_IT_FIRST = re.compile(r"[^\s:]+:\d+: |its process (was ended|closed)")
 
 
 class Status(StrEnum):
-    """How a workload of a trial ended."""
-
     OK = "ok"
     """It ran to its end."""
     OOM = "oom"
@@ -20,7 +18,7 @@ class Status(StrEnum):
     UNSUPPORTED = "unsupported"
     """The device, the library or the combination cannot do what it asks for."""
     ERROR = "error"
-    """It raised an exception; the row has its traceback."""
+    """It raised an exception."""
     LOST = "lost"
     """Its process ended without a result: killed, exited or crashed."""
 
@@ -31,7 +29,7 @@ class Status(StrEnum):
 
 
 class Flag(StrEnum):
-    """A doubt about a measurement, raised by the measurement itself, with advice."""
+    """A reason to question a measurement, with advice."""
 
     advice: str
     """What the flag means, and what to do about it."""
@@ -131,10 +129,6 @@ class Flag(StrEnum):
 
 
 def error_line(error: str) -> str:
-    """Return the line of a row's error that says what went wrong: the first if it names a place, else the last.
-
-    `mine/flash.py:12: ValueError: ...` comes before its traceback; a bare traceback ends with the exception. Empty if
-    there is no text.
-    """
+    """Return the line that says what went wrong: the first if it names a place, else the last; may be empty."""
     lines = error.strip().splitlines() or [""]
     return lines[0] if _SAYS_IT_FIRST.match(lines[0]) else lines[-1]

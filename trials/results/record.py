@@ -16,46 +16,35 @@ class Record:
     """One row of the table `measurements`."""
 
     trial_id: str
-    """Identifier of the combination."""
     measurement_id: str
-    """Identifier of the combination, the workload and its protocol."""
     environment_id: str
-    """Identifier of the hardware and software."""
     attempt_id: str
-    """Random per execution of a trial; tells two results of one measurement apart."""
+    """Random per execution of a trial."""
     sweep: str
-    """Name of the sweep that asked for the trial."""
     workload: str
-    """Name of the workload."""
     status: str
     """A word of `Status`, the same for every row of one workload of one attempt."""
     flags: tuple[str, ...] = ()
     """Words of `Flag`."""
     error: str | None = None
-    """What went wrong, if the status is not ok."""
     started_at: datetime
-    """When the attempt began, UTC."""
+    """UTC."""
     config: TrialConfig
-    """One column per field. `device` is stored without the accelerator type, `auto` of AUTO_FIELDS and an
-    unknown vocabulary as null."""
+    """One column per field; no accelerator type in `device`, null for `auto` and an unknown vocabulary."""
     fingerprint: Fingerprint
     """One column per field."""
     phase: str | None = None
-    """As in `Measurement`; None if the workload failed, like the following fields."""
+    """As in `Measurement`, like the following; None if the workload failed."""
     metric: str | None = None
-    """As in `Measurement`."""
     unit: str | None = None
-    """As in `Measurement`."""
     samples: tuple[float, ...] | None = None
-    """As in `Measurement`."""
     warmup_samples: tuple[float, ...] | None = None
-    """As in `Measurement`."""
     reason: str | None = None
     """Why `samples` is null although the status is ok."""
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
     unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
-    """Fields of `config` that are stored as null (`lmsweep.trials.spec.unknown`)."""
+    """Fields of `config` that are stored as null (`lmsweep.trials.results.roles`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +68,7 @@ class DetailRow:
     """One row of a detail table. The type of `detail` determines the table (`DETAIL_TABLES`)."""
 
     trial: Identity
-    """The measurement and attempt that the row belongs to."""
     detail: Detail
-    """What the row says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +76,8 @@ class StoredFile:
     """An artifact on its way to the store."""
 
     path: str
-    """Path relative to the store. The row that the file belongs to names it."""
+    """Relative to the store."""
     content: bytes
-    """Content of the file."""
 
 
 Row = Record | DetailRow | StoredFile
@@ -99,12 +85,11 @@ Row = Record | DetailRow | StoredFile
 
 
 def records_of(rows: Sequence[Row]) -> list[Record]:
-    """Return the records among the rows of an attempt."""
     return [row for row in rows if isinstance(row, Record)]
 
 
 def failures_of(rows: Sequence[Row], error: str) -> list[Row]:
-    """Return the rows of an attempt that failed after all: one for each workload among these."""
+    """Return one failure for each workload among the rows of an attempt."""
     nothing: dict[str, Any] = dict.fromkeys((f.name for f in fields(Measurement)), None)
     failed = nothing | {"flags": (), "artifact": None, "status": Status.ERROR, "error": error}
     last = {row.workload: row for row in records_of(rows)}

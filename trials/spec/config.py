@@ -8,60 +8,31 @@ combination. `measurement_id` hashes the combination, the workload and the proto
 
 import re
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
-from lmsweep.trials.spec.model_sizes import FeedForward, ModelSize
+from lmsweep.trials.spec.errors import RequestError as RequestError
+from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
-from lmsweep.trials.spec.step_flops import StepFlops
-
-Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Precision = Literal[
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "bf16_pure",
-    "fp8_tensorwise",
-    "fp8_rowwise",
-    "fp8_rowwise_gw_hp",
-    "mxfp8",
-    "nvfp4",
-]
-FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
-"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
-Compile = Literal["none", "block", "model"]
-Attention = Literal[
-    "naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen"
-]
-Optimizer = Literal[
-    "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
-]
-ZeroGrad = Literal["after_step", "before_backward"]
-HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
-"""Losses that take hidden states and the weight of the output head, not logits."""
-CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
-CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
-"""Values of `compile_mode` with which torch.compile records CUDA graphs."""
-Capture = Literal["none", "step"]
-GPU_DEVICES = ("cuda", "xpu")
-"""Kinds of device of which Ray counts and assigns each piece: NVIDIA's and AMD's GPUs, Intel's GPUs."""
-Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
-"""Words of `checkpointing`; a number of blocks is another value."""
-Gather = Literal["fp32", "bf16"]
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
-Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
-Profiler = Literal["torch", "nsys"]
-Auto = Literal["auto"]
-"""The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
-
-
-class RequestError(ValueError):
-    """The request is wrong. The message says what is wrong, where, and what to do. Nothing has run."""
-
-
-class UnsupportedError(Exception):
-    """This machine cannot run this combination. The message is the reason; the trial's status is `unsupported`."""
+from lmsweep.trials.spec.words import (
+    CUDA_GRAPH_MODES,
+    GPU_DEVICES,
+    Attention,
+    Auto,
+    Capture,
+    Checkpointing,
+    Collective,
+    Compile,
+    CompileMode,
+    Gather,
+    Loss,
+    Mode,
+    Optimizer,
+    Precision,
+    Profiler,
+    ZeroGrad,
+)
 
 
 def _combination(default: Any) -> Any:
@@ -79,17 +50,15 @@ class TrialConfig:
     model: str | None = field(default=None, metadata={"part": "label"})
     """Name of the model size. Identifiers hash the dimensions, not the name."""
     model_code: str | None = _combination(None)
-    """Reference to the user's model (`package.module:name` or `file.py:name`), or hf: and a Hugging Face configuration;
-    None for lmsweep's own transformer."""
+    """Reference to the user's model, or hf: and a Hugging Face configuration; None: lmsweep's own transformer."""
     model_args: str | None = _combination(None)
-    """Arguments of the user's model, or changes to the Hugging Face configuration, as a JSON mapping."""
+    """JSON mapping: arguments of the user's model, or changes to the Hugging Face configuration."""
     blocks: str | None = _combination(None)
-    """Where the user's model has the list of its repeated layers, such as `model.layers`; None: the outermost list
-    of equal layers."""
+    """Path of the user's model's repeated layers, such as `model.layers`; None: the outermost list of equal ones."""
     step: str | None = _combination(None)
     """Reference to a function that returns the user's own training step; None for lmsweep's."""
     step_args: str | None = _combination(None)
-    """Arguments of that function, as a JSON mapping."""
+    """JSON mapping."""
     d_model: int = _combination(0)
     """Width of the residual stream; 0 if only the user's own model knows it, or there is no model."""
     d_ff: int | None = _combination(None)
@@ -119,81 +88,55 @@ class TrialConfig:
     batch_size: int = _combination(4)
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
-    """fp32 (TF32 off), tf32, bf16 (autocast), fp16 (autocast with a gradient scaler), bf16_pure (bf16 weights too),
-    fp8_* (bf16 with the linear layers of the blocks in float8, by that recipe of torchao), mxfp8, nvfp4 (formats of
-    Blackwell)."""
+    """TF32 is off in fp32; bf16, fp16 and fp8_* autocast; bf16_pure has bf16 weights too."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
-    """The mode of torch.compile: default, reduce-overhead (CUDA graphs), max-autotune (that, and kernels chosen by
-    timing them) or max-autotune-no-cudagraphs (only the latter)."""
+    """The mode of torch.compile; reduce-overhead and max-autotune record CUDA graphs."""
     dynamic_shapes: bool = _combination(False)
     """Whether torch.compile makes one graph for all batch sizes and context lengths, rather than one for each."""
     capture: Capture = _combination("none")
-    """Whether the step is captured as CUDA graphs and replayed, so that no kernel waits for the host to launch it:
-    what the device could do. The batch is then the same in each iteration."""
+    """Whether CUDA graphs of the step are replayed, on one batch, so that no kernel waits for the host."""
     checkpointing: str = _combination("none")
-    """Activation checkpointing: none, of each block, of each group of about sqrt(L) of the L blocks, of each group of k
-    blocks (a number), nested (groups of about sqrt(L), and each block inside them when its group is recomputed), or
-    selective (keep the results of matrix products, recompute the rest)."""
+    """Blocks whose activations are recomputed: a number for groups of that many, or a word (docs/measuring.md)."""
     memory_budget: int | None = _combination(None)
-    """Bytes that a step may hold at its peak. The compiler recomputes as many activations as that takes; None: those
-    that it likes to."""
+    """Bytes that a step may hold at its peak; the compiler recomputes the rest. None: no limit."""
     attention: str = _combination("naive")
-    """Attention implementation: naive (written out), naive_softmax (naive with PyTorch's softmax), sdpa (PyTorch's
-    scaled_dot_product_attention with the kernel that PyTorch chooses), sdpa_* (with the named kernel), flex
-    (FlexAttention, always compiled), varlen (FlashAttention by PyTorch's varlen_attn), or a reference to the
-    user's function."""
+    """Implementation: naive (written out), one of PyTorch's, or a reference to the user's function."""
     attention_args: str | None = _combination(None)
-    """Arguments of the user's attention, as a JSON mapping."""
+    """JSON mapping."""
     causal: bool = _combination(True)
     """Whether each position attends only to itself and earlier positions, or to all."""
     window: int | None = _combination(None)
-    """Positions that each position attends to, itself and those right before it (sliding window); None: all of them.
-    Needs `causal`."""
+    """Positions that each position attends to, itself and those before it; None: all. Needs `causal`."""
     document_length: int | None = _combination(None)
-    """Mean tokens of the documents that are packed into each sequence (sequence packing). Attention stays within a
-    document, and positions start again with each. None: a sequence is one document."""
+    """Mean tokens of documents packed into a sequence, attended to one by one; None: a sequence is one document."""
     optimizer: str = _combination("adamw_fused")
-    """AdamW as one fused kernel, over lists of tensors (foreach), as a loop over parameters, or with its state in 8 or
-    4 bits (torchao); SGD with momentum; Adafactor; Muon for the matrices of the blocks, with fused AdamW for the other
-    weights; or a reference to the user's class."""
+    """A word (docs/sweeps.md) or a reference to the user's class; muon leaves other weights than matrices to AdamW."""
     optimizer_args: str | None = _combination(None)
-    """Arguments of the user's optimizer, as a JSON mapping."""
+    """JSON mapping."""
     loss: str = _combination("eager")
-    """The loss: eager (a log-sum-exp of separate operations), cross_entropy (PyTorch's), compiled (that, by
-    torch.compile), chunked (PyTorch's linear_cross_entropy: head and loss together, without all logits in memory),
-    liger and cut_cross_entropy (the same by those packages), or a reference to the user's function of logits and
-    targets, or of hidden states, the head's weight and targets."""
+    """A word or a reference to a function of logits and targets, or of hidden states, head and targets."""
     zero_grad: ZeroGrad = _combination("after_step")
-    """When gradients are freed: right after the optimizer step, or just before the next backward. With the latter, as
-    in the published reports, the next forward runs with the gradients still in memory."""
+    """When gradients are freed; before_backward holds them through the next forward, as in published reports."""
     world_size: int = _combination(1)
     """Number of data-parallel processes (ranks). Each has a GPU, or a share of the cores, of its own."""
     nodes: int = _combination(1)
     """Number of machines, each with the same number of ranks."""
     ddp: str = _combination("none")
-    """How ranks all-reduce gradients: naive (one call per parameter after backward), flat (one call for all after
-    backward), overlap (one call per parameter during backward), bucketed (one call per bucket during backward), torch
-    (DistributedDataParallel), zero1 (bucketed, with the optimizer state sharded over the ranks), zero2 (fsdp without a
-    second gather), fsdp (fully_shard: weights, gradients and optimizer state sharded), hsdp (sharded within groups of
-    ranks, replicated between them), or a reference to the user's class that wraps the model."""
+    """How ranks average gradients and shard weights (docs/ddp.md), or a reference to the user's wrapper."""
     ddp_args: str | None = _combination(None)
-    """Arguments of the user's wrapper, as a JSON mapping."""
+    """JSON mapping."""
     bucket_bytes: int | None = _combination(None)
     """Bytes of gradients per bucket for bucketed, torch and zero1; None is 25 MiB, as in DistributedDataParallel."""
     reshard: str = _combination("true")
-    """Of fsdp and hsdp, whether a block's gathered weights are freed after its forward and gathered again in backward:
-    true, false (they stay until backward, as with zero2), or a number of ranks over which they stay sharded
-    meanwhile."""
+    """Whether fsdp frees a block's weights after its forward, or the number of ranks that keep them sharded."""
     shards: int | None = _combination(None)
     """Of hsdp, the number of neighbouring ranks over which weights are sharded; None: those of a node."""
     gather: Gather = _combination("fp32")
-    """Of fsdp, the type in which weights are gathered: fp32 (the type in which they are kept) or bf16, with float32
-    weights in the optimizer and sums of gradients in float32."""
+    """Type in which fsdp gathers weights; the optimizer's weights and the sums of gradients are in float32."""
     accumulate: int = _combination(1)
-    """Micro-batches into which a step's batch is divided; their gradients are added up, and ranks communicate them
-    after the last. Divides batch_size."""
+    """Micro-batches of a step; ranks communicate after the last. Divides batch_size."""
     tp: int = _combination(1)
     """Number of ranks that share each layer (tensor parallelism). Divides world_size; the others are data-parallel."""
     collective: Collective = _combination("all_reduce")
@@ -201,8 +144,7 @@ class TrialConfig:
     message_bytes: int = _combination(2**20)
     """Of the workload `collectives`, the bytes of its message, as nccl-tests counts them."""
     software: str | None = _combination(None)
-    """The releases in which the trial's environment differs from the installed one, as `torch==2.12.0 triton==3.7.1`
-    (`lmsweep.trials.spec.software_pins`); None: what is installed."""
+    """Releases that differ from the installed ones, as `torch==2.12.0 triton==3.7.1`."""
     device: str = _combination("cpu")
     """cpu, mps, cuda, xpu or cuda:<accelerator type>. Identifiers hash the part before the colon."""
     mode: Mode = _protocol("train_step")
@@ -212,8 +154,7 @@ class TrialConfig:
     measure_steps: int | Auto = _protocol(10)
     """Measured iterations. auto: until the confidence interval of their median is narrow."""
     max_seconds: float | None = _protocol(None)
-    """Time limit in seconds for the warm-up, and again for the measured iterations. No iteration begins after it, but
-    at least one runs. None: only `auto` has a limit, its own."""
+    """Limit for the warm-up, and again for the measured iterations; at least one of each runs."""
     cold_l2: bool = _protocol(False)
     """Whether the GPU's L2 cache is flushed before each measured interval. Workload `attention` only."""
     profiler: Profiler = _protocol("torch")
@@ -221,8 +162,7 @@ class TrialConfig:
     timeout_seconds: float = field(default=900.0, metadata={"part": "limit"})
     """Seconds after which the trial's process is killed. Not part of any identifier."""
     processes: int = field(default=1, metadata={"part": "repetition"})
-    """How many fresh processes measure it. Not part of any identifier, and not stored: each process stores its own
-    rows."""
+    """Fresh processes that measure it. Not stored: each process stores its own rows."""
 
     def __post_init__(self) -> None:
         for name in COUNTS:
@@ -272,7 +212,6 @@ class TrialConfig:
 
     @property
     def micro_batch_size(self) -> int:
-        """Sequences per micro-batch."""
         return self.batch_size // self.accumulate
 
     @property
@@ -288,7 +227,6 @@ class TrialConfig:
 
     @property
     def is_hugging_face(self) -> bool:
-        """Whether the model is built from a Hugging Face configuration."""
         return self.model_code is not None and self.model_code.startswith(HUGGING_FACE)
 
     @property
@@ -308,7 +246,6 @@ class TrialConfig:
 
     @property
     def ranks_per_node(self) -> int:
-        """Ranks on each machine."""
         return self.world_size // self.nodes
 
     @property
@@ -318,15 +255,13 @@ class TrialConfig:
 
     @property
     def shard_ranks(self) -> int:
-        """Ranks over which `fully_shard` shards the weights: of those that compute the same part of each layer, all, or
-        with hsdp a group of neighbours."""
+        """Ranks over which `fully_shard` shards the weights."""
         if self.ddp != "hsdp":
             return self.world_size // self.tp
         return self.shards or max(1, self.ranks_per_node // self.tp)
 
     @property
     def records_cuda_graphs(self) -> bool:
-        """Whether torch.compile is to record CUDA graphs."""
         return self.compile != "none" and self.compile_mode in CUDA_GRAPH_MODES and self.device_type == "cuda"
 
     @property
@@ -336,21 +271,8 @@ class TrialConfig:
 
     @property
     def size(self) -> ModelSize:
-        """The dimensions of the whole model."""
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
-        return ModelSize(
-            d_model=self.d_model,
-            d_ff=self.d_ff,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            d_head=self.d_head,
-            qk_norm=self.qk_norm,
-            feed_forward=self.feed_forward,
-            num_experts=self.num_experts,
-            active_experts=self.active_experts,
-            tied_head=self.tied_head,
-        )
+        return ModelSize(**{name: getattr(self, name) for name in DIMENSIONS})
 
     @property
     def head_width(self) -> int:
@@ -363,10 +285,7 @@ WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": get_args(Checkp
 
 
 def word_or_number(name: str, value: object) -> str:
-    """Return the one way to write a value of such a field, which identifiers hash. Raises RequestError if it is none.
-
-    A sweep file may have numbers, and true and false, without quotes.
-    """
+    """Return the one way to write a value that identifiers hash. Raises RequestError if it is none."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if name == "checkpointing" and text == "1":
         return "block"
@@ -404,8 +323,7 @@ ARGUMENTS: dict[str, str] = {
     "optimizer": "optimizer_args",
     "ddp": "ddp_args",
 }
-"""The fields whose references take arguments, and the field that holds those. In a sweep file, `model_args.theta` is an
-argument by itself."""
+"""Field with a reference -> the field of its arguments; sweep files also write `model_args.theta`."""
 
 _HINTS = get_type_hints(TrialConfig)
 
@@ -417,23 +335,38 @@ AUTO_FIELDS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if Au
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepFlops:
+    """FLOPs of one iteration, of the batch and context length of the configuration; null with the reason if unknown."""
+
+    forward: int | None = None
+    """FLOPs of forward and loss."""
+    backward: int | None = None
+    """FLOPs of backward; None also if the mode has none."""
+    reason: str | None = None
+
+    def of(self, phase: str) -> int | None:
+        """FLOPs of forward, backward or the whole step; None for others. The optimizer has no matrix products."""
+        if self.forward is None:
+            return None
+        return {"forward": self.forward, "backward": self.backward, "step": self.forward + (self.backward or 0)}.get(
+            phase
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """A configuration and the workloads that run on it, one after the other, in one process."""
 
     config: TrialConfig
-    """What is built, and how it is measured."""
     workloads: tuple[str, ...]
-    """Names of workloads, in the order of `lmsweep.trials.spec.workloads.workloads()`."""
+    """In the order in which they run."""
     sweep: str
-    """Name of the sweep that asked for this trial."""
     code: Code | None = None
-    """Where its references lead; None if it has none."""
     step_takes: tuple[str, ...] = ()
-    """The fields that the user's own step is told: the parameters of its function."""
+    """Parameters of the function of the user's own step."""
     flops: StepFlops | None = None
-    """FLOPs of the user's own model, if planning has counted them; with None, the trial counts them itself."""
+    """FLOPs of the user's own model, if planning has counted them."""
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The references to code that is not lmsweep's: those of the configuration, and workloads of the user's own."""
         return (*self.config.references, *(name for name in self.workloads if is_reference(name)))

@@ -1,8 +1,4 @@
-"""The identifiers of results: hashes of what was asked for.
-
-Fields at their default are left out of the hash, so adding a field does not change the identifiers of older results.
-For the same reason a default never changes.
-"""
+"""Identifiers: hashes of what was asked for, without fields at their default, so that a new field changes none."""
 
 import hashlib
 import json

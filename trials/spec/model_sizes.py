@@ -8,14 +8,10 @@ FeedForward = Literal["swiglu", "gelu"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSize:
-    """The dimensions of a transformer."""
-
     d_model: int
-    """Width of the residual stream."""
     d_ff: int
     """Width of the feed-forward layer; with experts, of each expert."""
     num_layers: int
-    """Number of transformer blocks."""
     num_heads: int
     """Attention heads per block. Divides d_model, unless `d_head` is given."""
     num_kv_heads: int | None = None
@@ -31,11 +27,9 @@ class ModelSize:
     active_experts: int | None = None
     """Experts that process a token, on average; None: one."""
     tied_head: bool = False
-    """Whether the output head shares the embedding's weights."""
 
     @property
     def head_width(self) -> int:
-        """The width of a head."""
         return self.d_head or self.d_model // self.num_heads
 
     @property

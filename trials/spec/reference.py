@@ -15,8 +15,7 @@ REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
 TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
 """Names of a parameter of `forward` that takes the tokens; else its first one does."""
 TARGETS = ("targets", "labels")
-"""Names of a parameter of `forward` that takes the targets; `target` does only if it need not, else it is the second
-sequence of a translator."""
+"""Names of a parameter of `forward` that takes the targets; a required `target` is a translator's."""
 MASKS = ("attention_mask",)
 """Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
 POSITIONS = ("position_ids", "positions", "input_pos")
@@ -37,11 +36,11 @@ class Reference:
     """Where a function or class is defined."""
 
     module: str | None = None
-    """Dotted name of its module; None if a file is named instead."""
+    """None if a file is named instead."""
     file: str | None = None
-    """Path of its file, relative to the code folder."""
+    """Relative to the code folder."""
     attribute: str
-    """Its name in the module; dotted for a class in a class."""
+    """Dotted for a class in a class."""
 
     @property
     def where(self) -> str:
@@ -65,7 +64,7 @@ class Code:
     revision: str | None = None
     """Git commit of the folder."""
     dirty: bool | None = None
-    """Whether the folder has changes that are not committed; None if it is not under git."""
+    """Whether it has uncommitted changes; None without git."""
 
 
 def is_reference(value: object) -> bool:

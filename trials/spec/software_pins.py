@@ -1,9 +1,4 @@
-"""The software of a trial: the releases in which its environment differs from the installed one, as text.
-
-`torch==2.12.0 triton==3.7.1` is the one way to write it, which identifiers hash: exact versions, sorted by name.
-`lmsweep.orchestrator.sweep.software_axis` reads it from sweep files, and
-`lmsweep.trials.isolation.virtual_environment` makes environments.
-"""
+"""A trial's software as text, exact versions sorted by name: `torch==2.12.0 triton==3.7.1`."""
 
 DECIDES: dict[str, tuple[str, ...]] = {
     "torch": ("torch_version", "cuda_version", "triton_version"),

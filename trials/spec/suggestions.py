@@ -89,10 +89,7 @@ def nearest(word: object, words: Iterable[str]) -> str | None:
 
 
 def choices(word: object, words: Iterable[str]) -> str:
-    """Return the end of an error message: `; did you mean bf16? (one of: fp32, bf16)`.
-
-    A list of more than LONG words is left out if one of them is near.
-    """
+    """Return `; did you mean bf16? (one of: fp32, bf16)`, without the list if it is long and one word is near."""
     legal = list(words)
     near = nearest(word, legal) if isinstance(word, (str, int, float)) else None
     listed = "" if near and len(legal) > LONG else f" (one of: {', '.join(legal)})"

@@ -1,8 +1,4 @@
-"""The workloads: one record describes each to the rest of the program.
-
-The code that measures is in the workload's module, which imports torch. Planning, tables and the store need only the
-record.
-"""
+"""The workloads: one record describes each to planning, tables and the store, which need no torch."""
 
 import re
 from dataclasses import dataclass
@@ -22,13 +18,10 @@ Subject = Literal["model", "attention"]
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One kind of measurement."""
-
     name: str
     """Name in sweep files and in the column `workload`: lower-case letters, digits and underscores, or a reference."""
     module: str
-    """Name of the module with `measure(bench)`, which yields measurements, detail rows and files. Only the process of a
-    trial imports it."""
+    """Module with `measure(bench)`; only the process of a trial imports it."""
     needs: Literal["model", "width", "nothing"] = "model"
     """What a configuration must specify: a whole model, only `d_model`, or neither."""
     protocol: tuple[str, ...] = ()
@@ -36,7 +29,6 @@ class Workload:
     holds: Subject | None = None
     """What a prediction of its peak memory assumes to be in memory; None if its memory is not predicted."""
     has_ranks: bool = False
-    """Whether it runs in `world_size` processes."""
     autocasts: bool = True
     """Whether it runs under the autocast of `precision`. If not, its tensors are of that type themselves."""
     may_follow: bool = False
@@ -44,9 +36,8 @@ class Workload:
     accumulates: bool = False
     """Whether it measures a step whose batch is divided into micro-batches."""
     captures: bool = False
-    """Whether it measures a step that is captured as CUDA graphs."""
     takes_own_step: bool = False
-    """Whether it measures the user's own training step, of which only the phases are known."""
+    """Whether it measures the user's own training step."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
@@ -152,16 +143,9 @@ BUILT_IN: dict[str, Workload] = {
 """The workloads of lmsweep, by name, in the order in which a trial runs them: the least disturbing first."""
 
 
-RETIRED = {"busy": "timing tells how long the device works in each phase (step.device_time)"}
-"""Workloads of earlier versions, and what replaced them. Their results can still be read."""
-
-
 @cache
 def workloads() -> dict[str, Workload]:
-    """Return every workload by name: those of BUILT_IN, then those of installed packages.
-
-    Raises RequestError if a package's record cannot be loaded or its name is already in use.
-    """
+    """Return lmsweep's workloads and those of installed packages, by name. Raises RequestError if one is wrong."""
     found = dict(BUILT_IN)
     for offered in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
         workload = _load(offered)
@@ -172,27 +156,21 @@ def workloads() -> dict[str, Workload]:
 
 
 def workload_named(name: str) -> Workload:
-    """Return the workload of this name, or the record of one of the user's own, whose name is a reference.
-
-    A reference may lead to anything that measures, so its results depend on all protocol fields of a series.
-    """
+    """Return a workload's record; of a reference, one that depends on all protocol fields."""
     if is_reference(name):
         return Workload(name=name, module=parse_reference(name).where, needs="nothing", protocol=("mode", *_STEPS))
     return workloads()[name]
 
 
 def is_known(name: str) -> bool:
-    """Return whether there is such a workload here."""
     return is_reference(name) or name in workloads()
 
 
 def outside_packages() -> set[str]:
-    """Return the names of the installed distributions that add workloads."""
     return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}
 
 
 def ranked_workloads() -> tuple[str, ...]:
-    """Return the names of the workloads that run in `world_size` processes."""
     return tuple(workload.name for workload in workloads().values() if workload.has_ranks)
 
 

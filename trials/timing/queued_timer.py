@@ -15,7 +15,7 @@ import torch
 
 from lmsweep.trials.machine.gpu.accelerator import can_wait, device_module
 from lmsweep.trials.machine.torch_private import sleep_on
-from lmsweep.trials.spec.config import Auto
+from lmsweep.trials.spec.words import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
 MAX_QUEUED = 20

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from lmsweep.trials.spec.config import Auto
+from lmsweep.trials.spec.words import Auto
 from lmsweep.trials.statistics.median_interval import FEWEST as FEWEST_CORRELATED
 from lmsweep.trials.statistics.median_interval import LEAST_WORTH, independent_worth, relative_half_width
 

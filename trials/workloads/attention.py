@@ -12,7 +12,7 @@ import torch
 from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
@@ -43,16 +43,7 @@ LATENCY_ITERATIONS = 10
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time `measure_steps` iterations in seconds, after `warmup_steps` identical ones; then read memory in bytes.
-
-    On CUDA, forward and backward are queued behind work that keeps the GPU busy, so neither waits for the host
-    (`lmsweep.trials.timing.queued_timer`). In the modes without backward, and for an attention of the user's that has
-    none, it is forward alone. The `latency` of each is its time from an idle GPU. With `cold_l2`, the
-    GPU's L2 cache is overwritten before each. The first iteration of compiled attention, in which the compiler runs,
-    is timed separately and is not part of the warm-up. The user's own attention is first compared with float64.
-
-    Raises UnsupportedError if the device lacks the kernel, and RuntimeError if a compiled trial compiled nothing.
-    """
+    """Time forward and backward, queued so that no kernel waits for the host; then read memory in bytes."""
     config = bench.config
     own = is_reference(config.attention)
     check_attention(config, bench.math_mode.operand_dtype, gradients=config.mode != "forward" and not own)
@@ -75,7 +66,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             yield from _compile(bench, step, timer, phases)
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = host_bound_flags(bench, timer, series.measured)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if has_events(config.device_type):
@@ -102,7 +93,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def phases_of(config: TrialConfig) -> tuple[str, ...]:
-    """Return the phases of the configuration's mode; without a backward, the mode has forward alone."""
     return PHASES if PASSES[config.mode] > 1 else PHASES[:1]
 
 
@@ -135,7 +125,6 @@ def _times(
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    """Yield the times of each phase and of both together; on CUDA also the latency and device time of each phase."""
     environment = fingerprint(config.device_type)
     device = find_device(environment.device_name, environment.device_memory)
     is_whole = phases == phases_of(config)
@@ -158,7 +147,6 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    """Return the flags of one phase. device: the datasheet of the device, if there is one."""
     peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)
@@ -174,7 +162,6 @@ def flags_of_phase(
 
 
 def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Iterator[Measurement]:
-    """Yield the bytes that PyTorch's allocator has handed out before each phase and at the peak of each phase."""
     readings = [("baseline", "allocated"), ("before_backward", "allocated")]
     readings += [(phase, "peak_allocated") for phase in phases]
     in_bytes = partial(Measurement, unit="B")
@@ -190,8 +177,6 @@ def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Ite
 
 
 class _Allocated(NamedTuple):
-    """Bytes handed out in one iteration."""
-
     baseline: int
     """The queries, keys and values, and the workspaces of libraries."""
     before_backward: int
@@ -221,6 +206,6 @@ def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) ->
 
 
 def l2_flusher(device_type: str) -> Callable[[], object]:
-    """Return a function that overwrites the current GPU's L2 cache by writing twice its size in zeros."""
+    """Return a function that overwrites the L2 cache by writing twice its size in zeros."""
     size = l2_cache_bytes(device_type) or 0
     return torch.empty(2 * size, dtype=torch.uint8, device=device_type).zero_

@@ -16,12 +16,7 @@ from lmsweep.trials.results.outcome import Flag
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time the product of two (d_model, d_model) matrices, in the trial's precision, and the copy of one; seconds.
-
-    Rates: 2 d_model³ FLOP per product, and bytes read plus bytes written per copy. The elements are random, because on
-    zeros a GPU draws less power and keeps higher clocks. Operands in float8 are rounded before, not in the product; the
-    copy is then of bfloat16. Raises UnsupportedError if float8 has no such product.
-    """
+    """Time a (d_model, d_model) product and a copy; random elements, as on zeros a GPU keeps higher clocks."""
     config = bench.config
     bench.clear()  # a model of an earlier workload would take memory
     width, dtype, recipe = config.d_model, bench.math_mode.operand_dtype, bench.math_mode.float8_recipe

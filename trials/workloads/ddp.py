@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,
     RankMemory,
 )
-from lmsweep.trials.distributed.parallel.step_checks import check_configuration, verify
+from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
 from lmsweep.trials.distributed.traffic.comm_trace import Communication, trace_communication
@@ -21,7 +22,7 @@ from lmsweep.trials.distributed.traffic.step_report import report_rows, report_s
 from lmsweep.trials.distributed.traffic.wait_rows import wait_rows
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.profiling.device_time import device_row, is_host_bound
+from lmsweep.trials.profiling.device_time import device_row
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
@@ -33,15 +34,8 @@ ALL_REDUCES = 10
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Time isolated all-reduces, check gradients and weights, then time `measure_steps` pairs of steps; seconds.
-
-    `warmup_steps` pairs come first, and one traced step last. Runs in every rank; only rank 0 yields. A wrapper or an
-    optimizer of the user's that computes something else is timed all the same, and flagged `disagrees`. Raises
-    UnsupportedError if the configuration leaves nothing to synchronize or this host cannot run it, and
-    RanksDisagreeError.
-    """
+    """Check gradients and weights, then time pairs of steps; rank 0 yields. Raises RanksDisagreeError."""
     config = bench.config
-    check_configuration(config)
     check_attention(config, bench.math_mode.operand_dtype, gradients=True)
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
@@ -56,7 +50,6 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
 
 
 def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
-    """Rank 0's part: direct every measurement, and yield the results."""
     config = bench.config
     gradients = team.all(DataParallelStep.build)[0]
     with bench.account("warmup"):
@@ -87,8 +80,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
     gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
     if config.device_type == "cuda":
         worked = [min(trace.worked for trace in traces)]
-        limit = [Flag.HOST_BOUND] * is_host_bound(worked, [pair.synchronized.step for pair in series.measured])
-        gpu_flags = (*limit, *gpu_flags)
+        gpu_flags = (*host_bound_flags(worked, [pair.synchronized.step for pair in series.measured]), *gpu_flags)
         yield device_row("step", "device_time", worked)
     met = bench.fingerprint("ddp")
     device = find_device(met.device_name, met.device_memory)
@@ -109,7 +101,6 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
 
 
 def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
-    """Communication of the rank that spent the least time in it: the others also waited for that rank."""
     last = min(traces, key=lambda trace: trace.busy)
     yield Measurement(phase="communication", metric="collectives", unit="1", samples=(last.collectives,))
     yield Measurement(phase="communication", metric="busy_time", unit="s", samples=(last.busy,))
@@ -120,7 +111,6 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
 
 
 def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
-    """What the computation of each rank waits for, block by block; known of fully_shard only, which names ranges."""
     if not config.fully_shards:
         return
     if not all(trace.needed for trace in traces):
@@ -132,7 +122,6 @@ def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yie
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
-    """Bytes of each rank, and of the rank that needs most."""
     reason = f"PyTorch does not count what it allocates on device {device_type}"
     known = [one.peak_allocated for one in memory if one.peak_allocated is not None]
     whole = (max(known),) if known else None
@@ -146,10 +135,6 @@ def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurem
 
 
 def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
-    """Isolated all-reduce of this many gradients: time, algorithm bandwidth and bus bandwidth.
-
-    Algorithm bandwidth is bytes of gradients / time; bus bandwidth is that times 2 (n - 1) / n for n ranks.
-    """
     config = bench.config
     size = gradients * bench.math_mode.parameter_dtype.itemsize
     factor = bus_factor("all_reduce", config.world_size)

@@ -12,11 +12,7 @@ WARMUP_ITERATIONS = 3
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Yield the joules per iteration, averaged over at least ENERGY_SECONDS of consecutive iterations.
-
-    It takes that long because the driver updates the counter only a few times a second, and is a separate workload
-    because that is longer than timing takes. Without a counter, the row has a reason instead of a value.
-    """
+    """Yield the joules per iteration, averaged over ENERGY_SECONDS, as the driver updates its counter slowly."""
     phases = bench.iteration.phases()
     clock = clock_for(bench.config.device_type)
 

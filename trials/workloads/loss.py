@@ -6,7 +6,7 @@ from operator import attrgetter
 from statistics import median
 
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory
@@ -24,11 +24,7 @@ from lmsweep.trials.workloads.memory import REPETITIONS, iterate
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Time `measure_steps` iterations in seconds, after `warmup_steps` identical ones; then read memory in bytes.
-
-    On CUDA forward and backward are queued behind work that keeps the GPU busy (`lmsweep.trials.timing.queued_timer`).
-    Raises UnsupportedError if the loss cannot run here, and RuntimeError if a compiled loss compiled nothing.
-    """
+    """Time forward and backward, then read memory. Raises RuntimeError if a compiled loss compiled nothing."""
     config = bench.config
     bench.clear()  # a model of an earlier workload would count as the loss's memory
     with Watch(config.device_type) as watch, bench.quiet():
@@ -46,7 +42,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
             check_compiled(cuda_graphs=False)
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = host_bound_flags(bench, timer, series.measured)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
     flags = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
     for i, name in enumerate(("forward", "backward", "step")):
         warmup, samples = (tuple(_seconds(one, i) for one in taken) for taken in (series.warmup, series.measured))
@@ -63,7 +59,6 @@ def _seconds(iteration: Iteration, index: int) -> float:
 
 
 def _exceeds(bench: Workbench, seconds: float) -> bool:
-    """Whether the three products of head and loss, 6 B s d V FLOP, do not fit into the time at the datasheet's peak."""
     met, config = bench.fingerprint("loss"), bench.config
     device = find_device(met.device_name, met.device_memory)
     peak = peak_flops(device, config.precision) if device else None
@@ -72,7 +67,6 @@ def _exceeds(bench: Workbench, seconds: float) -> bool:
 
 
 def _memory(bench: Workbench) -> Iterator[Yielded]:
-    """Yield the bytes in use between the phases and at the peak of each, in a few more iterations."""
     device = bench.config.device_type
     counted = counts_memory(device)
     tracker = None if counted or bench.config.compiles else StorageTracker(device)

@@ -24,9 +24,7 @@ from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import TrialConfig
 
 REPETITIONS = 3
-"""Iterations in which memory is read; flagged `unsteady` if the bytes that they request do not agree exactly. The last
-also records every allocation.
-"""
+"""Iterations in which memory is read, `unsteady` if they differ. The last also records every allocation."""
 
 MOST_LEFT_OUT = 20
 """Steps that a gradient scaler may skip, halving its scale, before the optimizer creates its state."""
@@ -37,12 +35,7 @@ Around = Callable[[str], AbstractContextManager[None]]
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Bytes in use before and after the model is built, between and at the peaks of the phases of REPETITIONS
-    iterations, and by category. Of the user's own training step the tensors are not known, so there are no categories.
-
-    Warm-up iterations first compile the model and create the optimizer's state. Raises UnsupportedError if this host
-    cannot run the configuration, and RuntimeError if a model that should be compiled ran without a compiled graph.
-    """
+    """Yield bytes after each phase and at its peak, by category. Raises RuntimeError if nothing was compiled."""
     config = bench.config
     if config.step:
         yield from _measure_own_step(bench)
@@ -79,7 +72,6 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
 
 
 def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
-    """Bytes in use before, between and at the peaks of the phases."""
     device = bench.config.device_type
     resident_before = resident_bytes()
     tracker = None if counts_memory(device) else StorageTracker(device)
@@ -100,11 +92,6 @@ def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
 
 
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
-    """Compile the model, and let the optimizer create its state.
-
-    With a caching allocator a second iteration starts with that state, like all that follow, and leaves the allocator's
-    cache as they do. It also records CUDA graphs.
-    """
     for _ in range(2 if counts_memory(step.config.device_type) else 1):
         iterate(step, meter, history)
     for _ in range(MOST_LEFT_OUT):
@@ -149,17 +136,13 @@ class Recording:
         self._history = history
         self._key = history.key if history else storage_key
         self.kept: dict[int, Label] = {}
-        """What autograd saves for backward."""
         self.before_backward: dict[int, Label] = {}
-        """All labelled storages after forward."""
 
     def whole(self) -> AbstractContextManager[None]:
-        """A context around the iteration."""
         return self._history.recording(lasting_labels(self._step, self._key)) if self._history else nullcontext()
 
     @contextmanager
     def around(self, phase: str) -> Iterator[None]:
-        """A context around one phase."""
         # When CUDA graphs replay, autograd saves no new tensors.
         if phase == "forward" and not self._step.uses_cuda_graphs:
             with activations_noted(self._step, self._key, self._sources) as self.kept:

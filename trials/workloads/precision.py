@@ -36,14 +36,7 @@ NARROW = (torch.float16, torch.bfloat16)
 
 
 def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
-    """Yield sums and norms in several formats, then types and errors of a step in the trial's precision; no units.
-
-    The sums and norms (`lmsweep.trials.numerics.accumulation`) are the same for every trial. The types are those of
-    each tensor of one forward and backward; the errors compare its results with float64.
-
-    Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
-    compiled ran without a compiled graph.
-    """
+    """Yield sums and norms in several formats, then the types and errors of a step in the trial's precision."""
     config, math_mode = bench.config, bench.math_mode
     check_attention(config, math_mode.operand_dtype, gradients=True)
     bench.clear()  # a model of an earlier workload would take memory
@@ -68,7 +61,6 @@ def measure(bench: Workbench) -> Iterator[Measurement | TensorDtype]:
 
 
 def _sums(device: str) -> Iterator[Measurement]:
-    """The sums of the published experiment; the metric names the accumulation."""
     ways = dict.fromkeys(way for narrow in NARROW for way in accumulations(narrow))
     for way in ways:
         total = way.run(addend=PUBLISHED_ADDEND, count=PUBLISHED_COUNT, device=device)
@@ -76,7 +68,6 @@ def _sums(device: str) -> Iterator[Measurement]:
 
 
 def _norms(device: str) -> Iterator[Measurement]:
-    """1 / sqrt(mean(x²)) of the published example; the metric names the type of x, and whether x is cast to float32."""
     for dtype in (torch.float32, *NARROW):
         value = reciprocal_rms(PUBLISHED_ACTIVATION, dtype, device=device)
         yield number("reciprocal_rms", SHORT_NAMES[dtype], value)
@@ -86,11 +77,6 @@ def _norms(device: str) -> Iterator[Measurement]:
 
 
 def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | TensorDtype]:
-    """||result - exact|| / ||exact|| of logits, loss, all gradients, and the gradients of each part of the model.
-
-    `underflow` is the share of nonzero elements of the exact gradients that are zero. With a gradient scaler,
-    `unscaled_gradients` are the gradients without it.
-    """
     # The outputs of a compiled model's layers are fused with their consumers and have no types.
     eager = step.config.compile == "none"
     watching: AbstractContextManager[dict[str, torch.dtype]] = watch_outputs(step.model) if eager else nullcontext({})

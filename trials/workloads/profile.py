@@ -20,11 +20,7 @@ WARMUP_ITERATIONS = 3
 
 
 def measure(bench: Workbench) -> Iterator[Yielded]:
-    """Yield the time of each range in PROFILED_STEPS steps, its kernels and operators, and the trace file.
-
-    Times are seconds of kernels; on a CPU, self times of operators. No wall time is stored, because a profiler slows
-    the host. Raises UnsupportedError on devices that the profiler does not support.
-    """
+    """Yield the time of each range, its kernels, operators and the trace; no wall time: a profiler slows the host."""
     device = bench.config.device_type
     if device != "cpu" and activity(device) is None:
         raise UnsupportedError(f"PyTorch's profiler does not support device {device}")

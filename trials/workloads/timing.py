@@ -6,21 +6,21 @@ from functools import partial
 from operator import attrgetter
 
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, doubts, gauge_rows
-from lmsweep.trials.model.captured_step import capture_phases, check_capture
+from lmsweep.trials.model.captured_step import capture_phases
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
 from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, is_host_bound, trace_device
+from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.step_flops import StepFlops
+from lmsweep.trials.spec.config import StepFlops, TrialConfig
 from lmsweep.trials.timing.clock import (
     Clock,
     Iteration,
@@ -34,17 +34,8 @@ from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
-    """Time each phase of `measure_steps` iterations in seconds, after `warmup_steps` identical iterations.
-
-    The first iteration of a compiled model, in which the compiler runs, is timed separately and is not part of the
-    warm-up. The GPU's clocks, power and temperature are sampled throughout. On CUDA, further iterations are traced to
-    find how long the device is busy in each phase. The user's own attention is first compared with float64.
-
-    Raises UnsupportedError if this host cannot run the configuration, and RuntimeError if a model that should be
-    compiled ran without a compiled graph.
-    """
+    """Time each phase in seconds, a compiled first iteration apart. Raises RuntimeError if none was compiled."""
     config = bench.config
-    check_capture(config)
     errors = own_attention_errors(bench, gradients=config.mode != "forward")
     yield from errors
     with Watch(config.device_type) as watch, bench.quiet():
@@ -81,13 +72,11 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     if config.compiles:
         yield from _compile_counts(graphs)
     # In a captured step the device waits between kernels too, but for none of the host's launches.
-    host_bound = config.capture == "none" and is_host_bound(
-        [one.step for one in device], [one.step for one in series.measured]
-    )
+    busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),
         *(() if all(finite) else (Flag.NOT_FINITE,)),
-        *((Flag.HOST_BOUND,) if host_bound else ()),
+        *host_bound_flags(busy, [one.step for one in series.measured]),
         *series.flags,
         *doubts(watch, since=series.since, until=series.until),
     )
@@ -101,12 +90,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
 
 def _has_finite_loss(iteration: TrainingStep | OwnStep) -> bool:
-    """Whether the loss is finite; True for a step of the user's, whose loss is not known."""
     return isinstance(iteration, OwnStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
-    """Run the first iteration, whose phases include the time of the compiler."""
     with bench.account("compile"):
         first = run()
         if bench.step.uses_cuda_graphs:
@@ -118,7 +105,6 @@ def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iterat
 
 
 def _flops(bench: Workbench) -> StepFlops | None:
-    """FLOPs of the user's own model, or why they are not known; None for lmsweep's, which has closed forms."""
     if bench.config.model_code is None:
         return None
     return bench.flops or count_flops(bench.config)
@@ -158,7 +144,6 @@ def _times(
     common: tuple[Flag, ...],
     flops: StepFlops | None,
 ) -> Iterator[Measurement]:
-    """Yield the times of each phase and of the step; with events also the time that the host took to launch it."""
     config = bench.config
     environment = bench.fingerprint("timing")
     device = find_device(environment.device_name, environment.device_memory)

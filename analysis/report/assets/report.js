@@ -7,23 +7,7 @@ const [results] = stores;
 const drill = new Drill(stores);
 
 const compared = embedded("compared");
-const answer = compared && new Answer(compared, (pair, cells, i, value) => {
-  const sides = [pair.baseline, pair.contrast].map((index) => compared.sides[index]);
-  const places = sides.map(({ name, store }, n) => ({ store, side: name, result: cells.results[n]?.[i] ?? -1 })).filter(({ result }) => result >= 0);
-  const written = (number) => {
-    if (Number.isNaN(number)) return "no number";
-    const choice = chooseUnit(results.data.units, cells.unit, [number]);
-    return `${threeDigits(number / choice.size)} ${choice.name}`;
-  };
-  const isTime = cells.unit === "s";
-  const times = (ratio) => (isTime ? 1 / ratio : ratio);
-  const ends = [cells.ratio_low[i], cells.ratio_high[i]].map(times).sort((a, b) => a - b).map(threeDigits);
-  const ratio = Number.isNaN(cells.ratio[i]) ? "" : `, ${threeDigits(times(cells.ratio[i]))}×`
-    + (Number.isNaN(cells.ratio_low[i]) ? "" : ` [${ends.join(", ")}]`) + (isTime ? " as fast" : " as much");
-  const words = `${sides[1].name} ${written(cells.contrast[i])} against ${sides[0].name} ${written(cells.baseline[i])}: `
-    + `${compared.verdicts[cells.verdict[i]]}${ratio}`;
-  if (places.length) drill.open(value, places, [element("p", {}, words)]);
-});
+const answer = compared && new Answer(compared, (value, places, words) => drill.open(value, places, [element("p", {}, words)]));
 
 const explorer = new Explorer(results, (cell, value) => drill.open(value, [{ store: 0, result: cell.result }]));
 explorer.show();

@@ -6,7 +6,7 @@ from torch import nn
 
 
 class DDPIndividualParameters(nn.Module):
-    """All-reduces each gradient as soon as backward has computed it, while backward goes on."""
+    """All-reduces each gradient as soon as backward has computed it, while backward continues."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

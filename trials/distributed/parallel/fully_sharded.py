@@ -15,50 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from lmsweep.trials.machine.torch_private import drop_unsent_gradients, weight_groups
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.reference import is_reference
-
-
-def check_sharding(config: TrialConfig) -> None:
-    """Raise UnsupportedError if `reshard`, `gather` or `shards` would have no effect, or cannot be."""
-    if config.gather == "bf16" and config.precision != "bf16" and (config.fully_shards or is_reference(config.ddp)):
-        why = "computes in it" if config.precision == "bf16_pure" else "computes in another"
-        raise UnsupportedError(
-            f"gather bf16 is the type in which precision bf16 computes; precision {config.precision} {why}"
-        )
-    if not config.fully_shards:
-        names = ("reshard", "shards") if is_reference(config.ddp) else ("reshard", "shards", "gather")
-        for name in names:
-            if getattr(config, name) != CONFIG_FIELDS[name].default:
-                raise UnsupportedError(f"{name} has no effect with ddp {config.ddp}, which gathers no weights")
-        return
-    if config.ddp == "zero2" and config.reshard != "true":
-        raise UnsupportedError("reshard has no effect with ddp zero2, which is fsdp with reshard: false")
-    shards = config.shard_ranks
-    if config.ddp == "hsdp":
-        _check_groups(config, shards)
-    elif config.shards is not None:
-        raise UnsupportedError(f"shards has no effect with ddp {config.ddp}, which shards over all ranks; use hsdp")
-    if config.reshard.isdecimal() and (shards % int(config.reshard) or int(config.reshard) >= shards):
-        raise UnsupportedError(
-            f"reshard {config.reshard}: weights that {shards} ranks share can be resharded over a smaller number of "
-            "ranks that divides theirs"
-        )
-    if config.reshard.isdecimal() and config.tp > 1:
-        raise UnsupportedError(f"PyTorch does not reshard layers that tp divides over {config.reshard} ranks")
-
-
-def _check_groups(config: TrialConfig, shards: int) -> None:
-    ranks = config.world_size // config.tp
-    if config.shards is None and config.nodes == 1:
-        raise UnsupportedError("hsdp shards within a node and replicates between nodes; on one node give shards")
-    if config.shards is None and config.ranks_per_node % config.tp:
-        raise UnsupportedError(f"tp {config.tp} does not divide the {config.ranks_per_node} ranks of a node")
-    if ranks % shards or shards in (1, ranks):
-        raise UnsupportedError(
-            f"hsdp over groups of {shards} of {ranks} ranks: shards must divide them, into more than one group of "
-            "more than one; use fsdp for one group, and a variant without shards for groups of one"
-        )
+from lmsweep.trials.spec.config import TrialConfig
 
 
 class FullyShard:

@@ -1,19 +1,16 @@
-"""Before a data-parallel step is timed: does the combination exist, and do its ranks compute what one process does?"""
+"""Before a data-parallel step is timed: do its ranks compute what one process does?"""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, weights_digest, weights_error
 from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.model.optimizer import ADAMW
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Precision, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import Precision
 
 TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2, "bf16_pure": 5e-2}
 """Largest relative error of a gradient that the order of additions explains; without synchronization it is about 1."""
@@ -24,40 +21,6 @@ WEIGHTS_TOLERANCE: dict[Precision, float] = {"fp32": 1e-2, "tf32": 0.1, "bf16": 
 
 class RanksDisagreeError(Exception):
     """The ranks have wrong gradients or different weights, so the trial is not worth timing."""
-
-
-def check_configuration(config: TrialConfig) -> None:
-    """Raise UnsupportedError if a field of the configuration is missing or would have no effect."""
-    if config.ddp == "none":
-        raise UnsupportedError("ddp: none synchronizes nothing; choose naive, flat, bucketed, ...")
-    if config.precision in FLOAT8_PRECISIONS:
-        raise UnsupportedError(f"precision {config.precision} is measured in one process, not in ranks of ddp")
-    if config.bucket_bytes is not None and config.ddp in DDP_VARIANTS and DDP_VARIANTS[config.ddp].call != "bucket":
-        raise UnsupportedError(f"bucket_bytes has no effect with ddp {config.ddp}, which has no buckets")
-    if config.mode not in ("forward_backward", "train_step"):
-        raise UnsupportedError(f"mode {config.mode} computes no gradients; ddp needs forward_backward or train_step")
-    check_sharding(config)
-    check_tensor_parallel(config)
-    if config.accumulate > 1 and compares_users_code(config):
-        raise UnsupportedError("your own code has no known way to hold back its communication; use accumulate: 1")
-    if (config.fully_shards or config.tp > 1) and config.optimizer not in ADAMW:
-        raise UnsupportedError(
-            f"divided weights are measured with AdamW; with {config.optimizer} choose bucketed or another"
-        )
-    if config.fully_shards and config.loss in HIDDEN_LOSSES:
-        raise UnsupportedError(
-            f"loss {config.loss} reads the weight of the head, which {config.ddp} has divided; use eager"
-        )
-    if config.ddp == "zero1" and config.mode != "train_step":
-        raise UnsupportedError("ddp zero1 shards the optimizer's state; it needs mode train_step")
-    if config.ddp == "zero1" and config.optimizer not in ADAMW:
-        raise UnsupportedError(f"ddp zero1 shards AdamW's state, not that of {config.optimizer}")
-    if config.ddp == "torch" and config.compile == "model" and (config.bucket_bytes or 2**20) < 2**20:
-        raise UnsupportedError(
-            "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
-        )
-    if config.records_cuda_graphs:
-        raise UnsupportedError(f"compile_mode {config.compile_mode} keeps gradients in the memory pool of CUDA graphs")
 
 
 def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measurement]:

@@ -15,28 +15,12 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_modul
 
 from lmsweep.trials.model.optimizer import LEARNING_RATE
 from lmsweep.trials.model.transformer.transformer import Block
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 
 COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
 """The layers of a block that are divided by outputs."""
 ROWS = ("attention.output", "feed_forward.w2")
 """The layers of a block that are divided by inputs."""
-
-
-def check_tensor_parallel(config: TrialConfig) -> None:
-    """Raise UnsupportedError if the layers cannot be divided."""
-    if config.tp == 1:
-        return
-    if config.ddp != "naive" and not config.fully_shards:
-        raise UnsupportedError(f"tp is measured with ddp naive, zero2, fsdp and hsdp, not with {config.ddp}")
-    if config.model_code is not None or config.num_experts is not None or config.qk_norm:
-        raise UnsupportedError("tp divides lmsweep's own model, without experts and without norms of queries and keys")
-    if config.compiles:
-        raise UnsupportedError("tp is measured eagerly; use compile: none")
-    heads = config.num_kv_heads or config.num_heads or 1
-    for name, count in (("heads of keys", heads), ("d_ff", config.d_ff or 1)):
-        if count % config.tp:
-            raise UnsupportedError(f"tp {config.tp} does not divide {name} {count}")
 
 
 def divide_layers(blocks: list[nn.Module], mesh: DeviceMesh) -> None:

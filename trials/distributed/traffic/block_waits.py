@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, get_args
 
 from lmsweep.trials.profiling.attribution import surroundings
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 ROOT = "root"
 """Stands for the weights outside of the blocks."""

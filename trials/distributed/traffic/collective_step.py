@@ -6,7 +6,8 @@ import torch
 import torch.distributed as dist
 
 from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
-from lmsweep.trials.spec.config import Collective, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 
 REPETITIONS = 20
@@ -32,8 +33,6 @@ class CollectiveStep(WatchedRank):
         ranks, self._rank = dist.get_world_size(), dist.get_rank()
         self._ranks = ranks
         part = config.message_bytes // dtype.itemsize // ranks
-        if part == 0:
-            raise UnsupportedError(f"message_bytes {config.message_bytes} has no element for each of {ranks} ranks")
         self.size = part * ranks * dtype.itemsize
         """Bytes of the message, as nccl-tests counts them: a multiple of the ranks."""
         device, whole = config.device_type, part * ranks

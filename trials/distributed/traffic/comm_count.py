@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.machine.torch_private import TorchDispatchMode, group_size, schema_name
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 _KINDS: dict[str, Collective] = {
     "allreduce": "all_reduce",

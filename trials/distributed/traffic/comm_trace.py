@@ -13,7 +13,7 @@ from lmsweep.trials.machine.torch_private import DeviceType
 from lmsweep.trials.profiling.device_time import union_length
 from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.profiling.torch_trace import events_of, ranges_traced
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 SETTLE_SECONDS = 0.01
 """Time, after a run, for gloo's threads to write the end of their last operations into the trace."""

@@ -9,7 +9,7 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATI
 from lmsweep.trials.distributed.parallel.memory_stages import PARTS, STAGES, Held, Stage
 from lmsweep.trials.distributed.traffic.comm_count import CollectiveCounter, Traffic
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.spec.config import Collective
+from lmsweep.trials.spec.words import Collective
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ import psutil
 import torch
 from torch.profiler import ProfilerActivity
 
+from lmsweep.trials.spec.rules import Capabilities
+
 
 def device_module(device_type: str) -> ModuleType:
     """Return PyTorch's module for the device, such as torch.cuda."""
@@ -129,3 +131,9 @@ def compute_capability(device_type: str) -> tuple[int, int]:
     PyTorch also gives AMD's GPUs a number of this kind, which is the name of their architecture.
     """
     return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)
+
+
+def capabilities(device_type: str) -> Capabilities:
+    """Return what the current device can compute, as far as PyTorch can tell."""
+    name = device_name(device_type) if device_type == "cuda" else f"device: {device_type}"
+    return Capabilities(name, compute_capability(device_type), has_bfloat16(device_type))

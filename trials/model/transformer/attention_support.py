@@ -17,7 +17,6 @@ from torch.backends.cuda import (
 )
 
 from lmsweep.trials.analytic.formulas import PASSES
-from lmsweep.trials.machine.gpu.accelerator import compute_capability, is_nvidia
 from lmsweep.trials.model.transformer.varlen_attention import varlen_kernel
 from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
@@ -29,13 +28,6 @@ _ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
     "sdpa_cudnn": can_use_cudnn_attention,
 }
 
-# Device types other than CUDA with a kernel. Implementations in neither table run everywhere.
-_ELSEWHERE: dict[str, tuple[str, ...]] = {"sdpa_flash": ("cpu",), "sdpa_efficient": (), "sdpa_cudnn": ()}
-
-
-_WITH_WINDOW = ("naive", "naive_softmax", "flex", "varlen")
-"""PyTorch's fused kernels would need a mask of all scores, which costs what the window is to save."""
-
 
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
     """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention.
@@ -43,29 +35,16 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
     `dtype` is the type of queries, keys and values; `gradients` tells whether backward follows.
     """
     name, device = config.attention, config.device_type
-    if config.window is not None and (config.model_code is not None or name not in _WITH_WINDOW):
-        whose = config.model_code or f"attention {name}"
-        raise UnsupportedError(f"{whose} takes no window; these do: {', '.join(_WITH_WINDOW)}")
-    if config.document_length is not None and (config.model_code is not None or is_reference(name)):
-        raise UnsupportedError(
-            f"document_length is for lmsweep's own model and attention; {config.model_code or name} is not told where "
-            "documents begin"
-        )
     if gradients and PASSES[config.mode] > 1 and is_reference(name) and config.model_code is None:
         probe = probe_attention(config, device=device, dtype=dtype)
         if probe.no_backward:
             raise UnsupportedError(f"{probe.no_backward}; use mode: forward")
-    elif name == "flex":
-        _check_flex(config, gradients)
     elif name == "varlen":
-        _check_varlen(config, dtype)
+        varlen_kernel(config)
     elif name in _ASK_CUDA and device == "cuda":
         reason = _reason_not(_ASK_CUDA[name], config, dtype, gradients)
         if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
-    elif name in _ELSEWHERE and device not in _ELSEWHERE[name]:
-        devices = " or ".join(["an NVIDIA GPU (device: cuda)", *(f"device: {other}" for other in _ELSEWHERE[name])])
-        raise UnsupportedError(f"{name} needs {devices}: PyTorch has no such kernel for {device}")
 
 
 def _reason_not(
@@ -111,31 +90,3 @@ def _warnings_of_pytorch() -> Iterator[list[str]]:
                     words.append(said[1])
                 else:
                     print(line, file=sys.stderr)
-
-
-def _check_flex(config: TrialConfig, gradients: bool) -> None:
-    d_head = config.head_width
-    if config.device_type == "mps":
-        raise UnsupportedError(
-            "flex needs device: cuda, or device: cpu without gradients; not every version of PyTorch has it on MPS"
-        )
-    if config.device_type == "cpu" and gradients:
-        raise UnsupportedError("flex has no backward on a CPU; use mode: forward or device: cuda")
-    if config.device_type == "cuda" and d_head < 16:
-        raise UnsupportedError(f"flex on CUDA needs a head dimension of at least 16, not {d_head}")
-
-
-def _check_varlen(config: TrialConfig, dtype: torch.dtype) -> None:
-    if config.model_code is not None:
-        raise UnsupportedError(f"varlen is for lmsweep's own model, not for {config.model_code}")
-    if config.device_type != "cuda":
-        raise UnsupportedError(
-            f"varlen needs an NVIDIA GPU (device: cuda): PyTorch has no such kernel for {config.device}"
-        )
-    varlen_kernel(config)
-    if dtype not in (torch.float16, torch.bfloat16):
-        raise UnsupportedError(f"varlen is FlashAttention, which needs 16 bits (precision: bf16), not {dtype}")
-    if config.head_width % 8 or config.head_width > 256:
-        raise UnsupportedError(f"varlen needs a head dimension that 8 divides, up to 256, not {config.head_width}")
-    if torch.cuda.is_available() and is_nvidia("cuda") and compute_capability("cuda") < (8, 0):
-        raise UnsupportedError("varlen is FlashAttention, which needs compute capability 8.0 or higher")

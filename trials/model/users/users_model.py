@@ -131,10 +131,6 @@ def _are_equal(layers: list[nn.Module]) -> bool:
 
 def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
     """Replace each repeated layer by one that saves only its inputs and recomputes the rest in backward."""
-    if config.checkpointing != "block":
-        raise UnsupportedError(
-            f"checkpointing {config.checkpointing} is for lmsweep's own model; with your own model use block"
-        )
     found = repeated_layers(model, config.blocks)
     if found is None:
         raise UnsupportedError(

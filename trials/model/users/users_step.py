@@ -9,8 +9,9 @@ from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, Mode, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
 
 METHODS = {"forward": "forward", "backward": "backward", "optimize": "optimizer"}
@@ -80,9 +81,6 @@ def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
 def _check_effect(config: TrialConfig, taken: set[str]) -> None:
     """Raise UnsupportedError if a field has another value than its default and no way to change the step."""
     changed = [name for name in COMBINATION_FIELDS if getattr(config, name) != CONFIG_FIELDS[name].default]
-    for name in changed:
-        if name in _LMSWEEPS or name in ("model_code", "blocks"):
-            raise UnsupportedError(f"{name} has no effect with step {config.step}, which brings all of its own code")
     idle = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
     if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:
         idle.append("model")

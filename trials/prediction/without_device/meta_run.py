@@ -36,7 +36,8 @@ from lmsweep.trials.prediction.without_device.meta_device import (
     make_state,
     meta_math_mode,
 )
-from lmsweep.trials.spec.config import Mode, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import Mode
 
 ITERATIONS = 3
 """The first iteration creates the state that persists (optimizer, gradients), and the second starts with it. The third

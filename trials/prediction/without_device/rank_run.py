@@ -13,9 +13,7 @@ from typing import Any
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.parallel.fully_sharded import check_sharding
 from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.parallel.tensor_parallel import check_tensor_parallel
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.torch_private import fake_process_group, shares_of
 from lmsweep.trials.memory.storage_tracker import StorageTracker
@@ -100,8 +98,6 @@ def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, F
         raise UnpredictableError("compiled code that several ranks run is not predicted")
     if compares_users_code(config):
         raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
-    check_sharding(config)
-    check_tensor_parallel(config)
     with fake_process_group(rank, config.world_size), fake_device(config) as (tracker, fake), resizes_noted(tracker):
         yield tracker, fake
 

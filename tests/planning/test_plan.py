@@ -1,0 +1,177 @@
+"""How each trial of a plan is decided: by whether it is shared, stored, unsupported, too large or to be run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.planning.plan import (
+    Plan,
+    Promise,
+    Question,
+    decide,
+    make_plan,
+    nowhere,
+    run,
+    shared,
+    stored,
+    too_large,
+    unsupported,
+)
+from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.trials.results.environment import environment_id
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import measurement_id
+from lmsweep.trials.store.store import Outcome, Store
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import H200, Attempts, config
+
+A100 = replace(H200, device_name="NVIDIA A100-SXM4-80GB", device_memory=85_000_000_000)
+NODES = [
+    Node(cpus=8, gpus=1, accelerator_type="H200", environments={"cuda": H200}, node_id="h200"),
+    Node(cpus=8, gpus=1, accelerator_type="A100", environments={"cuda": A100}, node_id="a100"),
+]
+ON_H200, ON_A100 = environment_id(H200), environment_id(A100)
+
+
+def asked(*workloads: str, nodes: list[Node] = NODES, done: Any = None, **fields: Any) -> Question:
+    """The question about a trial on these nodes."""
+    trial = Trial(config=config(device="cuda", **fields), workloads=workloads, sweep="s")
+    environments = {environment_id(node.environments["cuda"]): node.environments["cuda"] for node in nodes}
+    return Question(
+        trial=trial,
+        index=5,
+        able=nodes,
+        environments=environments,
+        of_nodes=tuple(environments),
+        cluster=NODES,
+        done=done or {},
+    )
+
+
+def ok(question: Question, workload: str, environment: str, processes: int = 1) -> dict[tuple[str, str], Outcome]:
+    return {(environment, question.measurement(workload)): Outcome(status="ok", processes=processes)}
+
+
+def test_a_workload_that_an_earlier_trial_measures_there_is_dropped() -> None:
+    question = asked("timing", "memory")
+    promised = {question.measurement("timing"): [Promise(by=frozenset({ON_H200}))]}
+    decision = shared(replace(question, promises=promised))
+    assert decision and decision.workloads == ("timing",) and not decision.planned
+    elsewhere = {question.measurement("timing"): [Promise(by=frozenset({"other"}))]}
+    assert shared(replace(question, promises=elsewhere)) is None
+
+
+def test_a_stored_trial_names_where_it_was_measured_and_a_part_of_one_is_not_shown() -> None:
+    question = asked("timing")
+    found = stored(replace(question, done=ok(question, "timing", ON_A100)))
+    assert found and [(one.action, one.reason) for one in found.planned] == [
+        ("stored", "already measured on NVIDIA A100-SXM4-80GB")
+    ]
+    both = asked("timing", "memory")
+    part = stored(replace(both, done=ok(both, "timing", ON_A100)))
+    assert part and part.workloads == ("timing",) and not part.planned
+
+
+def test_a_trial_that_no_node_can_hold_is_unsupported_for_that_reason() -> None:
+    decision = nowhere(replace(asked("timing"), able=Refusal("no L4 here")))
+    assert decision and [(one.action, one.reason) for one in decision.planned] == [("unsupported", "no L4 here")]
+    assert nowhere(asked("timing")) is None
+
+
+def test_what_a_rule_excludes_is_unsupported_one_trial_for_each_reason() -> None:
+    decision = unsupported(asked("timing", "profile", "memory", accumulate=2))
+    assert decision and decision.workloads == ("profile", "memory")
+    assert [(one.index, one.action, one.trial.workloads) for one in decision.planned] == [
+        (5, "unsupported", ("profile",)),
+        (6, "unsupported", ("memory",)),
+    ]
+
+
+def test_a_format_that_one_of_two_devices_lacks_runs_on_the_other() -> None:
+    question = asked("timing", precision="fp8_rowwise")
+    assert unsupported(question) is None
+    (found,) = run(question).planned
+    assert found.environment == H200 and found.required_placement.node_ids == ("h200",)
+    decision = unsupported(asked("timing", precision="fp8_rowwise", nodes=NODES[1:]))
+    assert decision and "compute capability 8.9" in str(decision.planned[0].reason)
+
+
+def test_a_trial_that_fits_on_no_device_is_predicted_to_fail_and_on_one_of_two_runs_there() -> None:
+    nowhere_fits = replace(asked("timing"), why_too_large=lambda trial, environment: "exceeds")
+    decision = too_large(nowhere_fits)
+    assert decision and [one.action for one in decision.planned] == ["predicted_oom"]
+    one_fits = replace(asked("timing"), why_too_large=lambda _, one: "exceeds" if one == A100 else None)
+    assert too_large(one_fits) is None and run(one_fits).planned[0].environment == H200
+
+
+def test_a_trial_runs_once_for_each_process_that_the_store_lacks() -> None:
+    question = asked("timing", "memory", processes=3)
+    done = ok(question, "timing", ON_A100, processes=2) | ok(question, "memory", ON_A100)
+    planned = run(replace(question, done=done)).planned
+    assert [(one.index, one.process, one.trial.workloads) for one in planned] == [
+        (5, 2, ("memory",)),
+        (6, 3, ("timing", "memory")),
+    ]
+    assert {one.environment.device_name for one in planned} == {A100.device_name}
+
+
+def test_the_workloads_of_a_trial_are_decided_one_by_one_and_numbered_in_a_row() -> None:
+    found = [planned for decision in decide(asked("timing", "profile", accumulate=2)) for planned in decision.planned]
+    assert [(one.index, one.action, one.trial.workloads) for one in found] == [
+        (5, "unsupported", ("profile",)),
+        (6, "run", ("timing",)),
+    ]
+
+
+def plan_of(store: Path, *trials: Trial) -> Plan:
+    return make_plan(Sweep(name="s", description="", trials=trials), NODES, Store(str(store)))
+
+
+def test_what_a_rule_excludes_is_neither_planned_twice_nor_again_once_it_is_stored(tmp_path: Path) -> None:
+    one = Trial(config=config(device="cuda:H200", capture="step", accumulate=2), workloads=("timing",), sweep="s")
+    same = replace(one, config=replace(one.config, device="cuda"))
+    plan = plan_of(tmp_path, one, same)
+    assert [planned.action for planned in plan.trials] == ["unsupported", "unsupported"]
+    assert plan_of(tmp_path, one, one).count("unsupported") == 1
+    Attempts(tmp_path).failed(one.config, "unsupported", fingerprint=H200)
+    assert measurement_id(one.config, "timing") == measurement_id(same.config, "timing")
+    assert {planned.action for planned in plan_of(tmp_path, one, same).trials} == {"stored"}
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "reason"),
+    [
+        ("A100", "fp8_rowwise", "compute capability 8.9 or higher; A100 SXM 40GB has 8.0"),
+        ("T4", "bf16", "T4 has no bfloat16 arithmetic"),
+        ("V100", "bf16", "V100 SXM 16GB has no bfloat16 arithmetic"),
+        ("H100", "fp8_rowwise", None),
+    ],
+)
+def test_a_plan_for_a_device_that_lacks_a_format_runs_and_prices_nothing(
+    device: str, precision: str, reason: str | None, tmp_path: Path
+) -> None:
+    sweep = tmp_path / "s.yaml"
+    fixed = f"{{model: tiny, precision: {precision}, device: cuda}}"
+    sweep.write_text(f"name: s\ngrids: [{{workloads: [timing], fixed: {fixed}}}]\n")
+    options = (
+        "--for",
+        device,
+        "--no-predict",
+        "--price",
+        f"{device}=2",
+        "--store",
+        tmp_path / "store",
+        "--format",
+        "json",
+    )
+    plan = json.loads(lmsweep_here("plan", sweep, *options))
+    (trial,) = plan["trials"]
+    assert (trial["action"], reason is None) == ("run" if reason is None else "unsupported", trial["reason"] is None)
+    assert (reason or "") in (trial["reason"] or "") and plan["counts"] == {trial["action"]: 1}
+    if reason:
+        assert trial["expected_seconds"] is None and plan["expected_seconds"] == plan["expected_dollars"] == 0

@@ -1,0 +1,99 @@
+"""Finds phrases that have a native word: ``python -m tools.words`` checks FINISHED, ``--count`` counts what remains."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+FINISHED = (
+    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", ".github"),
+    *("docs", "examples", "benchmarks", "orchestrator/sweeps", "analysis/notebooks", "lmsweep", "cluster.yaml"),
+    *("tests/docs", "tests/test_floors.py", "tests/examples", "tests/notebooks", "tools"),
+)
+"""Files and folders that must be free of them; in the end this is `(".",)`."""
+TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".html", ".ipynb", "Makefile")
+LEFT_OUT = ("tools/words.py", "tests/test_words.py", "analysis/reference/", "analysis/report/assets/plotly")
+
+NATIVE = {
+    "of which": "two sentences, or: including",
+    "by what": "by category, how, or which",
+    "from which(?: [a-z]+)? on": "the minimum for, or: at and above",
+    "from then on": "afterwards",
+    "(?:is|are) no more": "was removed",
+    "manieth": "index",
+    "carr(?:y|ies|ied|ying) out": "run",
+    "rehears[a-z]*": "dry run",
+    "dismiss[a-z]*": "shut down",
+    "misfits?": "does not fit",
+    "doubts": "flags",
+    "gauges?": "metric, or the name of what is measured",
+    "ledgers?": "record, or log",
+    "members?": "rank",
+    "told|tells|telling": "reported, says, or distinguishes",
+    "(?:is|are|be|was|were) said": "is reported, or printed",
+    "nothing is known": "offers no known",
+    "one's own": "your own",
+    "the very": "exactly, or the same",
+    "as [a-z]+ (?:has|have) it": "name the rule",
+    "anew": "again",
+    "but for": "except",
+    "save for": "except",
+    "(?:go|goes|went|going) on": "continues, or resumes",
+    "(?:stands|stood) in(?! for)": "is in",
+    "ends? well": "succeeds",
+    "will do": "works",
+    "at hand": "available",
+    "(?:hence|there|where)(?:by|in|of|upon|from)": "a sentence of its own",
+}
+"""Regular expression of a phrase -> what to write. A space matches any whitespace, an underscore or a hyphen."""
+PUBLIC = re.compile(r"__members__|study\.tell|_?saved?_for_backward|save[_ -]for[_ -]backward|get_?members?\b")
+"""Public terms that contain one."""
+
+
+class Finding(NamedTuple):
+    """A phrase in a file."""
+
+    line: int
+    phrase: str
+    native: str
+
+
+GAP = r"(?:[\s_-]|#\s)+"
+PHRASES = [(re.compile(rf"(?<![a-z])(?:{one.replace(' ', GAP)})(?![a-z])", re.I), to) for one, to in NATIVE.items()]
+
+
+def findings(text: str) -> list[Finding]:
+    """Return each banned phrase, also across the lines of a comment and within an identifier."""
+    text = PUBLIC.sub(lambda term: "." * len(term[0]), text)
+    found = [
+        Finding(text.count("\n", 0, match.start()) + 1, " ".join(match[0].split()), native)
+        for phrase, native in PHRASES
+        for match in phrase.finditer(text)
+    ]
+    return sorted(found)
+
+
+def sources(*within: str) -> list[Path]:
+    """Return the tracked text files within these files and folders."""
+    tracked = subprocess.run(["git", "ls-files", *within], capture_output=True, text=True, check=True).stdout
+    return [Path(one) for one in tracked.splitlines() if one.endswith(TEXT) and not one.startswith(LEFT_OUT)]
+
+
+def main(*words: str) -> int:
+    """Print the findings as FILE:LINE, or with --count their number in each folder. Returns the exit code."""
+    files = sources(*(["."] if words else FINISHED))
+    found = [(file, one) for file in files for one in findings(file.read_text("utf-8"))]
+    if words:
+        folders = Counter("/".join(file.parts[:-1][:2]) or str(file) for file, _ in found)
+        for folder, number in [*sorted(folders.items()), ("in all", len(found))]:
+            print(f"{number:5} {folder}")
+        return 0
+    for file, one in found:
+        print(f"{file}:{one.line}: “{one.phrase}”: {one.native}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
