@@ -18,7 +18,7 @@ from lmsweep.trials.spec.reference import is_reference
 
 
 def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
-    """AdamW of which each rank updates its share of the weights and broadcasts them as one tensor."""
+    """AdamW in which each rank updates its share of the weights and broadcasts them as one tensor."""
     return ZeroRedundancyOptimizer(
         model.parameters(),
         optimizer_class=torch.optim.AdamW,
