@@ -14,10 +14,10 @@ import pandas as pd
 from scipy.optimize import nnls
 from tabulate import tabulate
 
-from benchmarks.predicted_peak import config_of
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import FACTORS, attention_parts, has_known_work, model_parts, update_parts
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.words import HIDDEN_LOSSES
 
@@ -68,7 +68,7 @@ def measured_attention(name: str) -> Iterator[tuple[dict[str, float], float]]:
 def _trial(row: "pd.Series[Any]") -> tuple[TrialConfig, Device]:
     device = find_device(str(row["device_name"]), row["device_memory"])
     assert device is not None, "the reference sets are of devices with a datasheet"
-    return config_of(row), device
+    return config_of(row.to_dict()), device
 
 
 def fitted(parts: pd.DataFrame, seconds: pd.Series, sets: pd.Series) -> np.ndarray:

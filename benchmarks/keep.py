@@ -9,7 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lmsweep.trials.store.store import TABLES, Store
+from lmsweep.trials.store.fragments import TABLES
+from lmsweep.trials.store.store import Store
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
@@ -26,7 +25,8 @@ from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.roles import varying_fields
-from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import Subject
 
 MOST = 0.02
@@ -67,7 +67,7 @@ class NotPredicted:
 def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
     """Compare one trial. `rows` are its rows in bytes."""
     first = rows.iloc[0]
-    config = config_of(first)
+    config = config_of(first.to_dict())
     began = time.monotonic()
     try:
         found = predict(config, SUBJECTS[first["workload"]]).on(first["device_name"])
@@ -88,12 +88,6 @@ def compare(rows: pd.DataFrame) -> Compared | NotPredicted:
         reserved=(found.reserved, reserved) if reserved else None,
         seconds=seconds,
     )
-
-
-def config_of(row: "pd.Series[Any]") -> TrialConfig:
-    """The configuration of a stored row."""
-    given = {name: row[name] for name in STORED_FIELDS if name in row and not pd.isna(row[name])}
-    return TrialConfig(**{name: value.item() if hasattr(value, "item") else value for name, value in given.items()})
 
 
 def deviation(pair: tuple[int, int]) -> float:

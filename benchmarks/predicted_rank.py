@@ -15,12 +15,12 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from benchmarks.predicted_peak import config_of
 from lmsweep.analysis import load
 from lmsweep.orchestrator.planning.rank_estimate import RankEstimate, RankEstimates
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS
 from lmsweep.trials.store.store import Store
 
@@ -52,7 +52,7 @@ def off(predicted: float | None, measured: float | None) -> float | None:
 
 def compare(rows: "pd.DataFrame", estimates: RankEstimates) -> dict[str, Any]:
     """Predicted and measured values of one trial, and how far they are apart."""
-    config, name = config_of(rows.iloc[0]), str(rows.iloc[0]["device_name"])
+    config, name = config_of(rows.iloc[0].to_dict()), str(rows.iloc[0]["device_name"])
     line: dict[str, Any] = {"config": config, "why": []}
     try:
         peak: float | None = predict(config).on(name).peak

@@ -12,9 +12,9 @@ import numpy as np
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.cells import cells_of, key_of
-from lmsweep.analysis.best.transfer import DEVICE_TIME
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.roofline_time import device_seconds
+from lmsweep.trials.results.metrics import DEVICE_TIME
 from lmsweep.trials.statistics.median_interval import Floats
 
 FEW, CHOICES = 4, 2000

@@ -21,8 +21,7 @@ from lmsweep.trials import __version__
 if TYPE_CHECKING:
     from lmsweep import analysis, orchestrator, trials
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
-    from lmsweep.analysis.questions.compare_stores import compare
-    from lmsweep.analysis.questions.tables_of_store import table
+    from lmsweep.analysis.api import compare, table
     from lmsweep.analysis.report import write_report as report
     from lmsweep.analysis.sharing.share import share
     from lmsweep.analysis.sharing.summaries import summaries
@@ -32,13 +31,13 @@ __all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_lay
 __all__ += ["plan", "render", "report", "run", "share", "summaries", "table", "trials"]
 
 _ELSEWHERE = {
-    "compare": ("lmsweep.analysis.questions.compare_stores", "compare"),
+    "compare": ("lmsweep.analysis.api", "compare"),
     "plan": ("lmsweep.orchestrator.api", "plan"),
     "report": ("lmsweep.analysis.report", "write_report"),
     "run": ("lmsweep.orchestrator.api", "run"),
     "share": ("lmsweep.analysis.sharing.share", "share"),
     "summaries": ("lmsweep.analysis.sharing.summaries", "summaries"),
-    "table": ("lmsweep.analysis.questions.tables_of_store", "table"),
+    "table": ("lmsweep.analysis.api", "table"),
 }
 """Name -> the module and its name there; the others are names of `lmsweep.analysis`."""
 

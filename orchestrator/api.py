@@ -36,8 +36,7 @@ from lmsweep.orchestrator.planning.prediction_process import configurations
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.running.store_writer import upload_left_over
-from lmsweep.orchestrator.sweep.ranges import seconds_of, seconds_until
-from lmsweep.orchestrator.sweep.shard import Shard
+from lmsweep.orchestrator.sweep.ranges import Shard, seconds_of, seconds_until
 from lmsweep.orchestrator.sweep.sweep import Outline, Sweep, load_sweep, parse_overrides
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_made

@@ -10,7 +10,7 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -67,6 +67,17 @@ def handle(number: int, handler: Callable[[int, FrameType | None], object]) -> H
 
     hear.informs_last_resort = True  # type: ignore[attr-defined]
     return signal.signal(number, hear)
+
+
+@contextmanager
+def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Inside, handle these signals."""
+    before = {number: handle(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 class LastResort:
@@ -213,13 +224,11 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
             raise Terminated
 
     heard = [number for number in TERMINATION_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: handle(number, hear) for number in {*heard, signal.SIGALRM}}
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handled({*heard, signal.SIGALRM}, hear):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextmanager
@@ -234,11 +243,8 @@ def postpone_ctrl_c(what: str) -> Iterator[None]:
         pressed = True
         say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)
 
-    before = handle(signal.SIGINT, press)
-    try:
+    with handled([signal.SIGINT], press):
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
     if pressed:
         raise KeyboardInterrupt
 

@@ -5,13 +5,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, get_type_hints
 
-import typer
+from typer import Argument, Option
 from typer.models import OptionInfo
 
 from lmsweep.trials.results.outcome import Status
 
 STARTS_AGAIN = ("retry", "fresh", "budget", "until")
 """Fields that the command to resume leaves out."""
+
+
+Text = str | None
+Texts = Sequence[str]
+STATUSES = f"Re-run trials that ended with this status: {', '.join(Status)}; repeatable."
 
 
 @dataclass(frozen=True)
@@ -21,52 +26,31 @@ class PlanRequest:
     A field that is True by default has the option that turns it off.
     """
 
-    sweep: Annotated[str, typer.Argument(help="A sweep file, or the name of a packaged sweep.")]
+    sweep: Annotated[str, Argument(help="A sweep file, or the name of a packaged sweep.")]
     _: KW_ONLY
-    store: Annotated[str, typer.Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
-    grids: Annotated[Sequence[str], typer.Option("--grid", help="Only the grids of this name; repeatable.")] = ()
+    store: Annotated[str, Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
+    grids: Annotated[Texts, Option("--grid", help="Only the grids of this name; repeatable.")] = ()
     overrides: Annotated[
-        Sequence[str], typer.Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
+        Texts, Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
     ] = ()
-    address: Annotated[
-        str | None, typer.Option("--address", help="Address of a Ray cluster. Default: this machine alone.")
-    ] = None
+    address: Annotated[Text, Option("--address", help="Address of a Ray cluster. Default: this machine alone.")] = None
     cluster_file: Annotated[
-        str | None, typer.Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
+        Text, Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
     ] = None
-    grace: Annotated[
-        str | None, typer.Option("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")
-    ] = None
-    code: Annotated[
-        str | None, typer.Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")
-    ] = None
-    trusted: Annotated[
-        Sequence[str], typer.Option("--trust", help="A package that references may lead to; repeatable.")
-    ] = ()
-    shard: Annotated[
-        str | None, typer.Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
-    ] = None
-    predict: Annotated[bool, typer.Option("--no-predict", help="Run trials without predicting whether they fit.")] = (
-        True
-    )
-    nsys: Annotated[
-        bool, typer.Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")
-    ] = False
-    retry: Annotated[
-        Sequence[str],
-        typer.Option(
-            "--retry",
-            metavar="STATUS",
-            help=f"Re-run trials that ended with this status: {', '.join(Status)}; repeatable.",
-        ),
-    ] = ()
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure everything again, even if the store has it.")] = False
-    budget: Annotated[str | None, typer.Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = (
+    grace: Annotated[Text, Option("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None
+    code: Annotated[Text, Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")] = (
         None
     )
-    until: Annotated[
-        str | None, typer.Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")
+    trusted: Annotated[Texts, Option("--trust", help="A package that references may lead to; repeatable.")] = ()
+    shard: Annotated[
+        Text, Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
     ] = None
+    predict: Annotated[bool, Option("--no-predict", help="Run trials without predicting whether they fit.")] = True
+    nsys: Annotated[bool, Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
+    retry: Annotated[Texts, Option("--retry", metavar="STATUS", help=STATUSES)] = ()
+    fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False
+    budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
+    until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
     device: str | None = None
     """A GPU that is not here, as after `plan --for`."""
 

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from lmsweep.trials.code.importing import _CodeFinder
+from lmsweep.trials.code.importing import CodeFinder
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from tests.support.turns import turn
@@ -64,6 +64,6 @@ def one_core() -> Iterator[None]:
 def forget_code() -> Iterator[None]:
     """Afterwards this process may import code from another folder. A process of a trial has one folder of code."""
     yield
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
         del sys.modules[name]

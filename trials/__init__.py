@@ -17,7 +17,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     analytic      arithmetic: FLOPs, bytes, datasheets, prices
     code          the user's own code: where references lead, what may be called, its state
     results       what is stored: measurements, records, environments, status words and flags
-    statistics    the confidence interval of a median, and trends of series
+    statistics    intervals, trends, pooling of processes, and tests of differences, on NumPy arrays
     spec          what is asked for: configurations, workloads, identifiers, model sizes
 
 The last six import neither torch nor anything that inspects a machine, so planning and analysis can use them too.

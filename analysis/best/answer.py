@@ -13,11 +13,12 @@ from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
 from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.trials.results.metrics import WALL_TIME
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 
 FEWEST = 4
-"""Cells from which on effects are estimated."""
+"""Minimum number of cells for estimating effects."""
 
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
@@ -39,18 +40,15 @@ class Beaten:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What is best among cells of one job."""
-
     aim: Aim
     winner: Cell
     beaten: tuple[Beaten, ...]
     """All others that were measured and keep the limit, the best first."""
     over_limit: int
-    """Cells that were measured and do not keep the limit, or whose memory is unknown."""
+    """Measured cells that exceed the limit, or whose memory is unknown."""
     failed: int
-    """Cells whose trial failed."""
     front: tuple[Cell, ...]
-    """The cells of which no other is as good in time, memory and money and better in one; the fastest first."""
+    """The Pareto front of time, memory and money; the fastest first."""
     effects: tuple[Effect, ...]
     larger: Larger | None
     """What would come next with more memory; None if everything fits or nothing is known of what does not."""
@@ -59,8 +57,6 @@ class Answer:
 
 
 class NoAnswer(NamedTuple):
-    """Why there is no answer."""
-
     reason: str
 
 
@@ -69,8 +65,8 @@ def answer(
 ) -> Answer | NoAnswer:
     """Return the answer in the measured cells of one job.
 
-    grid: further configurations of the grid, over which effects are averaged too. larger: cells that did not run, as
-    they would not fit.
+    grid: further configurations, over which effects are averaged too. larger: cells that did not run, as they would not
+    fit.
     """
     known = [one for one in cells if one.cost(aim) is not None]
     within = [one for one in known if one.keeps(aim)]
@@ -95,19 +91,16 @@ def answer(
 
 
 def value_of(cell: Cell | TrialConfig, name: str) -> object:
-    """Return the cell's value of an axis."""
     if isinstance(cell, TrialConfig):
         return None if name == DEVICE else getattr(cell, name)
     return cell.environment.device_name if name == DEVICE else getattr(cell.config, name)
 
 
 def job_of(cell: Cell) -> tuple[object, ...]:
-    """Return what the cell trains. Only cells with the same job are compared."""
     return tuple(getattr(cell.config, name) for name in JOB)
 
 
 def job_words(config: TrialConfig) -> str:
-    """Return what the configuration trains, in words."""
     model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
     rest = [name for name in JOB if name not in (*MODEL, "context_length", "mode")]
     unusual = [name for name in rest if getattr(config, name) != CONFIG_FIELDS[name].default]
@@ -128,7 +121,7 @@ def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
     """
 
     def coordinates(cell: Cell) -> list[float]:
-        time = cell.values.get("step.time")
+        time = cell.values.get(WALL_TIME)
         seconds = np.inf if time is None else time.median / cell.tokens
         return [seconds, *(np.inf if one is None else one for one in (cell.peak, cell.dollars(aim)))]
 
@@ -161,7 +154,6 @@ def _compare(winner: Cell, other: Cell, aim: Aim) -> Beaten:
 def _larger(
     winner: Cell, cells: Sequence[Cell], others: Sequence[Cell], aim: Aim, names: Sequence[str]
 ) -> Larger | None:
-    """Return the best of the cells that do not fit: `others`, and those that were out of memory or exceed the limit."""
     known = [one for one in cells if one.cost(aim) is not None]
     ran = {(key_of(one.config), one.environment_id) for one in known}
     failed = {(key_of(one.config), one.environment_id): one for one in (*others, *cells) if one.status in TOO_LARGE}
@@ -174,7 +166,6 @@ def _larger(
 
 
 def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:
-    """Return the effects, estimated from the measured cells and averaged over the grid."""
     if len(known) < FEWEST or not names:
         return []
     measured = {one.config for one in known}

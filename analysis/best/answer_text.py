@@ -1,7 +1,6 @@
 """The answer of `lmsweep best` in words and tables."""
 
 from collections.abc import Sequence
-from math import nan
 
 import pandas as pd
 
@@ -12,22 +11,19 @@ from lmsweep.analysis.best.recipe import pytorch_snippet, trial_command
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
 DIFFERENCE = "differs in"
 """Title of the column with the values in which a cell differs from the winner."""
 MOST_BEATEN = 5
-"""Cells that the winner is compared with by name."""
 CLEAR = 0.95
-"""Probability from which on the winner is called better."""
+"""Probability above which the winner is called better."""
 
 
 def answer_parts(found: Answer, *, cells: int, largest_batch: str | None = None) -> list[str | Listing]:
-    """Return the answer in paragraphs and tables.
-
-    cells: how many cells were measured. largest_batch: a sentence about it.
-    """
+    """Return the answer in paragraphs and tables; cells: how many were measured; largest_batch: a sentence about it."""
     parts = [
         winner_words(found),
         _beaten_table(found),
@@ -61,7 +57,7 @@ def winner_words(found: Answer) -> str:
     close = [one for one in found.beaten if one.chance < CLEAR]
     if close:
         words.append(
-            f"{len(close)} of {len(found.beaten)} others cannot be told from it: the nearest, with "
+            f"{len(close)} of {len(found.beaten)} others may be as good: the nearest, with "
             f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
         )
     else:
@@ -77,13 +73,12 @@ def winner_words(found: Answer) -> str:
 
 
 def _account_words(winner: Cell, aim: Aim) -> str:
-    """Return what a step of the winner takes besides the goal: time, memory and money, as far as they are known."""
-    time, dollars = winner.values.get("step.time"), winner.dollars(aim)
+    time, dollars = winner.values.get(WALL_TIME), winner.dollars(aim)
     words = []
     if time is not None:
         unit = choose_unit("s", [time.median])
         words.append(f"{number_text(time.median / unit.size)} {unit.name} per step")
-        busy = winner.values.get("step.device_time")
+        busy = winner.values.get(DEVICE_TIME)
         if busy is not None:
             words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
@@ -94,7 +89,6 @@ def _account_words(winner: Cell, aim: Aim) -> str:
 
 
 def _larger_words(found: Answer) -> str:
-    """Return what would come next with more memory."""
     larger = found.larger
     if larger is None:
         return ""
@@ -109,7 +103,6 @@ def _larger_words(found: Answer) -> str:
 
 
 def _peak_words(cell: Cell, peak: float) -> str:
-    """Return the cell's peak, in bytes, as `predicted peak 58.96 GiB`."""
     unit = choose_unit("B", [peak])
     return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(peak / unit.size)} {unit.name}"
 
@@ -122,23 +115,15 @@ def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
 def _beaten_table(found: Answer) -> Listing | None:
     if not found.beaten:
         return None
-    rows = []
-    for one in found.beaten[:MOST_BEATEN]:
-        rows.append(
-            {
-                DIFFERENCE: _difference(one.cell, found),
-                "ratio": one.ratio,
-                "ratio_low": one.low,
-                "ratio_high": one.high,
-                "sure": one.chance,
-                "processes": one.cell.processes,
-            }
-        )
+    rows = [
+        (_difference(one.cell, found), one.ratio, one.low, one.high, one.chance, one.cell.processes)
+        for one in found.beaten[:MOST_BEATEN]
+    ]
     count = len(found.beaten)
     others = "all others" if count <= MOST_BEATEN else f"the nearest {MOST_BEATEN} of {count} others"
     return Listing(
         title=f"The winner against {others}: how many times better it is",
-        frame=pd.DataFrame(rows),
+        frame=pd.DataFrame(rows, columns=[DIFFERENCE, "ratio", "ratio_low", "ratio_high", "sure", "processes"]),
         keys=[DIFFERENCE],
         units={"ratio": "1", "sure": "share"},
         notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
@@ -146,8 +131,12 @@ def _beaten_table(found: Answer) -> Listing | None:
 
 
 def _front_table(found: Answer) -> Listing | str:
-    rows = [_front_row(cell, found) for cell in found.front]
-    frame = pd.DataFrame(rows)
+    rows = [
+        (_difference(cell, found), time and cell.tokens / time.median, time and time.median, cell.peak, dollars)
+        for cell in found.front
+        for time, dollars in [(cell.values.get(WALL_TIME), cell.dollars(found.aim))]
+    ]
+    frame = pd.DataFrame(rows, columns=[DIFFERENCE, "speed", "step", "peak", "cost"])
     units = {"speed": "tokens/s", "step": "s", "peak": "B", "cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     kinds = [words for name, words in {"speed": "time", "peak": "memory", "cost": "money"}.items() if name in known]
@@ -166,20 +155,7 @@ def _front_table(found: Answer) -> Listing | str:
     )
 
 
-def _front_row(cell: Cell, found: Answer) -> dict[str, object]:
-    time = cell.values.get("step.time")
-    peak, dollars = cell.peak, cell.dollars(found.aim)
-    return {
-        DIFFERENCE: _difference(cell, found),
-        "speed": cell.tokens / time.median if time else nan,
-        "step": time.median if time else nan,
-        "peak": nan if peak is None else peak,
-        "cost": nan if dollars is None else dollars,
-    }
-
-
 def _difference(cell: Cell, found: Answer) -> str:
-    """Return the values in which a cell differs from the winner."""
     if cell is found.winner:
         return "(the winner)"
     names = [name for name in found.names if value_of(cell, name) != value_of(found.winner, name)]

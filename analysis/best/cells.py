@@ -1,26 +1,27 @@
 """The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from lmsweep.analysis.best.goal import MILLION, PEAKS, Aim
-from lmsweep.analysis.data.pooling import student
+from lmsweep.analysis.best.goal import Aim
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
 from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.stored_config import stored_config
-from lmsweep.trials.spec.config import STORED_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import config_of, environment_of
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.median_interval import CONFIDENCE
+from lmsweep.trials.statistics.pooling import student
 
 BETWEEN_PROCESSES = 0.01
-"""Standard deviation between processes of the same configuration, as a share, where only one process measured it.
-
-The runs behind `analysis/reference/h200-end-to-end` differ by this much where their compile cache was warm.
+"""Standard deviation between processes of the same configuration, as a share, where only one process measured it; that
+of the runs behind `analysis/reference/h200-end-to-end` with a warm compile cache.
 """
 
 WITHIN = float(ndtri((1 + CONFIDENCE) / 2))
@@ -50,9 +51,8 @@ class Cell:
     environment: Fingerprint
     environment_id: str
     values: Mapping[str, Value]
-    """By `phase.metric`: step.time, step.device_time, step.energy, step.peak_allocated, ..."""
+    """By `phase.metric`."""
     processes: int
-    """How many processes measured it."""
     status: str
     reason: str | None
     """Why it failed."""
@@ -72,7 +72,6 @@ class Cell:
 
     @property
     def has_predicted_peak(self) -> bool:
-        """Whether `peak` is a prediction."""
         return self.predicted_peak is not None and not any(name in self.values for name in PEAKS)
 
     def cost(self, aim: Aim) -> Value | None:
@@ -87,8 +86,8 @@ class Cell:
     def dollars(self, aim: Aim) -> float | None:
         """Return the dollars per million tokens, by the time of the device if it is known."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
-        busy = self.values.get("step.device_time") or self.values.get("step.time")
-        return None if hourly is None or busy is None else busy.median * hourly / 3600 / self.tokens * MILLION
+        busy = self.values.get(DEVICE_TIME) or self.values.get(WALL_TIME)
+        return None if hourly is None or busy is None else busy.median * hourly / HOUR / self.tokens * MILLION
 
     def keeps(self, aim: Aim) -> bool:
         """Return whether its peak is known to be within the limit."""
@@ -106,7 +105,7 @@ class Cell:
 
 
 def _range_as_interval(median: float, least: float, most: float, processes: int) -> tuple[float, float]:
-    """Return an interval whose standard error is half the range: samples that are too few for one of their own."""
+    """An interval whose standard error is half the range: samples that are too few for one of their own."""
     errors = WITHIN if processes < 2 else student(processes - 1)
     if least <= 0:
         return median, median
@@ -147,28 +146,11 @@ def _cell(rows: pd.DataFrame) -> Cell:
     failed = rows[rows["status"] != Status.OK]
     end = failed.iloc[-1] if len(failed) and not values else None
     return Cell(
-        config=config_of(last),
-        environment=_environment_of(last),
+        config=config_of(last.to_dict()),
+        environment=environment_of(last.to_dict()),
         environment_id=str(last["environment_id"]),
         values=values,
         processes=max(processes, 1),
         status=str(end["status"]) if end is not None else str(Status.OK.value),
         reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
     )
-
-
-def config_of(row: pd.Series) -> TrialConfig:
-    """Return the configuration in a row of `lmsweep.load`."""
-    return stored_config({name: _plain(row[name]) for name in STORED_FIELDS})
-
-
-def _environment_of(row: pd.Series) -> Fingerprint:
-    names = [one.name for one in fields(Fingerprint) if one.name in row.index]
-    return Fingerprint(**{name: _plain(row[name]) for name in names})
-
-
-def _plain(value: Any) -> Any:
-    """Return a cell of the table as Python's own type; None for a null."""
-    if pd.isna(value):
-        return None
-    return value.item() if isinstance(value, np.generic) else value

@@ -24,14 +24,12 @@ class Effect:
     """How many times better; 1 or more."""
     low: float
     high: float
-    """The 95 % interval of `ratio`."""
 
 
 def main_effects(space: Space, surrogate: Surrogate, values: Sequence[Sequence[object]]) -> list[Effect]:
     """Return the effect of each axis, the largest first.
 
-    The surrogate is one of costs themselves, without a prior mean. values: for each axis, the values that were measured
-    successfully; the others have no effect that is known.
+    The surrogate is one of costs themselves, without a prior mean. values: for each axis, those that were measured.
     """
     chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST, len(space.codes))).astype(np.int64)]
     found = []

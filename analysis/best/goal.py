@@ -5,15 +5,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.spec.suggestions import choices
-
-PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
-"""The values of the workload `memory` that are a step's peak, the best known first."""
-
-HOUR, MILLION = 3600.0, 1e6
 
 
 class Goal(StrEnum):
@@ -26,15 +23,14 @@ class Goal(StrEnum):
 
     @property
     def workload(self) -> str:
-        """The workload that measures it."""
         return {Goal.ENERGY: "energy", Goal.MEMORY: "memory"}.get(self, "timing")
 
     @property
     def values(self) -> tuple[str, ...]:
         """The measured values that it is computed from; the first that was measured counts."""
         return {
-            Goal.SPEED: ("step.time",),
-            Goal.MONEY: ("step.device_time", "step.time"),
+            Goal.SPEED: (WALL_TIME,),
+            Goal.MONEY: (DEVICE_TIME, WALL_TIME),
             Goal.ENERGY: ("step.energy",),
             Goal.MEMORY: PEAKS,
         }[self]
@@ -46,7 +42,7 @@ class Goal(StrEnum):
     def cost(self, measured: float, *, tokens: int, hourly: float | None) -> float:
         """Return what is to be small: seconds, dollars or joules per token, or bytes.
 
-        measured: seconds, joules or bytes of a step. tokens: tokens of a step. hourly: dollars per hour of the device.
+        measured: seconds, joules or bytes of a step of so many tokens. hourly: dollars per hour of the device.
         """
         if self is Goal.MEMORY:
             return measured
@@ -68,8 +64,6 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What is asked for."""
-
     goal: Goal
     peak: int | None = None
     """Bytes that the peak memory of a step must stay below; None: no limit."""
@@ -81,7 +75,6 @@ class Aim:
 
     @property
     def words(self) -> str:
-        """What is asked for, in words."""
         limit = f", peak below {gib(self.peak)}" if self.peak is not None else ""
         return f"{self.goal.value}{limit}"
 

@@ -21,7 +21,6 @@ class Larger:
 
     cell: Cell
     others: int
-    """How many more cells do not fit."""
     ratio: float
     """How many times better than the winner it is; below 1 if it is worse."""
     low: float
@@ -34,11 +33,9 @@ class Larger:
 def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim: Aim, space: Space) -> Larger | None:
     """Return the best of the larger cells; None if there is none, or the goal is memory.
 
-    known: the cells with a cost, the winner among them. space: of `known` and then `larger`.
-
-    The surrogate alone would expect of a batch larger than any measured one what all batches have in common. A step
-    takes a fixed time and a time per sequence, so the cost per token is nearly linear in 1 / batch. The surrogate
-    learns what that leaves.
+    known: the cells with a cost. space: of `known` and then `larger`. The surrogate alone would expect of an unmeasured
+    batch size what all batches have in common. A step takes a fixed time and a time per sequence, so the cost per token
+    is nearly linear in 1 / batch; the surrogate learns what that leaves.
     """
     if not larger or aim.goal is Goal.MEMORY:
         return None
@@ -74,10 +71,7 @@ def _cost(cell: Cell, aim: Aim) -> float:
 
 
 def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
-    """Return by how much the logarithm of the cost rises with 1 / batch if the other axes stay as they are.
-
-    costs, inverse: of the first cells of the space. Least squares, with one unknown for each value of another axis.
-    """
+    """By how much the logarithm of the cost rises with 1 / batch if the other axes stay as they are."""
     columns = [inverse]
     for place, axis in enumerate(space.axes):
         if axis.name != "batch_size":

@@ -15,7 +15,7 @@ SDPA_KERNELS = {
     "sdpa_efficient": "EFFICIENT_ATTENTION",
     "sdpa_cudnn": "CUDNN_ATTENTION",
 }
-"""Attention -> the name of its kernel in torch.nn.attention.SDPBackend."""
+"""Attention -> its name in torch.nn.attention.SDPBackend."""
 
 FLOAT8 = {"fp8_tensorwise": "tensorwise", "fp8_rowwise": "rowwise", "fp8_rowwise_gw_hp": "rowwise_with_gw_hp"}
 """Precision -> the recipe of torchao."""
@@ -42,7 +42,7 @@ LINE = 74
 
 
 def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
-    """Return the `lmsweep trial` that measures the configuration in this process, on as many lines as it needs."""
+    """Return the `lmsweep trial` that measures the configuration, on as many lines as it needs."""
     size = SIZES.get(config.model or "")
     named = size is not None and all(getattr(size, name) == getattr(config, name) for name in _DIMENSIONS)
     hidden = {*_DIMENSIONS} if named else {"model"}
@@ -83,7 +83,6 @@ def pytorch_snippet(config: TrialConfig) -> str:
 
 
 def _written(value: object) -> str:
-    """Return a value as a sweep file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -109,7 +108,6 @@ def _imports(config: TrialConfig) -> list[str]:
 
 
 def _facts(config: TrialConfig) -> list[str]:
-    """Return comments about what the reader's own model must bring."""
     facts = [
         f"# model: an nn.Module on {config.device_type}, its layers in model.blocks; inputs, targets: integers "
         f"({config.batch_size}, {config.context_length})"
@@ -165,7 +163,6 @@ def _preparation(config: TrialConfig) -> list[str]:
 
 
 def _forward(config: TrialConfig) -> list[str]:
-    """Return the lines that compute the loss."""
     if config.loss not in HIDDEN_LOSSES:
         name = "cross_entropy" if config.loss == "compiled" else "functional.cross_entropy"
         return ["logits = model(inputs).flatten(0, -2)", f"loss = {name}(logits.float(), targets.flatten())"]
@@ -189,7 +186,6 @@ def _forward(config: TrialConfig) -> list[str]:
 
 
 def _optimizers(config: TrialConfig) -> list[str]:
-    """Return the lines that make the optimizers."""
     if config.optimizer != "muon":
         made = OPTIMIZERS.get(config.optimizer, OPTIMIZERS["adamw_fused"])
         return [f"optimizers = [{made}]"]
@@ -211,7 +207,7 @@ def _checkpointing(config: TrialConfig) -> list[str]:
         "",
         "",
         "class Checkpointed(torch.nn.Module):",
-        '    """Layers of which only the input is kept for backward."""',
+        '    """Layers that keep only their input for backward."""',
         "",
         "    def __init__(self, blocks):",
         "        super().__init__()",

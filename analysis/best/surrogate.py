@@ -33,7 +33,6 @@ class LogPrior(NamedTuple):
     """A normal prior of the logarithm of a standard deviation."""
 
     centre: float
-    """Its median, not as a logarithm."""
     width: float
 
 
@@ -45,7 +44,6 @@ REST = LogPrior(0.05, 0.7)
 """Of what remains of a single cell."""
 
 WITHIN = (math.log(1e-3), math.log(5.0))
-"""Where the logarithms of these standard deviations may lie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +56,7 @@ class Axis:
 
     @property
     def is_scale(self) -> bool:
-        """Whether its values are positive numbers, of which near ones act alike."""
+        """Whether its values are positive numbers; near ones act alike."""
         return all(isinstance(one, int | float) and not isinstance(one, bool) and one > 0 for one in self.values)
 
     def likeness(self) -> Floats:
@@ -92,7 +90,6 @@ class Belief(NamedTuple):
     """What is believed about some cells."""
 
     mean: Floats
-    """Shape (cells,)."""
     covariance: Floats
     """Shape (cells, cells)."""
 
@@ -183,7 +180,6 @@ class Surrogate:
         return both
 
     def _loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
-        """Return minus the logarithm of the posterior of the parameters, and its gradient."""
         interaction, rest = np.exp(2 * parameters[-2:])
         effects = [math.exp(2 * one) * part for one, part in zip(parameters, self._parts, strict=False)]
         total: Floats = np.sum(effects, axis=0) if effects else np.zeros((len(values),) * 2)

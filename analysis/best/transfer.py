@@ -1,10 +1,8 @@
-"""What another device would do: device times of one device, scaled to another and calibrated by cells measured on both.
+"""Device times of one device, scaled to another and calibrated by cells measured on both.
 
 A cell's device time is scaled by the ratio of what the datasheets of the two devices expect of its step
-(`lmsweep.trials.analytic.roofline_time`). Cells that were measured on both say by how much that is off. The geometric
-mean of these ratios is the calibration, one factor for all cells; their scatter is the error of a prediction.
-
-Nothing is said of the time in which the device waits for its host, which belongs to the host.
+(`lmsweep.trials.analytic.roofline_time`). The geometric mean of measured over scaled time, of cells measured on both,
+is the calibration; their scatter is the error of a prediction. The time in which the device waits belongs to the host.
 """
 
 from collections.abc import Sequence
@@ -14,11 +12,10 @@ from math import exp, log, sqrt
 import numpy as np
 
 from lmsweep.analysis.best.cells import Cell, Value, key_of
-from lmsweep.analysis.data.pooling import student
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import device_seconds
-
-DEVICE_TIME = "step.device_time"
+from lmsweep.trials.results.metrics import DEVICE_TIME
+from lmsweep.trials.statistics.pooling import student
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +23,17 @@ class Predicted:
     """The device time of a cell on the target."""
 
     cell: Cell
-    """The cell as it was measured on the source."""
+    """As it was measured on the source."""
     seconds: float
     """Predicted; if the cell was measured on the target, without using that result."""
     measured: float | None
-    """Measured on the target; None if it was not."""
+    """On the target; None if it was not."""
     interval: tuple[float, float] | None
     """The 95 % interval of `seconds`; None if fewer than three cells calibrate it."""
 
     @property
     def error(self) -> float | None:
-        """How much more than measured was predicted, as a share."""
+        """(predicted - measured) / measured."""
         return None if self.measured is None else self.seconds / self.measured - 1
 
     @property
@@ -47,10 +44,7 @@ class Predicted:
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """The results of one device, predicted for another."""
-
     source: str
-    """Full name of the device that measured them."""
     target: Device
     factor: float
     """Measured over scaled device time, the geometric mean over the cells measured on both; 1 if there are none."""
@@ -65,12 +59,11 @@ class Transfer:
 
 
 def is_on(cell: Cell, device: Device) -> bool:
-    """Return whether the cell was measured on this device."""
     return _datasheet(cell) == device
 
 
 def transfers(cells: Sequence[Cell], target: Device) -> list[Transfer]:
-    """Return what the target would do, by each other device in these cells; the device with most cells first.
+    """Return the prediction for the target by each other device in these cells; the device with most cells first.
 
     Only cells with a device time count, on devices with a datasheet, of models whose work is known.
     """
@@ -109,7 +102,7 @@ def _transfer(source: str, cells: dict[str, Cell], target: Device, there: dict[s
 
 
 def _interval(middle: float, off: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % prediction interval of one more cell, after cells that were off by these logarithms."""
+    """The 95 % prediction interval of one more cell, after cells that were off by these logarithms."""
     if len(off) < 3:
         return None
     half = student(len(off) - 1) * float(np.std(off, ddof=1)) * sqrt(1 + 1 / len(off))

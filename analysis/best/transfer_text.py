@@ -8,8 +8,9 @@ import pandas as pd
 
 from lmsweep.analysis.best.answer import DEVICE, axes_of, value_of
 from lmsweep.analysis.best.answer_text import cell_words
-from lmsweep.analysis.best.goal import HOUR, MILLION, Aim
+from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.transfer import Predicted, Transfer
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
 from lmsweep.analysis.tables.listing import Listing
 
 
@@ -29,10 +30,7 @@ def how_wrong(transfer: Transfer) -> str:
 
 
 def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
-    """Return the tables of one job: the best of each device, then the cells of each prediction.
-
-    transfers: with the cells of this job alone.
-    """
+    """Return the tables of one job: the best of each device, then the cells of each prediction."""
     cells = [one.cell for transfer in transfers for one in transfer.cells]
     names = [name for name in axes_of(cells) if name != DEVICE] or ["batch_size", "precision", "compile", "attention"]
     return [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]

@@ -2,9 +2,7 @@
 
 compare.py            compares two selections cell by cell; the result of `lmsweep compare`
 pairing.py            pairs results, and refuses pairs that differ in other conditions
-significance.py       the statistics: interval of a ratio, test of a difference
-cell_verdicts.py      numbers and verdict of each cell
-device_first.py       verdicts by device time, and what the host explains
+cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
 noise.py              how far processes of the same cell differ, and what difference therefore counts
 environment_diff.py   the environments of two stores, side by side
 side_by_side.py       a store's times next to published or reference times, without a verdict

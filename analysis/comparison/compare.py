@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.cell_verdicts import judge
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED, device_value, judge_by_device, summary
-from lmsweep.analysis.comparison.noise import DEVICE_TIME, Machines, floors, percent, unknown_machines
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device, summary
+from lmsweep.analysis.comparison.noise import Machines, floors, percent, unknown_machines
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
     UNKNOWN,
@@ -19,14 +18,15 @@ from lmsweep.analysis.comparison.pairing import (
     check_one_result,
     may_differ,
 )
-from lmsweep.analysis.comparison.significance import SIGNIFICANCE, least_p
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.results.metrics import device_time_of, is_device_time
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED
+from lmsweep.trials.statistics.significance import SIGNIFICANCE, least_p
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
 """Smallest differences that count by default, as fractions, unless two processes differ by more
@@ -34,9 +34,10 @@ LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
 
 VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
-counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed: only the
-baseline has a result. fixed: only the contrast has one. no result: neither has one. host-limited: wall times differ,
-but device times agree; or device times are unknown, and the host was slow or busy."""
+counts. same: the difference is smaller, with 95 % confidence. ambiguous: the samples do not decide. failed, fixed: only
+the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
+with a slow or busy host.
+"""
 
 ERRORS = ("error_baseline", "error_contrast")
 
@@ -52,7 +53,6 @@ TONES: dict[str, Tone] = {
     "fixed": "good",
     "no result": "neutral",
 }
-"""Verdict -> how it is to be taken. All compared values are better if smaller."""
 
 
 class ResultKey(NamedTuple):
@@ -69,11 +69,10 @@ class Comparison:
 
     frame: pd.DataFrame
     """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
-    baseline, each with `_low` and `_high`, the ends of its 95 % interval; `p`, adjusted for the number of cells,
-    if any cell is tested by ranks; `processes`, the number on each side and the spread of their medians, if any side
-    has several; `wall_ratio`, if any cell is judged by device time instead of wall time; `error_baseline` and
-    `error_contrast`, the larger error of output and gradients against float64, if the user's attention was compared;
-    `verdict`, one of VERDICTS; `flags` of both sides."""
+    baseline, each with `_low` and `_high`; `verdict`; `flags` of both sides. Where they apply: `p`, adjusted for the
+    number of cells; `processes`, the number on each side and the spread of their medians; `wall_ratio` of cells judged
+    by device time; `error_baseline` and `error_contrast`, the larger error of output and gradients against float64.
+    """
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
@@ -81,7 +80,6 @@ class Comparison:
     conditions: dict[str, str]
     """Keys that have the same value in all cells, and the value."""
     title: str
-    """The caption of the table."""
     summary: str
     """One sentence about all cells, if they are times and no values were selected; else empty."""
     unpaired: tuple[int, int]
@@ -96,7 +94,6 @@ class Comparison:
     """The result of each cell in the baseline and in the contrast; None if a side has none."""
 
     def listing(self) -> Listing:
-        """Return the comparison as a table for `lmsweep.analysis.render`."""
         units = dict.fromkeys(("baseline", "contrast"), self.unit)
         units |= dict.fromkeys(("ratio", "wall_ratio", "p", *ERRORS), "1")
         counts = Counter(self.frame["verdict"])
@@ -143,12 +140,11 @@ def compare(
 ) -> Comparison:
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
-    between: the keys that distinguish the sides, each with its value in the baseline and in the contrast. Only these
-    keys, the keys they determine, and `across` may differ. stores: if there are two stores, their names for the title.
-    values: `phase.metric`, all in one unit; smaller is better. least: the smallest difference that counts, as a
-    fraction; None means 2 % on GPUs and 5 % elsewhere. machines: the noise of machines, from
-    `lmsweep.analysis.comparison.noise.machines`. A cell's smallest difference is at least that noise, and at least how
-    far the processes of either of its sides differ.
+    between: the keys that distinguish the sides, with their values in the baseline and in the contrast. Only these, the
+    keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
+    unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 2 % on GPUs and 5 %
+    elsewhere, but at least the noise of the machine and the difference between the processes of a side. machines: that
+    noise, from `lmsweep.analysis.comparison.noise.machines`.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -194,7 +190,7 @@ def compare(
         summary_of_all = summary(judged)
         if "clock" in judged:
             by_device = judged["clock"].to_numpy() == "device"
-            frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_value))
+            frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_time_of))
             judged = judged.drop(columns="clock")
     counted = judged[["least", "source"]]
     frame = frame.join(judged.drop(columns=["least", "source"]))
@@ -218,7 +214,6 @@ def compare(
 
 
 def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[ResultKey | None]:
-    """Return the result of each cell on one side; order: the values of `cell`."""
     of_side = cells[cells["side"] == side].drop_duplicates("cell")
     names = of_side[list(ResultKey._fields)].itertuples(index=False, name=None)
     known = {cell: ResultKey(*key) for cell, key in zip(of_side["cell"], names, strict=True)}
@@ -248,7 +243,6 @@ def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[s
 
 
 def _digest_of(rows: pd.DataFrame) -> str:
-    """Return ` (3f2a91c4)`, the digest of the user's code in these rows; empty if it has several states or none."""
     digests = rows["code_digest"].dropna().unique()
     return f" ({digests[0][:SHOWN_DIGITS]})" if len(digests) == 1 else ""
 
@@ -256,10 +250,7 @@ def _digest_of(rows: pd.DataFrame) -> str:
 def _errors_beside(
     whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64]
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the largest error of the attention in each cell, for each of ERRORS; nothing if no row has any.
-
-    whole: the rows of both sides; order: the values of `cell`. NaN if unknown, or if the error itself is not finite.
-    """
+    """The largest error of the attention in each cell, for each of ERRORS; nothing if no row has any."""
     result = ["side", "measurement_id", "environment_id"]
     errors = whole[(whole["phase"] == "error") & whole["metric"].isin(["output", "gradient"])]
     if errors.empty:
@@ -273,7 +264,6 @@ def _errors_beside(
 
 
 def _floor_words(counted: pd.DataFrame) -> list[str]:
-    """Return a sentence for each source of smallest differences that were measured."""
     found = []
     for source, of_source in counted[counted["source"] != ""].groupby("source", sort=False)["least"]:
         ends = dict.fromkeys(map(percent, (of_source.min(), of_source.max())))
@@ -283,7 +273,6 @@ def _floor_words(counted: pd.DataFrame) -> list[str]:
 
 
 def _unknown_noise(cells: pd.DataFrame, known: Machines) -> list[str]:
-    """Return the sentence that says on which devices nothing is known about the difference between processes."""
     if not (unknown := unknown_machines(cells, known)):
         return []
     return [f"How far two processes differ on {' and '.join(unknown)} is not known: `lmsweep noise` measures it."]
@@ -300,7 +289,7 @@ def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
             "Cells with one process on a side: their intervals do not include variation between processes. "
             "`lmsweep run --fresh` adds a process."
         )
-    tested = cells[~cells["value"].str.endswith(DEVICE_TIME)]
+    tested = cells[~cells["value"].map(is_device_time).astype(bool)]
     count = tested["cell"].nunique()
     samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
     samples = samples[samples.index.isin(tested["cell"])]

@@ -21,22 +21,21 @@ MOST = 3
 def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, str]) -> Listing:
     """Return the fields of the fingerprint whose values differ between two frames of `lmsweep.load`.
 
-    Columns: `field`; one for each store, by its name, with the values it holds; `comparable`, no where results that
-    differ in the field are not compared unless `lmsweep compare --across` names it. Raises RequestError if a store is
-    empty.
+    `comparable` is no where `lmsweep compare` refuses to pair results that differ in the field. Raises RequestError if
+    a store is empty.
     """
     for frame, name in ((one, names[0]), (other, names[1])):
         if frame.empty:
             raise RequestError(f"{name} holds no results")
     headings = names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")
     lines = []
-    told = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
-    for field in told:
+    shown = [field.name for field in fields(Fingerprint) if field.name != "host_load"]  # it differs in every trial
+    for field in shown:
         left, right = ({_written(field, value) for value in frame[field].unique()} for frame in (one, other))
         if left != right:
             comparable = "no" if field in ENVIRONMENT_FIELDS else "yes"
             lines.append((field, _few(left), _few(right), comparable))
-    same = len(told) - len(lines)
+    same = len(shown) - len(lines)
     frame = pd.DataFrame(lines, columns=["field", *headings, "comparable"])
     return Listing(
         title="Environments that differ",

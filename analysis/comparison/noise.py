@@ -11,40 +11,32 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
-from lmsweep.analysis.data.pooling import RESULT
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME, is_device_time
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import Floats
 
 SWEEPS = ("noise", "noise-cpu")
-"""The packaged sweeps that `lmsweep noise` runs."""
-
-DEVICE_TIME = ".device_time"
-"""The end of the name of each device time."""
-
-WALL, DEVICE = "step.time", f"step{DEVICE_TIME}"
-"""The times by which the noise of a machine is known."""
 
 Machines = Mapping[tuple[str, str], float]
-"""(device_name, WALL or DEVICE) -> how far two processes of one cell differ at most, as a share."""
+"""(device_name, WALL_TIME or DEVICE_TIME) -> how far two processes of one cell differ at most, as a share."""
 
 
 class Floors(NamedTuple):
     """The smallest differences that count, one per cell, as shares."""
 
     usual: Floats
-    """By default, or as asked for."""
     noise: Floats
     """How far processes of the same cell differ; 0 if it is unknown."""
     source: NDArray[np.str_]
-    """From what the noise is known; "" if `usual` is larger."""
+    """How the noise is known; "" if `usual` is larger."""
 
     @property
     def least(self) -> Floats:
-        """The smallest difference that counts: the larger of both."""
         return np.maximum(self.usual, self.noise)
 
 
@@ -52,25 +44,20 @@ HISTORY = "how far the processes of these cells differ"
 
 
 def largest_difference(medians: pd.Series) -> float:
-    """Return how far two processes differ at most, as a share: the largest median over the smallest, less 1.
-
-    NaN for a single process.
-    """
+    """Return the largest median over the smallest, less 1; NaN for a single process."""
     return float(medians.max() / medians.min() - 1) if len(medians) > 1 else float("nan")
 
 
 def percent(share: float) -> str:
-    """Return `3.1 %` or `284 %`."""
     return f"{two_digits(100 * share)} %"
 
 
 def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each time of each cell that `lmsweep noise` measured.
+    """Return one row for each time of each cell that `lmsweep noise` measured, without processes on a busy host.
 
-    Processes on a busy host are left out: one that took thrice the time says nothing about the others, and a comparison
-    with such a process is `host-limited` anyway. frame: rows of `lmsweep.load(..., pooled=False)`. Columns: the keys of
-    a result; `value`, WALL or DEVICE; `processes`; `median` of their medians (seconds); `lowest` and `highest` of them;
-    `spread`, highest less lowest as a share of the median; `largest`, as `largest_difference` has it.
+    frame: rows of `lmsweep.load(..., pooled=False)`. Columns: the keys of a result; `value`; `processes`; `median`,
+    `lowest` and `highest` of their medians (seconds); `spread`, highest less lowest as a share of the median;
+    `largest_difference`.
     """
     rows = _measured(frame)
     rows = rows[~rows["attempt_id"].isin(_busy(rows))]
@@ -82,15 +69,14 @@ def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _measured(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the times that processes of `lmsweep noise` measured; `value` is WALL or DEVICE."""
+    """The times that processes of `lmsweep noise` measured, with their `value`."""
     value = frame["phase"].astype(object) + "." + frame["metric"].astype(object)
     wanted = frame["measurement_id"].isin(frame["measurement_id"][frame["sweep"].isin(SWEEPS)])
-    rows = frame.assign(value=value)[wanted & value.isin([WALL, DEVICE]) & (frame["status"] == Status.OK)]
+    rows = frame.assign(value=value)[wanted & value.isin([WALL_TIME, DEVICE_TIME]) & (frame["status"] == Status.OK)]
     return rows[rows["median"].gt(0)]
 
 
 def _busy(rows: pd.DataFrame) -> set[str]:
-    """Return the attempts on a busy host."""
     return {attempt for attempt, flags in zip(rows["attempt_id"], rows["flags"], strict=True) if _is_busy(flags)}
 
 
@@ -107,9 +93,9 @@ def machines(*frames: pd.DataFrame) -> Machines:
 
 
 def of_device_times(cells: pd.DataFrame, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each cell whether its value is a device time. cells, order: as for `floors`."""
+    """Return for each cell whether its value is a device time."""
     values = cells.drop_duplicates("cell").set_index("cell")["value"]
-    return values.reindex(order).str.endswith(DEVICE_TIME).to_numpy(dtype=np.bool_)
+    return values.reindex(order, fill_value="").map(is_device_time).to_numpy(dtype=np.bool_)
 
 
 def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines) -> Floors:
@@ -117,15 +103,14 @@ def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: 
 
     Its noise is the larger of two: how far several processes on one of its sides differ, and the noise of the machines,
     which is about times only: device times for a device time, wall times for all others. cells: rows of
-    `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; usual: the smallest differences
-    without noise.
+    `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`.
     """
     measured = cells[cells["median"].gt(0)]
     history = measured.groupby(["cell", "side"])["median"].agg(largest_difference).groupby("cell").max().reindex(order)
     names_of = dict(iter(cells.groupby("cell")["device_name"].unique().items()))
     devices = [names_of.get(cell, ()) for cell in order]  # no process of a cell may have a number
     timed = cells["unit"].eq("s").any()
-    clocks = np.where(of_device_times(cells, order), DEVICE, WALL)
+    clocks = np.where(of_device_times(cells, order), DEVICE_TIME, WALL_TIME)
     noise, source = np.zeros(len(order)), np.full(len(order), "", dtype=object)
     for place, (own, names, clock) in enumerate(zip(history, devices, clocks, strict=True)):
         found = {HISTORY: own} if own > 0 else {}
@@ -141,7 +126,7 @@ def unknown_machines(cells: pd.DataFrame, known: Machines) -> list[str]:
     """Return the devices whose noise is unknown, of cells of times that no side measured in several processes."""
     times = cells[cells["unit"].eq("s") & cells["median"].notna()]
     single = times.groupby("cell").filter(lambda cell: bool(cell.groupby("side").size().max() == 1))
-    return [name for name in single["device_name"].unique() if (name, WALL) not in known]
+    return [name for name in single["device_name"].unique() if (name, WALL_TIME) not in known]
 
 
 def noise_table(frame: pd.DataFrame) -> Listing:
@@ -178,7 +163,7 @@ def noise_table(frame: pd.DataFrame) -> Listing:
 
 
 def _sentence(device_name: str, known: Machines, *, alone: bool) -> str:
-    shares = {clock: known[device_name, clock] for clock in (WALL, DEVICE) if (device_name, clock) in known}
+    shares = {clock: known[device_name, clock] for clock in (WALL_TIME, DEVICE_TIME) if (device_name, clock) in known}
     words = " and ".join(f"{percent(share)} ({clock})" for clock, share in shares.items())
     machine = "this machine" if alone else device_name
     return f"On {machine} two processes of the same cell differ by up to {words}; differences below that mean nothing."

@@ -6,34 +6,19 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
-from lmsweep.analysis.data.load import DERIVED_FROM
-from lmsweep.analysis.data.pooling import rows_that_count
+from lmsweep.analysis.data.pooled_rows import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import MODEL, OF_STEP
+from lmsweep.trials.results.metrics import DERIVED, metric_of
+from lmsweep.trials.results.roles import OF_STEP, determines
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-from lmsweep.trials.spec.reference import REFERENCES
 
 SIDES = ("baseline", "contrast")
 
 MOST_NAMED = 3
-"""Values that a refusal names."""
 
 MOST = 300
-"""Cells of a side that are looked at to find what keeps two sides apart."""
-
-# Key -> keys that may differ wherever it does.
-_FOLLOWS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(REFERENCES, ("code_digest",)),
-    "model": (*(name for name in MODEL if name != "vocab_size"), "code_digest"),
-    "code": ("code_digest",),
-    "code_revision": ("code_digest",),
-    "device_name": ("device_memory",),
-    "device": ("device_name", "device_memory", "driver_version", "cuda_version", "triton_version"),
-    "torch_version": ("cuda_version", "triton_version"),
-    "software": ("torch_version", "cuda_version", "triton_version"),
-}
-
+"""Cells of a side that are searched for what keeps two sides apart."""
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
 """Fields that may be unknown of the user's own code: they keep it apart from lmsweep's only if they are given."""
@@ -64,7 +49,7 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     if whole.empty:
         raise RequestError("there is nothing to compare: neither side has any results")
     for value in values or ():
-        if value.partition(".")[2] in DERIVED_FROM:
+        if metric_of(value) in DERIVED:
             raise RequestError(f"--value {value}: this value is derived; compare the stored one, such as step.time")
     chosen = values or usual_values(whole)
     cells = pd.concat([cells_of(whole, whole, value) for value in chosen], ignore_index=True)
@@ -76,10 +61,9 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
 
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
     """Return these keys and all keys that they determine."""
-    free = {*names, *(follower for name in names for follower in _FOLLOWS.get(name, ()))}
     if "device_name" in names and cells["device"].nunique() > 1:
-        free |= {"device", *_FOLLOWS["device"]}
-    return free
+        names = (*names, "device")
+    return {*names, *determines(*names)}
 
 
 def check_one_result(cells: pd.DataFrame) -> None:
@@ -100,8 +84,7 @@ def check_one_result(cells: pd.DataFrame) -> None:
 def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> None:
     """Raise ApartError if a configuration is on both sides, but never in the same environment, or if no cell is.
 
-    identity: the columns that must be equal within a pair; paired: the cells that both sides have. The error names the
-    option that would allow the difference.
+    identity: the columns that must be equal within a pair; paired: the cells that both sides have.
     """
     settings = [name for name in identity if name not in ENVIRONMENT_FIELDS]
     configuration = cells.groupby(settings, dropna=False).ngroup()
@@ -140,7 +123,7 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
-    """Return the end of a refusal: the option that allows these differences.
+    """The end of a refusal: the option that allows these differences.
 
     Empty if that would not make pairs, because a side has several results that differ in nothing else.
     """
@@ -150,10 +133,9 @@ def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> st
 
 
 def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
-    """Return the keys that keep cells of both sides from being paired, without those that others determine.
+    """The keys that have no value on both sides, without those that others determine.
 
-    They are the keys that have no value on both sides. If other keys differ as well, they are those of the two cells
-    that differ in the fewest.
+    If other keys differ as well, those of the two cells that differ in the fewest.
     """
     keys = [name for name in identity if name != "value"]
     apart = [name for name in keys if _differ(cells, name)]
@@ -161,11 +143,10 @@ def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
     sides_of_rest = cells.groupby(rest, dropna=False)["side"].nunique()
     if not apart or sides_of_rest.max() < 2:
         apart = _nearest(cells, keys)
-    return [name for name in apart if not any(name in _FOLLOWS.get(leader, ()) for leader in apart)]
+    return [name for name in apart if name not in determines(*apart)]
 
 
 def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
-    """Return the keys in which the two most similar cells of the two sides differ; of each side, MOST are looked at."""
     codes = np.column_stack([pd.factorize(cells[name], use_na_sentinel=False)[0] for name in keys])
     of_side = cells["side"].to_numpy()
     one, other = (np.unique(codes[of_side == side], axis=0)[:MOST] for side in (0, 1))
@@ -176,7 +157,6 @@ def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
 
 
 def _differ(cells: pd.DataFrame, name: str) -> bool:
-    """Whether the sides have no value of the key in common."""
     readings = [set(map(label, cells.loc[cells["side"] == side, name].unique())) for side in (0, 1)]
     return not readings[0] & readings[1]
 
@@ -190,7 +170,6 @@ def _by_side(cells: pd.DataFrame, names: list[str]) -> str:
 
 
 def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
-    """Return each field with the first values of both sides."""
 
     def readings(side: int, name: str) -> str:
         rows = cells[cells["side"] == side].drop_duplicates(name)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.device_first import mean_ratio
+from lmsweep.analysis.comparison.cell_verdicts import mean_ratio
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
@@ -17,11 +17,11 @@ from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
-from lmsweep.analysis.tables.ratios import ratio_interval
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.statistics.ratio import ratio_interval
 
 PUBLISHED = "published"
 
@@ -45,7 +45,7 @@ _DEVICE = {"median": "device_median", "low": "device_low", "high": "device_high"
 _THERE = (("median", ""), ("low", LOW), ("high", HIGH))
 
 WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNSTEADY, Flag.NOT_CONVERGED})
-"""Flags that follow from the samples of wall time and from the host, and say nothing about device time."""
+"""Flags of the samples of wall time and of the host, which say nothing about device time."""
 
 _SHAPE = ("num_heads", "causal")
 """Columns that public benchmarks state and a report does not; if stated, they must agree."""
@@ -74,12 +74,12 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     has steps, only steps and attention are shown. Columns:
 
     - the keys of this store, and `time`: device, if both sides know how long the device was busy, else wall;
-    - `mine`, `theirs` (seconds) and `ratio`, theirs / mine, each with the ends of its 95 % interval if it is known;
+    - `mine`, `theirs` (seconds) and `ratio`, theirs / mine, with their 95 % intervals; NaN if the batch sizes differ;
     - `wall_ratio`, the ratio of wall times, if a line is about device time;
-    - `mine_flags` and `theirs_flags`: flags, and caveats of published numbers (`lmsweep.analysis.reference.CAVEATS`);
-      `wall_flags`: those of either wall time, if a line is about device time;
+    - `mine_flags`, `theirs_flags` with caveats of published numbers, and `wall_flags` of wall times beside device
+    times;
     - `source` and `hardware` of the other result; `differs`, every other condition that differs or that it does not
-      state; `note`, both in one sentence. There is no ratio if the batch sizes differ.
+    state; `note`, both in one sentence.
 
     Raises RequestError if there is no such store, and NoCounterpartError if no result has a counterpart.
     """
@@ -132,7 +132,6 @@ def _whole(rows: pd.DataFrame) -> pd.Series:
 
 
 def _with_ratios(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Device time where both sides know it, else wall time, and the ratios of both."""
     wall = ratio_interval(*(pairs[name].to_numpy(float) for name in _ends("theirs", "median")))
     by_device = pairs["device_median"].notna() & pairs["device_theirs"].notna()
     for name in _ends("theirs", "median"):
@@ -156,7 +155,7 @@ def _with_ratios(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _flags_by_time(mine: tuple[str, ...], theirs: tuple[str, ...], by_device: bool) -> dict[str, tuple[str, ...]]:
-    """The flags of each number of a line: a slow host casts doubt on wall times alone."""
+    """The flags of each number of a line: a slow host questions wall times alone."""
     if not by_device:
         return {"mine_flags": mine, "theirs_flags": theirs, "wall_flags": ()}
     kept = {
@@ -180,15 +179,14 @@ def _title(pairs: pd.DataFrame, name: str, keys: list[str]) -> str:
 
 
 def _summary(pairs: pd.DataFrame, alone: list[int], name: str) -> str:
-    """How far the sides are apart in all lines, and how many times only one of them has."""
     by_device = pairs[pairs["time"] == "device"]
     count = f"{len(pairs)} line{'s' if len(pairs) > 1 else ''}"
     words = [count]
     if name != PUBLISHED and len(by_device):
         wall, device = (np.exp(np.log(by_device[column]).mean()) for column in ("wall_ratio", "ratio"))
         words = [
-            f"{count}: device time {mean_ratio(by_device['ratio'])}, wall time {wall:.3g}x, of which the hosts explain "
-            f"{wall / device:.3g}x"
+            f"{count}: device time {mean_ratio(by_device['ratio'])}, wall time {wall:.3g}x (the hosts explain "
+            f"{wall / device:.3g}x)"
         ]
     return f"{words[0]}. Without a counterpart: {alone[0]} of mine, {alone[1]} of {name}."
 
@@ -216,10 +214,7 @@ def _caveat(word: str) -> str:
 
 
 def _times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Successful times of the parts of steps and of parts of models alone; `place` is the model and the context length.
-
-    `device_median`, `device_low` and `device_high` are the device times of the same phase, NaN if unknown.
-    """
+    """Successful times of the parts of steps and of parts of models alone, with the device times of the same phase."""
     alone = frame[frame["workload"].isin(ALONE) & (frame["metric"] == "time")]
     parts = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "phase"], keep="last")
     both = ok_rows(pd.concat([parts, alone], ignore_index=True))
@@ -249,7 +244,9 @@ def _of_store(name: str) -> pd.DataFrame:
 
 
 def _all_published() -> pd.DataFrame:
-    return pd.concat([_published(), _public_benchmarks()], ignore_index=True)
+    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
+    rows = pd.concat([_published(), _public_benchmarks()], ignore_index=True)
+    return rows.assign(**dict.fromkeys(unknown, float("nan")))
 
 
 def _published() -> pd.DataFrame:
@@ -258,8 +255,6 @@ def _published() -> pd.DataFrame:
     rows = rows[~rows[list(_LEFT_OUT)].any(axis="columns") & rows["workload"].isin(["timing", "attention"])]
     rows = rows[~rows["table"].str.endswith("prose")]  # totals of all iterations, times of some kernels, and the like
     rows = rows.assign(part=rows["phase"], place=_place(rows), theirs=rows["value"])
-    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
-    rows = rows.assign(**dict.fromkeys(unknown, float("nan")))
     words = [tuple(_caveat(word) for word in CAVEATS if getattr(row, word)) for row in rows.itertuples()]
     return rows.assign(
         source=rows["source"] + " " + rows["table"],
@@ -273,9 +268,7 @@ def _published() -> pd.DataFrame:
 def _public_benchmarks() -> pd.DataFrame:
     rows = public_benchmarks()
     words = [tuple(word for word in CONDITIONS if getattr(row, word)) for row in rows.itertuples()]
-    unknown = ["theirs_low", "theirs_high", "device_theirs", "device_theirs_low", "device_theirs_high"]
     return rows.assign(
-        **dict.fromkeys(unknown, float("nan")),
         part=rows["phase"],
         place=_place(rows),
         theirs=rows["value"],
@@ -309,7 +302,6 @@ def _compatible(pairs: pd.DataFrame) -> pd.Series:
 
 
 def _same_shape(pairs: pd.DataFrame) -> pd.Series:
-    """Whether heads, mask and vocabulary agree with those that the other source states."""
     same = pd.Series(True, pairs.index)
     for name in _SHAPE:
         if f"{name}_there" in pairs:

@@ -1,14 +1,11 @@
 """A store as a pandas table: its rows, their statistics, and the columns that distinguish them.
 
 open_store.py     opens a store by its location, one that ships with lmsweep by its name, or a shared one
-fetch_store.py    fetches a shared store from an https address
 load.py           reads every stored row and adds its statistics
-sample_stats.py   median, interval and outliers of many series at once
-pooling.py        pools processes that measured the same configuration into one result
+pooled_rows.py    pools processes that measured the same configuration into one result
 code_states.py    the states of the user's code: latest, previous, older
 flop_rates.py     how rates of FLOPs are counted, and which lie above the peak
 columns.py        the columns that distinguish results, and the order of their values
-arguments.py      arguments of the user's code as columns
 selection.py      selects the rows that a table or a comparison is made from
 step_parts.py     the parts of a training step, from the modes that measure them
 results.py        the tables of one store, each read on first use

@@ -1,8 +1,8 @@
-"""The states of the user's code in a store: which is the latest, which the one before, and which rows belong to them.
+"""The states of the user's code in a store: `latest`, `previous` and older ones, by their `code_digest`.
 
-A state is a `code_digest`. Results that use the same references belong together, and their states are ordered by when
-each was last measured. The column `code` says `latest`, `previous`, or the first digits of an older digest; it is null
-in rows that use none of the user's code.
+Results that use the same references belong together; their states are ordered by when each was last measured. The
+column `code` is null in rows that use none of the user's code, and the first digits of the digest in rows of an older
+state.
 """
 
 import warnings
@@ -19,7 +19,7 @@ from lmsweep.trials.spec.suggestions import choices
 LATEST, PREVIOUS = "latest", "previous"
 
 STATE_COLUMNS = ("code", "code_digest", "code_revision", "code_dirty")
-"""Columns that tell states apart."""
+"""Columns that distinguish states."""
 
 SHOWN_DIGITS = 8
 """Digits of a digest that name an older state."""
@@ -45,7 +45,7 @@ def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def latest_code(frame: pd.DataFrame, named: Collection[str] = ()) -> pd.DataFrame:
-    """Return the rows without those of earlier states of the user's code; a warning tells how many were left out.
+    """Return the rows without those of earlier states of the user's code, with a warning.
 
     named: the columns that a table or its conditions name; all rows are kept if one of STATE_COLUMNS is among them.
     """
@@ -68,8 +68,7 @@ def latest_code(frame: pd.DataFrame, named: Collection[str] = ()) -> pd.DataFram
 def rows_of_state(frame: pd.DataFrame, text: str, option: str) -> NDArray[np.bool_]:
     """Return which rows belong to a state: latest, previous, the beginning of a digest or revision, or `-` for no code.
 
-    text: one of these, or several separated by commas. Raises RequestError, naming the command-line option, if there is
-    no such state.
+    text: one of these, or several separated by commas. Raises RequestError if there is no such state.
     """
     chosen = np.zeros(len(frame), dtype=bool)
     for word in text.split(","):

@@ -1,8 +1,9 @@
 """The columns that distinguish results: their names, how their values are printed, and how they are sorted."""
 
+import json
 import re
-from collections.abc import Hashable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -24,10 +25,12 @@ from lmsweep.trials.spec.config import (
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.workloads import BUILT_IN
 
+T = TypeVar("T")
+
 _CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
 
 KEY_COLUMNS: tuple[str, ...] = (*(name for name in schema_of(Record).names if name not in _CONTENTS), "code")
-"""Columns that can be rows, columns or conditions of a table. `lmsweep.analysis.data.code_states` adds `code`."""
+"""Columns that can be rows, columns or conditions of a table; `with_code_states` adds `code`."""
 
 DISTINGUISHING_COLUMNS: tuple[str, ...] = (
     *(name for name in STORED_FIELDS if CONFIG_FIELDS[name].metadata["part"] != "limit"),
@@ -40,12 +43,12 @@ NO_VALUE = "-"
 """Printed for a null, and for a cell that has no result in the store."""
 
 PARTS = ("inference", "forward", "backward", "forward_backward", "optimizer", "backward_optimizer", "step")
-"""The parts of a training step that `lmsweep.analysis.presets` shows, in the order in which it shows them."""
+"""The parts of a training step, in the order in which tables show them."""
 DDP_TIMES = (
     *("step.time", "local_step.time", "communication.exposed_time"),
     *("communication.busy_time", "communication.overlap_time"),
 )
-"""The times of a data-parallel step that `lmsweep.analysis.presets` shows."""
+"""The times of a data-parallel step that tables show."""
 
 _VALUE_ORDER: dict[str, tuple[Any, ...]] = {
     name: get_args(hint) for name, hint in get_type_hints(TrialConfig).items() if get_origin(hint) is Literal
@@ -67,18 +70,18 @@ def check_key(name: str, option: str) -> None:
 
 
 def argument_of(name: str) -> tuple[str, str] | None:
-    """The column and the key of an argument of the user's code, `attention_args.tile`; None for any other name."""
+    """Return the column and the key of an argument of the user's code, `attention_args.tile`; None for other names."""
     column, _, argument = name.partition(".")
     return (column, argument) if argument and column in ARGUMENTS.values() else None
 
 
 def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
-    """DISTINGUISHING_COLUMNS, and the arguments that are columns of these rows by themselves."""
+    """Return DISTINGUISHING_COLUMNS, and the arguments that are columns of these rows by themselves."""
     return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 
 def label(value: object) -> str:
-    """The text of a key's value in a table and on the command line."""
+    """Return the text of a key's value in a table and on the command line."""
     if is_null(value):
         return NO_VALUE
     if isinstance(value, bool | np.bool_):
@@ -89,8 +92,8 @@ def label(value: object) -> str:
 def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     """Rank the rows by their value of one key, from 0; equal values share a rank and nulls come first.
 
-    Models are ordered by their number of parameters, numbers by size, the values of a fixed vocabulary as
-    `TrialConfig` lists them, and other text with the numbers inside it compared as numbers.
+    Models are ordered by their number of parameters, values of a fixed vocabulary as `TrialConfig` lists them, and
+    other text with the numbers inside it compared as numbers.
     """
     codes, values = pd.factorize(frame[name], use_na_sentinel=False)
     order = _VALUE_ORDER.get(name, ())
@@ -121,8 +124,14 @@ def in_order(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return frame.iloc[np.lexsort(ranks)].reset_index(drop=True)
 
 
+def for_each_kind(of: Callable[..., T], *columns: Iterable[Hashable]) -> list[T]:
+    """Return the result for each row of these columns, computed once for equal rows."""
+    kinds = list(zip(*columns, strict=True))
+    found = {kind: of(*kind) for kind in set(kinds)}
+    return [found[kind] for kind in kinds]
+
+
 def is_null(value: object) -> bool:
-    """Whether the value of a key column is null."""
     return bool(pd.isna(value))  # type: ignore[call-overload]  # a cell of a key column is a scalar
 
 
@@ -132,10 +141,7 @@ def _text_key(text: str) -> list[tuple[int, Any]]:
 
 
 def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model.
-
-    frame: rows with the columns of a model's dimensions. Null, as in older stores, is a field's default.
-    """
+    """Return the arguments of `lmsweep.trials.analytic.formulas` for each row; NaN where a row has no whole model."""
 
     def numbers(name: str, default: float = np.nan) -> NDArray[np.float64]:
         return frame[name].to_numpy(dtype=np.float64, na_value=default)
@@ -165,3 +171,33 @@ def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
     models = frame.dropna(subset=["model", *plain]).drop_duplicates("model")
     counts = parameter_count(**size_terms(models))
     return dict(zip(models["model"], counts, strict=True))
+
+
+def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return the rows with a column for each of these names that is an argument, null where a row does not give it.
+
+    The column that held the argument, in JSON, holds the others. Raises RequestError if no row gives the argument.
+    """
+    for name in names:
+        whole, argument = argument_of(name) or ("", "")
+        if not whole or name in frame:
+            continue
+        codes, texts = pd.factorize(frame[whole], use_na_sentinel=False)
+        given = [{} if is_null(text) else json.loads(text) for text in texts]
+        if not any(argument in one for one in given):
+            known = sorted({f"{whole}.{key}" for one in given for key in one})
+            raise RequestError(f"{name}: no result has this argument{choices(name, known)}")
+        values = [_scalar(one.get(argument)) for one in given]
+        others = [{key: value for key, value in one.items() if key != argument} for one in given]
+        left = [json.dumps(one, sort_keys=True, separators=(",", ":")) if one else None for one in others]
+        frame = frame.assign(
+            **{
+                name: pd.array(values, dtype=object)[codes],
+                whole: pd.array(left, dtype=object)[codes],
+            }
+        )
+    return frame
+
+
+def _scalar(value: object) -> object:
+    return json.dumps(value) if isinstance(value, dict | list) else value

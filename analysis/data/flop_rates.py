@@ -5,9 +5,6 @@ import pandas as pd
 from lmsweep.trials.analytic.flop_conventions import MEANING
 from lmsweep.trials.results.outcome import Flag
 
-FLOP_RATES = ("tflops", "mfu", "hfu")
-"""Derived values that depend on the convention."""
-
 ABOVE_PEAK = "above_peak"
 """Marks a rate above the datasheet's peak whose time is possible."""
 
@@ -18,11 +15,6 @@ ADVICE = {
     "other with --flops."
 }
 """Marks that no row stores, and what they mean."""
-
-
-def is_flop_rate(value: str) -> bool:
-    """Return whether a value such as `step.mfu` is a rate of FLOPs."""
-    return value.partition(".")[2] in FLOP_RATES
 
 
 def how_counted(rows: pd.DataFrame) -> str:

@@ -11,10 +11,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.code_states import with_code_states
-from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.columns import for_each_kind, size_terms
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooling import as_lists, pool
-from lmsweep.analysis.data.sample_stats import describe
+from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
@@ -24,13 +23,8 @@ from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import OF_STEP
 from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
+from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.store.store import Store
-
-SPEED_UNITS = {"tokens_per_second": "tokens/s", "tflops": "TFLOP/s", "mfu": "share", "hfu": "share"}
-"""Derived columns that tell how fast a phase was, and their units; a share is a fraction of 1."""
-
-DERIVED_FROM = dict.fromkeys(SPEED_UNITS, "time") | {"energy_per_token": "energy"}
-"""Derived columns, and the stored metric that each is derived from."""
 
 # The precision whose peak FLOP/s apply to a matrix product: by its dtype, and for float32 by how it was computed.
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
@@ -41,39 +35,30 @@ _DEFAULTS = {
     for name in STORED_FIELDS
     if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
 }
-"""The value of a field in rows stored before the field existed. Identifiers leave out fields at their default, so these
-rows keep theirs. Every row has a vocabulary: null is an unknown one. So it is with fields that only the user's own code
-knows."""
+"""The value of a field in rows stored before the field existed. Null is an unknown vocabulary."""
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
     """Return the measurements of a store, one row for each value, with statistics and derived columns.
 
-    The stored columns have the names of `lmsweep.trials.results.record.Record`. Added columns:
+    Stored columns are those of `lmsweep.trials.results.record.Record`. Added are:
 
-    - `n`, `median`, `low`, `high`, `mean`, `std`, `min`, `max`, `outliers`: statistics of `samples` in the row's unit;
-      low..high is the 95 % interval of the median (see `lmsweep.analysis.data.sample_stats`).
-    - `processes`, `spread`, `process_lengths`: the number of processes, the range of their medians as a share of the
-      median, and how many of `samples` each process contributed.
-    - On rows of the metric `time` (forward, backward and step, of a whole model or of attention alone), computed from
-      the median: `tokens_per_second`; `flops`, the FLOPs of the phase in one iteration, counting matrix products only
-      (of a model of the user's own, those that its trial counted); `tflops`, in TFLOP/s; `mfu`, the share of the
-      datasheet's peak, NaN if the peak of the device or of the arithmetic is unknown; `hfu`, the same with the FLOPs
-      that checkpointing computes again (NaN if they are unknown). `flops_convention` is how
-      attention is counted: a model of the user's own always by the model convention.
-    - `code`: the state of the user's code, latest, previous or an older one (`lmsweep.analysis.data.code_states`).
-    - On rows of the metric `energy`: `energy_per_token`, in joules.
+    - `n`, `median`, `low`, `high` (its 95 % interval), `mean`, `std`, `min`, `max`, `outliers` of `samples`, in its
+    unit.
+    - `processes`, `spread` (range of their medians as a share of the median), `process_lengths` (samples of each).
+    - For the metric `time` of forward, backward and step: `tokens_per_second`; `flops` of matrix products in one
+    iteration, by `flops_convention`; `tflops`; `mfu`, the share of the datasheet's peak; `hfu`, with the FLOPs that
+    checkpointing repeats. NaN if unknown.
+    - `code`: the state of the user's code (`lmsweep.analysis.data.code_states`).
+    - For the metric `energy`: `energy_per_token`, in joules.
 
-    flops: how attention's FLOPs are counted (`lmsweep.trials.analytic.flop_conventions`).
+    store: its location, or the name of a reference store: `h200-devices`. pooled: combine the processes that measured
+    the same configuration into one row; False keeps the rows of every attempt. flops: how attention's FLOPs are counted
+    (`lmsweep.trials.analytic.flop_conventions`); a model of the user's own always by the model convention.
 
-    store: its location, or the name of a reference store: `h200-devices`.
-
-    pooled: combine the processes that measured the same configuration into one row
-    (`lmsweep.analysis.data.pooling.pool`). False keeps the rows of every attempt, superseded failures included.
-
-    Lists stay in Arrow (a cell of `samples` reads as a list), integers are nullable, and the columns of AUTO_FIELDS
-    hold numbers and the word "auto". Unreadable files are left out, each with a warning. Raises RequestError if there
-    is no store or a newer lmsweep wrote it.
+    Lists stay in Arrow, integers are nullable, and the columns of AUTO_FIELDS hold numbers and the word "auto".
+    Unreadable files are left out, each with a warning. Raises RequestError if there is no store or a newer lmsweep
+    wrote it.
     """
     return of_stored_rows(stored_rows(open_store(store)), pooled=pooled, flops=flops)
 
@@ -110,15 +95,14 @@ def stored_rows(store: Store) -> pd.DataFrame:
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = with_code_states(frame)
-    frame = pd.concat([frame, describe(values, offsets)], axis=1)
+    frame = pd.concat([frame, pd.DataFrame(describe(values, offsets))], axis=1)
     return frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:
-    """Return the rows without those of trials whose device was missing, which would fill tables with `unsupported`.
+    """Return the rows without those whose device was missing, with a warning; all if `device_name` is in `where`.
 
-    A warning tells how many were left out. where: the names of the conditions; all rows are kept if `device_name` is
-    one of them. Raises RequestError if no other rows remain.
+    Raises RequestError if no other rows remain.
     """
     absent = frame["device_name"].map(is_absent).to_numpy(dtype=bool)
     if "device_name" in where or not absent.any():
@@ -127,7 +111,7 @@ def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.D
     names = ", ".join(left_out["device_name"].unique())
     words = f"{len(left_out)} results are for a device that was missing ({names})"
     if absent.all():
-        raise RequestError(f"{words}, and the store has no others; `lmsweep doctor` tells what can run here")
+        raise RequestError(f"{words}, and the store has no others; `lmsweep doctor` lists what can run here")
     warnings.warn(f"{words}; they are left out. `lmsweep status` counts them.", stacklevel=2)
     return frame[~absent].reset_index(drop=True)
 
@@ -178,25 +162,23 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
 
 
 def _share_of_scores(frame: pd.DataFrame, convention: FlopConvention) -> NDArray[np.float64]:
-    """The share of all context_length² scores that counts."""
     context = _numbers(frame["context_length"])
     window = np.nan_to_num(np.minimum(_numbers(frame["window"]), context) / context, nan=1.0)
     causal = frame["causal"].to_numpy(dtype=np.float64)
     share: NDArray[np.float64] = share_of_scores(convention, causal=causal, window=window) * np.ones(len(frame))
     packed = frame["document_length"].notna().to_numpy()
     columns = (_numbers(frame[name])[packed] for name in ("context_length", "document_length"))
-    masks = list(zip(*columns, causal[packed], window[packed], strict=True))
-    found = {
-        mask: share_of_packed_scores(
+
+    def of_mask(context: float, document: float, is_causal: float, share: float) -> float:
+        return share_of_packed_scores(
             convention,
-            context_length=int(mask[0]),
-            document_length=int(mask[1]),
-            causal=bool(mask[2]),
-            window=round(mask[3] * mask[0]),
+            context_length=int(context),
+            document_length=int(document),
+            causal=bool(is_causal),
+            window=round(share * context),
         )
-        for mask in set(masks)
-    }
-    share[packed] = [found[mask] for mask in masks]
+
+    share[packed] = for_each_kind(of_mask, *columns, causal[packed], window[packed])
     return share
 
 
@@ -205,9 +187,8 @@ def _recomputed(
 ) -> NDArray[np.float64]:
     """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
-    kinds = list(zip(frame["checkpointing"], layers, strict=True))
-    found = {kind: recomputed_blocks(*kind) for kind in set(kinds)}
-    blocks, ended_early = np.array([found[kind] for kind in kinds], dtype=np.float64).reshape(-1, 2).T
+    found = for_each_kind(recomputed_blocks, frame["checkpointing"], layers)
+    blocks, ended_early = np.array(found, dtype=np.float64).reshape(-1, 2).T
     again: NDArray[np.float64] = recomputed_flops(
         blocks=blocks,
         ended_early=ended_early,
@@ -222,7 +203,6 @@ def _recomputed(
 
 
 def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:
-    """FLOPs that the trial counted for the phase of each row that has a time; NaN where it counted none."""
     keys = ["measurement_id", "environment_id", "phase"]
     counted = frame[frame["metric"] == "flops"].drop_duplicates(keys, keep="last").set_index(keys)["median"]
     if counted.empty:

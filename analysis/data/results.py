@@ -8,7 +8,7 @@ import pandas as pd
 from lmsweep.analysis.data.code_states import latest_code, with_code_states
 from lmsweep.analysis.data.load import of_present_devices, of_stored_rows, stored_rows
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.data.selection import select
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import Price
@@ -18,7 +18,7 @@ from lmsweep.trials.store.store import Store
 
 
 class Results:
-    """The results of a store that meet the conditions."""
+    """The results of a store that meet the conditions; each table is read on first use."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Results:
         prices: Sequence[Price] = (),
         flops: FlopConvention = "model",
     ) -> None:
-        """where: keys and the values they must have, as for `lmsweep.analysis.pivot`; flops: as for `load`."""
+        """where, flops: as for `lmsweep.analysis.pivot` and `load`."""
         self.store = open_store(store)
         self.where = where or {}
         self.prices = prices
@@ -62,20 +62,19 @@ class Results:
 
     @cached_property
     def measurements(self) -> pd.DataFrame:
-        """Rows of `everything` that meet the conditions. Raises RequestError for a condition that no row meets."""
+        """Rows that meet the conditions. Raises RequestError for a condition that no row meets."""
         return select(self.everything, self.where)
 
     def of(self, workload: str) -> pd.DataFrame:
-        """Rows of `measurements` of one workload. Raises RequestError if there are none."""
+        """Rows of one workload. Raises RequestError if there are none."""
         found = self.measurements[self.measurements["workload"] == workload]
         if found.empty:
             raise nothing(workload)
         return found
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
-        """Rows of a detail table (allocations, dtypes, kernels, operators, timelines) that meet the conditions.
-
-        Only the newest attempt of each result is kept. Raises RequestError if there are none.
+        """Rows of the newest attempts in a detail table that meet the conditions. Raises RequestError if there are
+        none.
         """
         if table not in self._details:
             frame = self.store.read(table)[0].to_pandas()
@@ -94,7 +93,7 @@ class Results:
 
 
 def nothing(workload: str) -> RequestError:
-    """The error for a store that lacks results of a workload."""
+    """Return the error for a store that lacks results of a workload."""
     return RequestError(
         f"the store has no such results of the workload {workload}; a sweep with `workloads: [{workload}]` adds them"
     )

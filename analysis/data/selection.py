@@ -5,9 +5,18 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import rows_of_state
 from lmsweep.analysis.data.columns import check_key, label
-from lmsweep.analysis.data.flop_rates import is_flop_rate, with_above_peak
-from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
+from lmsweep.analysis.data.flop_rates import with_above_peak
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.results.metrics import (
+    DERIVED,
+    DEVICE_TIME,
+    METRICS,
+    PEAKS,
+    RATES,
+    WALL_TIME,
+    counts_flops,
+    metric_of,
+)
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
@@ -43,40 +52,37 @@ def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
 
 
 def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of successful trials."""
     return frame[frame["status"] == Status.OK]
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
     """Return the values to show if none were asked for: `step.time` if a whole step was timed, not attention alone."""
     known = values_in(frame)
-    if not known or "step.time" in values_in(frame[frame["workload"] != "attention"]):
-        return ["step.time"]
+    if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
+        return [WALL_TIME]
     for usual in (["forward.time", "backward.time"], ["gradients.relative_error"]):
         if shown := [name for name in usual if name in known]:
             return shown
     numbers = values_in(frame[frame["median"].notna()])
-    for peak in ("step.peak_allocated", "step.peak_tensors", "step.peak_resident"):
+    for peak in PEAKS:
         if peak in numbers:
             return [peak]
     return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
 
 
 def first_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values to show first: `step.device_time` if every timed step has it, as on CUDA, else `usual_values`.
+    """Return the values to show first: `step.device_time` if every timed step has it, else `usual_values`.
 
-    The errors of the user's attention follow, if it was compared with float64.
-
-    Device time belongs to the hardware; wall time belongs to the host as well.
+    Device time belongs to the hardware, wall time to the host as well. Errors of the user's attention follow.
     """
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
-    usual = ["step.device_time"] if timed and timed <= worked else usual_values(frame)
+    usual = [DEVICE_TIME] if timed and timed <= worked else usual_values(frame)
     return [*usual, *errors_in(frame)]
 
 
 def errors_in(frame: pd.DataFrame) -> list[str]:
-    """Return the values that tell how far the user's attention is from float64, if the rows hold them."""
+    """Return those values among the rows that say how far the user's attention is from float64."""
     return [name for name in ("error.output", "error.gradient") if name in values_in(frame)]
 
 
@@ -92,15 +98,14 @@ def values_in(frame: pd.DataFrame) -> list[str]:
     timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
     names = [f"{phase}.{metric}" for phase, metric in stored.itertuples(index=False)]
     names += [f"{phase}.energy_per_token" for phase in stored["phase"][stored["metric"] == "energy"]]
-    return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in SPEED_UNITS)])
+    return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in RATES)])
 
 
 def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return the chosen rows that hold the value, with its numbers in `median`, `low` and `high`.
 
-    Rows of failed trials are included if their workload measures the value elsewhere in the frame. `value` is its name,
-    `flags` are tuples, and `reason` tells why a successful row has no number. Raises RequestError if no row of the
-    frame has the value.
+    Includes failed trials whose workload measures the value elsewhere in the frame. `flags` are tuples; `reason` says
+    why a successful row has no number. Raises RequestError if no row of the frame has the value.
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
@@ -108,13 +113,13 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     if known and value not in known:
         raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
     phase, _, metric = value.partition(".")
-    holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED_FROM.get(metric, metric))
+    holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED.get(metric, metric))
     workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
     failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads) & chosen["phase"].isna()
     cells = chosen[holding[chosen.index] | failed]
     numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
     reason = cells["reason"].astype(object).where(cells["reason"].notna(), "no samples were stored")
-    if metric in SPEED_UNITS:
+    if metric in RATES:
         speed = cells[metric].to_numpy()
         numbers = {
             "median": speed,
@@ -124,22 +129,21 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         reason = reason.where(
             cells["median"].isna(), f"{metric}: the peak of this device in this arithmetic is unknown"
         )
-    elif metric in DERIVED_FROM:
+    elif metric in DERIVED:
         share = cells[metric].to_numpy() / numbers["median"]
         numbers = {name: share * number for name, number in numbers.items()}
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
     flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
     marks = pd.Series(flags, cells.index, dtype=object)
-    if is_flop_rate(value):
-        marks = with_above_peak(marks, cells["hfu" if value.endswith(".hfu") else "mfu"])
+    if counts_flops(value):
+        marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"])
     return cells.assign(value=value, flags=marks, reason=reason.where(unknown, ""), **numbers)
 
 
 def unit_of(cells: pd.DataFrame, value: str) -> str | None:
     """Return the unit of a value in the rows of `cells_of`; None if every trial failed."""
-    metric = value.partition(".")[2]
-    if metric in SPEED_UNITS:
-        return SPEED_UNITS[metric]
+    if (metric := metric_of(value)) in RATES:
+        return METRICS[metric].unit
     units = cells["unit"][cells["value"] == value].dropna().unique()
     assert len(units) <= 1, f"{value} has one unit"
     return units[0] if len(units) else None

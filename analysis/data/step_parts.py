@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.pooling import pool_statistics
-from lmsweep.analysis.data.sample_stats import describe
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.statistics.pooling import pool_statistics
+from lmsweep.trials.statistics.sample_stats import describe
 
 _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "inference": (("forward", "forward"),),
@@ -24,9 +24,8 @@ _SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_ste
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the times of the parts of a training step (`forward.time`, `backward.time`, ...) from all modes.
 
-    frame: rows of `lmsweep.load`. `forward` is the training forward pass measured alone, as in the published reports,
-    or else a phase of a longer mode. `backward_optimizer` is the sum of both in each iteration. The column `mode` is
-    null, since it no longer distinguishes rows. A failed mode fills the parts that no other mode has measured.
+    `forward` is the training forward pass measured alone, as in the published reports, or else a phase of a longer
+    mode. The column `mode` is null. A failed mode fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
     timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
@@ -53,8 +52,6 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
     ]
     lengths = [list(each) for each in backward["process_lengths"]]
     of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
-    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))))
-    found = backward.reset_index().assign(
-        phase="backward_optimizer", **{str(name): column for name, column in statistics.items()}
-    )
+    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))), len(lengths))
+    found = backward.reset_index().assign(phase="backward_optimizer", **statistics)
     return found.drop(columns=["samples", "warmup_samples"])

@@ -1,14 +1,12 @@
 """Quantities derived from measurements, as pandas tables for presets, the report and notebooks.
 
-break_even.py             steps until the time of the compiler has been saved
-cost.py                   dollars and joules per million tokens
+cost.py                   dollars and joules per million tokens; steps until compiling has saved its time
 roofline.py               rate of a step against the peaks of its device, measured or from the datasheet
 scaling.py                exponents of growth with context and parameters; the largest sizes that fit in memory
 communication_limits.py   ranks above which communication takes longer than computation
 rank_state.py             what a rank holds of weights, gradients and optimizer state
 kernels.py                classifies profiled kernels by phase of the step and by kind
-allocations.py            the largest allocations of a trial
-timeline.py               allocated memory over one iteration, by category
+allocations.py            the largest allocations of a trial, and allocated memory over one iteration
 rounding.py               sums, dtypes and errors of reduced precision
 status.py                 counts results by status and by flag
 """

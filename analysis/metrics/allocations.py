@@ -1,4 +1,4 @@
-"""The largest allocations that the workload `memory` recorded, and the choice of a trial by its identifier."""
+"""What the workload `memory` recorded of one trial: its largest allocations, and its memory over one iteration."""
 
 import pandas as pd
 
@@ -12,21 +12,14 @@ _MEASUREMENT = ["measurement_id", "environment_id"]
 
 
 def load_allocations(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `allocations`: the newest rows of each measurement in each environment.
-
-    Raises RequestError if there are none.
-    """
+    """Return the store's table `allocations`: the newest rows of each result. Raises RequestError if there are none."""
     return Results(store).details("allocations", "memory")
 
 
 def largest_allocations(allocations: pd.DataFrame, trial: str | None = None, *, most: int = 20) -> pd.DataFrame:
-    """Return the largest allocations of one trial.
+    """Return the largest allocations of one trial, as `lmsweep.trials.results.measurement.Allocation` has them.
 
-    Columns: rank, bytes (of one allocation), count, at_peak (how many of them were live at the peak), category, phase,
-    line, function, operator and reason (why the line is unknown).
-
-    allocations: from `load_allocations`; trial: the beginning of a measurement_id or of a trial_id, optional if there
-    is only one measurement. Raises RequestError if `trial` matches no measurement or more than one.
+    trial: as for `pick`, optional if there is only one measurement.
     """
     columns = ["rank", "bytes", "count", "at_peak", "category", "phase", "line", "function", "operator", "reason"]
     return pick(allocations, trial).sort_values("rank")[columns].head(most).reset_index(drop=True)
@@ -50,3 +43,28 @@ def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:
         f"{len(first)} memory measurements match; choose one by its measurement_id:\n  "
         + "\n  ".join([", ".join(names), *lines])
     )
+
+
+CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")
+"""From the longest-lived to the shortest-lived: the order, from below, in which a timeline is stacked."""
+
+PHASES = ("forward", "backward", "optimizer", "end")
+"""In order; end covers the frees after the last of the other phases."""
+
+
+def load_timelines(store: str | Store) -> pd.DataFrame:
+    """Return the store's table `timelines`: one row for each phase and category of each result."""
+    return Results(store).details("timelines", "memory")
+
+
+def memory_timeline(timelines: pd.DataFrame, trial: str | None = None) -> pd.DataFrame:
+    """Return the allocated bytes over one iteration: columns position, phase, category and bytes.
+
+    trial: as for `pick`. The rows of one position, an allocation or a free, add up to all bytes allocated after it.
+    """
+    chosen = pick(timelines, trial)
+    long = chosen[["phase", "category", "positions", "bytes"]].explode(["positions", "bytes"])
+    long = long.rename(columns={"positions": "position"}).astype({"position": "int64", "bytes": "int64"})
+    order = [pd.Categorical(long["phase"], PHASES), pd.Categorical(long["category"], CATEGORIES)]
+    long = long.assign(phase=order[0], category=order[1]).sort_values(["position", "category"], kind="stable")
+    return long[["position", "phase", "category", "bytes"]].reset_index(drop=True)

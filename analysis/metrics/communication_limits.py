@@ -26,12 +26,9 @@ _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name",
 def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each model, batch, precision and device in the store.
 
-    results: rows of `lmsweep.load`. Columns: model, d_ff, tokens (of all ranks), precision, device_name; `flops` with
-    `flops_from`, `bandwidth` with `bandwidth_from` (measured or datasheet); one column for each of LIMITS, in ranks.
-    Rates that are neither measured nor in a datasheet are NaN, and so are the limits.
-
-    The measured rate of FLOPs is that of a large matrix product (workload `ceiling`); the measured bandwidth is the
-    highest bus bandwidth of an all-reduce (workloads `collectives` and `ddp`).
+    Columns: those of _MODEL (tokens of all ranks); `flops` of a large matrix product (workload `ceiling`) and
+    `bandwidth`, the highest bus bandwidth of an all-reduce, each with `_from`: measured or datasheet; each of LIMITS,
+    in ranks. NaN if unknown.
     """
     ok = results[results["status"] == Status.OK]
     ranks, sharing = (ok[name].to_numpy(dtype=np.float64, na_value=1.0) for name in ("world_size", "tp"))

@@ -1,10 +1,11 @@
-"""Cost of a million tokens: in dollars if a price is given, in joules if energy was measured."""
+"""What training costs: dollars and joules per million tokens, and the steps until compiling has saved its time."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.outcome import Status
 
@@ -15,12 +16,10 @@ HOUR = 3600.0
 def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """Return the successful steps of the workload `timing` with their cost per million tokens.
 
-    frame: rows of `lmsweep.load`. Added columns: `tokens_per_second` and `dollars` (NaN without a price), each with
-    `_low` and `_high` from the interval of the step's time; `device_dollars`, the dollars for the time in which the
-    device was busy, which a faster host does not reduce (NaN if that is unknown); `joules`, measured by the workload
-    `energy` on the same trial, mode and environment, else NaN.
-
-    Raises RequestError for a price of a device that the frame does not contain, and for two prices of one device.
+    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`; `device_dollars`, for the time in
+    which the device was busy; `joules`, of the workload `energy` on the same trial, mode and environment. NaN if
+    unknown. Raises RequestError for a price of a device that the frame does not contain, and for two prices of one
+    device.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -45,8 +44,41 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
 
 
 def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
-    """Dollars per hour of each row's device; NaN without a price."""
     types = step["accelerator_type"].astype(object).where(step["accelerator_type"].notna(), None)
     devices = list(zip(step["device_name"], types, strict=True))
     known = hourly_dollars(prices, devices)
     return np.array([known.get(device, np.nan) for device in devices], dtype=np.float64)
+
+
+_OF_COMPILATION = ("compile", "compile_mode", "dynamic_shapes")
+_SAME = [name for name in DISTINGUISHING_COLUMNS if name not in _OF_COMPILATION]
+_TRIAL = ["measurement_id", "environment_id"]
+
+
+def break_even(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the compiled steps of the workload `timing` that have an eager counterpart, one row each.
+
+    Added columns, in seconds: `eager_step` and `compiled_step`, medians; `compile_time`, the first iteration less one
+    step, in the process where it took longest; `saved` of each step. `steps` is compile_time / saved, NaN if no time is
+    saved.
+    """
+    timed = frame[(frame["status"] == Status.OK) & (frame["workload"] == "timing")]
+    steps = timed[(timed["phase"] == "step") & (timed["metric"] == "time")]
+    eager = steps[steps["compile"] == "none"].drop_duplicates(_SAME, keep="last")
+    eager = eager[[*_SAME, "median"]].rename(columns={"median": "eager_step"})
+    first = timed[timed["metric"] == "compile_time"]
+    longest = pd.DataFrame(
+        {
+            "compile_time": first["max"].groupby([first[name] for name in _TRIAL]).sum(),
+            "compile_flags": first["flags"].groupby([first[name] for name in _TRIAL]).first(),
+        }
+    ).reset_index()
+    found = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=_TRIAL)
+    saved = found["eager_step"] - found["median"]
+    compiling = (found["compile_time"] - found["median"]).clip(lower=0)
+    return found.assign(
+        compiled_step=found["median"],
+        compile_time=compiling,
+        saved=saved,
+        steps=np.where(saved > 0, np.ceil(compiling / saved), np.nan),
+    )

@@ -37,16 +37,11 @@ _WORK = re.compile(
 
 MOST_LETTERS = 40
 _KEPT = (MOST_LETTERS - 3) // 2
-"""Letters kept at either end of a name that is too long: a kernel's name begins with its kind and ends with its
-layout."""
+"""Letters kept at either end of a name that is too long."""
 
 
 def classified(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a store's table `kernels` with the columns `phase`, `kind`, `time` and `calls`.
-
-    `phase` is one of STEP_PHASES and `kind` one of KINDS; `time` is in seconds per step, `calls` are launches per step.
-    A null `range` becomes "unattributed".
-    """
+    """Return the rows of a store's table `kernels` with `phase`, `kind`, `time` (seconds) and `calls` per step."""
     names = zip(kernels["operator"].fillna(""), kernels["kernel"], strict=True)
     return kernels.assign(
         range=kernels["range"].fillna("unattributed"),

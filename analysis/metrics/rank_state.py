@@ -18,10 +18,9 @@ _TRIAL = ["model", "world_size", "ddp", "precision", "gather"]
 def sharding(results: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each model, number of ranks, way to share and moment of a step.
 
-    results: rows of `lmsweep.load`. Columns: model, world_size, ddp, precision, gather, moment; PARTS, in bytes, by
-    closed forms; `measured`, the bytes that rank 0 holds then, NaN if the store does not say (activations of a step and
-    buffers for communication count there). Failed trials count: closed forms need no memory. Left out are wrappers and
-    optimizers of the user's, `hsdp`, tensor parallelism, and optimizers other than AdamW.
+    Columns: those of _TRIAL; moment; PARTS, in bytes, by closed forms; `measured`, the bytes that rank 0 holds then,
+    with activations and communication, NaN if unknown. Left out are wrappers and optimizers of the user's, `hsdp`,
+    tensor parallelism, and optimizers other than AdamW.
     """
     ddp = results[(results["workload"] == "ddp") & results["ddp"].isin([*SHARED]) & (results["tp"] == 1)]
     ddp = ddp[ddp["optimizer"].isin(["adamw_fused", "adamw_foreach", "adamw_loop"])].dropna(subset=_DIMENSIONS)

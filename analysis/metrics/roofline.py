@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import size_terms
+from lmsweep.analysis.data.columns import for_each_kind, size_terms
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.results.outcome import Status
@@ -21,22 +21,13 @@ _SAVED_TRAFFIC = {"train_forward": 1, "forward_backward": 2, "train_step": 2}
 
 
 def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return the successful steps of the workload `timing` with their place under the roofline.
+    """Return the successful steps of the workload `timing` with their place under the roofline; rows keep their index.
 
-    frame: rows of `lmsweep.load`; ceilings: the frame that holds the rows of the workload `ceiling`, by default the
-    same one. Added columns, NaN if unknown:
-
-    - `rate`: FLOP/s of matrix products.
-    - `peak`: FLOP/s of the datasheet in the arithmetic used; `mfu` is rate / peak.
-    - `ceiling`: FLOP/s of a large matrix product, measured on the same device in the same precision.
-    - `of_ceiling`: rate / ceiling.
-    - `intensity`: arithmetic intensity in FLOP/byte, over the step's minimum memory traffic (`least_bytes`).
-    - `bandwidth`: bytes/s of the device's memory, measured or else from the datasheet.
-    - `roof`: attainable FLOP/s, the smaller of intensity x bandwidth and of ceiling (else peak), after Williams,
-      Waterman and Patterson, "Roofline", Communications of the ACM 52 (2009).
-    - `of_roof`: rate / roof.
-
-    Rows keep their index.
+    ceilings: the frame with rows of the workload `ceiling`, by default the same one. Added columns, in FLOP/s unless
+    noted, NaN if unknown: `rate` of matrix products; `peak` of the datasheet; `ceiling`, of a large matrix product on
+    the same device in the same precision; `of_ceiling`; `intensity` (FLOP/byte, over `least_bytes`); `bandwidth` (B/s);
+    `roof`, the smaller of intensity x bandwidth and ceiling or peak (Williams, Waterman and Patterson, "Roofline", CACM
+    52, 2009); `of_roof`.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -64,9 +55,8 @@ def roofline(frame: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Da
 def least_bytes(step: pd.DataFrame) -> Floats:
     """Return the minimum memory traffic of each step in bytes; NaN unless the step is eager with naive attention.
 
-    It counts every read and write of float32 weights, gradients and AdamW moments, and one write and one read of the
-    tensors that autograd saves (`lmsweep.trials.analytic.formulas.saved_bytes`). Intermediates that fit in no cache add
-    to it, so the true intensity is lower.
+    Each read and write of float32 weights, gradients and AdamW moments, and one write and one read of the tensors that
+    autograd saves. Intermediates that fit in no cache add to it, so the true intensity is lower.
     """
     plain = (step["attention"] == "naive") & (step["compile"] == "none") & (step["checkpointing"] == "none")
     plain &= ~step["precision"].isin(["bf16_pure", *FLOAT8_PRECISIONS])
@@ -83,9 +73,9 @@ def least_bytes(step: pd.DataFrame) -> Floats:
 
 
 def measured_ceiling(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) -> Floats:
-    """Return the highest value that the workload `ceiling` measured for the device and the precision of each row.
+    """Return the highest value of the workload `ceiling` for the device and the precision of each row; NaN if none.
 
-    metric: `flops_rate` (FLOP/s) or `bandwidth` (B/s). NaN if there is none.
+    metric: `flops_rate` (FLOP/s) or `bandwidth` (B/s).
     """
     rows = ceilings[ceilings["workload"].eq("ceiling") & ceilings["metric"].eq(metric) & ceilings["median"].notna()]
     found = rows.groupby(["device_name", "precision"])["median"].max().to_dict()
@@ -96,7 +86,9 @@ def measured_ceiling(step: pd.DataFrame, ceilings: pd.DataFrame, metric: str) ->
 
 
 def _datasheet_bandwidth(step: pd.DataFrame) -> NDArray[np.float64]:
-    pairs = list(zip(step["device_name"], step["device_memory"].astype(object), strict=True))
-    devices = {pair: find_device(pair[0], None if pd.isna(pair[1]) else pair[1]) for pair in set(pairs)}
-    rates = {pair: device.bytes_per_second if device else np.nan for pair, device in devices.items()}
-    return np.array([rates[pair] for pair in pairs], dtype=np.float64)
+    def of_device(name: str, memory: int | None) -> float:
+        device = find_device(name, None if pd.isna(memory) else memory)
+        return device.bytes_per_second if device else np.nan
+
+    rates = for_each_kind(of_device, step["device_name"], step["device_memory"].astype(object))
+    return np.array(rates, dtype=np.float64)

@@ -5,7 +5,7 @@ from typing import get_args
 import pandas as pd
 
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -13,7 +13,6 @@ from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.store.store import Store
 
 ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")
-"""The values that `error_table` shows by default."""
 
 _SUM = 10.0
 """The exact result of the accumulation experiment."""
@@ -22,41 +21,19 @@ _SUM = 10.0
 def accumulation_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the sums of 1000 addends of 0.01, one row for each way to accumulate and each distinct result.
 
-    frame: rows of `lmsweep.load`. Columns: accumulator and addend (dtypes), cast (whether each addend is cast to the
-    accumulator's dtype first), sum, error (sum - 10) and devices, the names of those that computed it.
-
-    Raises RequestError if there are no such results.
+    Columns: accumulator and addend (dtypes), cast (of each addend first), sum, error (sum - 10), devices. Raises
+    RequestError if there are no such results.
     """
-    found = _of(frame, "accumulation")[["metric", "median", "device_name"]]
-    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
-    way = grouped["metric"].str.removesuffix("_cast").str.split("_")
-    return pd.DataFrame(
-        {
-            "accumulator": way.str[0],
-            "addend": way.str[1],
-            "cast": grouped["metric"].str.endswith("_cast"),
-            "sum": grouped["median"],
-            "error": grouped["median"] - _SUM,
-            "devices": grouped["device_name"].map(", ".join),
-        }
-    )
+    found = _of(frame, "accumulation")
+    types = found["types"].str.split("_")
+    columns = {"accumulator": types.str[0], "addend": types.str[1], "cast": found["cast"], "sum": found["median"]}
+    return pd.DataFrame({**columns, "error": found["median"] - _SUM, "devices": found["devices"]})
 
 
 def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type (of x), cast (to float32 before squaring), value, devices.
-
-    frame: rows of `lmsweep.load`. Raises RequestError if there are no such results.
-    """
-    found = _of(frame, "reciprocal_rms")[["metric", "median", "device_name"]]
-    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
-    return pd.DataFrame(
-        {
-            "type": grouped["metric"].str.removesuffix("_cast"),
-            "cast": grouped["metric"].str.endswith("_cast"),
-            "value": grouped["median"],
-            "devices": grouped["device_name"].map(", ".join),
-        }
-    )
+    """Return 1 / sqrt(mean(x²)) for x = 1000: columns type of x, cast (to float32 first), value, devices."""
+    found = _of(frame, "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
+    return found[["type", "cast", "value", "devices"]]
 
 
 def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where: dict[str, str] | None = None) -> Table:
@@ -74,10 +51,7 @@ def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where:
 
 
 def load_dtypes(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `dtypes`: the newest rows of each measurement in each environment, in stored order.
-
-    Raises RequestError if there are none.
-    """
+    """Return the newest rows of the store's table `dtypes`. Raises RequestError if there are none."""
     store = open_store(store)
     frame = store.read("dtypes")[0].to_pandas()
     if frame.empty:
@@ -89,10 +63,8 @@ def load_dtypes(store: str | Store) -> pd.DataFrame:
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
     """Return the dtypes of a step's tensors, one row per tensor in the order in which the step creates them.
 
-    Columns: kind, name, and one for each precision and device type whose autocast rules applied, or were emulated:
-    `bf16, cuda (emulated)`.
-
-    dtypes: from `load_dtypes`. subject: transformer or toy; raises RequestError for another, or if none was stored.
+    Columns: kind, name, and one for each precision and device type whose autocast rules applied: `bf16, cuda
+    (emulated)`. subject: transformer or toy; raises RequestError for another.
     """
     chosen = dtypes[dtypes["subject"] == subject]
     if chosen.empty:
@@ -110,10 +82,17 @@ def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
+    """Each distinct result of an experiment: `types`, `cast`, `median`, and the `devices` that had it."""
     found = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
     if found.empty:
         raise _nothing()
-    return found
+    grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
+    metric = grouped["metric"]
+    return grouped.assign(
+        types=metric.str.removesuffix("_cast"),
+        cast=metric.str.contains("_cast"),
+        devices=grouped["device_name"].map(", ".join),
+    )
 
 
 def _nothing() -> RequestError:

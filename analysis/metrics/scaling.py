@@ -2,13 +2,13 @@
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.statistics.pooling import student
 
 ALONG = ("context_length", "parameters")
 
@@ -23,12 +23,9 @@ def with_parameters(frame: pd.DataFrame) -> pd.DataFrame:
 def scaling(times: pd.DataFrame) -> pd.DataFrame:
     """Return the exponents of time ~ along^exponent for each series of at least three points that differ only in along.
 
-    times: rows of `lmsweep.load` of one value; failures are ignored. Columns: the keys that distinguish the series;
-    `along`, one of ALONG; its `least` and `most` value and the number of `points`; `exponent` with `exponent_low` and
-    `exponent_high`; `flops_exponent`, the exponent of the FLOPs of matrix products over the same points.
-
-    The fit is least squares on logarithms. The 95 % interval is Student's t from the residuals, so it includes the
-    deviation from a power law as well as the noise of the points.
+    times: rows of `lmsweep.load` of one value. Columns: the keys that distinguish the series; `along`, one of ALONG;
+    its `least` and `most` value and the number of `points`; `exponent` with its 95 % interval, by least squares on
+    logarithms; `flops_exponent`, of the FLOPs of matrix products over the same points.
     """
     ok = with_parameters(times[(times["status"] == Status.OK) & (times["median"] > 0)])
     lines = []
@@ -58,11 +55,10 @@ def scaling(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def frontier(results: pd.DataFrame) -> pd.DataFrame:
-    """Return the largest size that fitted in memory and the smallest that did not, for each series.
+    """Return the largest size that fitted in memory and the smallest that did not, for each series of one workload.
 
-    A series differs in context_length or batch_size only. results: rows of `lmsweep.load` of one workload. Columns: the
-    keys that distinguish the series; `along`, context_length or batch_size; `largest_ok`; `smallest_oom` (status oom or
-    predicted_oom). Either is null if there is none. Series with a single size that fitted are left out.
+    A series differs in context_length or batch_size only. Columns: the keys that distinguish the series; `along`;
+    `largest_ok`; `smallest_oom` (status oom or predicted_oom). Series with a single size that fitted are left out.
     """
     lines = []
     fits = results["status"] == Status.OK
@@ -88,9 +84,5 @@ def frontier(results: pd.DataFrame) -> pd.DataFrame:
 
 def _slope(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Slope of the least-squares line through the points, and the half width of its 95 % interval."""
-    centred = x - x.mean()
-    slope = float((centred * y).sum() / (centred**2).sum())
-    left = y - y.mean() - slope * centred
-    freedom = len(x) - 2
-    error = np.sqrt((left**2).sum() / freedom / (centred**2).sum())
-    return slope, float(stdtrit(freedom, 0.975) * error)
+    (slope, _), covariance = np.polyfit(x, y, 1, cov=True)
+    return float(slope), student(len(x) - 2) * float(np.sqrt(covariance[0, 0]))

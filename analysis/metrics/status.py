@@ -4,12 +4,11 @@ from collections import Counter
 
 import pandas as pd
 
-from lmsweep.analysis.data.pooling import newest_rows
+from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.outcome import Flag, Status
 
 MOST_NAMES = 3
-"""Most names of values that a line about a flag gives."""
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
 
@@ -17,8 +16,7 @@ _RESULT = ["measurement_id", "environment_id", "workload"]
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the number of results by status: columns sweep, device_name and one per status that occurs.
 
-    frame: from `lmsweep.load`. Each workload of a trial counts once per environment. With pooled=False the counts are
-    those that `lmsweep plan` uses: the newest attempt with a final status, or the newest if none has one.
+    With pooled=False the newest attempt with a final status counts, as for `lmsweep plan`.
     """
     newest = newest_rows(frame, prefer=[status for status in Status if status.is_final])
     results = newest.drop_duplicates(_RESULT)
@@ -28,7 +26,7 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
-    """Return `counts` as a table, with `flag_words` below it; frame: `lmsweep.load`, with results."""
+    """Return `counts` as a table, with `flag_words` below it."""
     table = counts(frame)
     statuses = [str(name) for name in table if name not in ("sweep", "device_name")]
     return Listing(
@@ -41,7 +39,7 @@ def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
 
 
 def as_json(frame: pd.DataFrame) -> dict[str, object]:
-    """Return the counts by sweep and device, and the number of results with each flag; frame: `lmsweep.load`."""
+    """Return the counts by sweep and device, and the number of results with each flag."""
     if frame.empty:
         return {"results": [], "flags": {}}
     found = counts(frame)
@@ -58,14 +56,13 @@ def as_json(frame: pd.DataFrame) -> dict[str, object]:
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
-    """Return how many results have each flag in any of their rows, the most frequent first; frame: `lmsweep.load`."""
+    """Return how many results have each flag in any of their rows, the most frequent first."""
     counted = _flagged(frame).drop_duplicates([*_RESULT, "flags"])["flags"].value_counts()
     known = {flag.value: flag for flag in Flag}
     return {known[word]: int(count) for word, count in counted.items() if word in known}
 
 
 def _flagged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each flag of each value: what identifies the result, the flag and the name of the value."""
     newest = newest_rows(frame)
     rows = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "phase", "metric", "flags"]]
     names = rows["phase"].astype("object") + "." + rows["metric"].astype("object")
@@ -74,16 +71,14 @@ def _flagged(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _most_first(counted: tuple[str, int]) -> tuple[int, bool, str]:
-    """The order of values in a text: of those that equally many results have, the step comes first."""
     name, count = counted
     return -count, not name.startswith("step."), name
 
 
-def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
-    """Return a line for each flag with the number of results, the names of the flagged values that most results have,
-    and the flag's advice; empty if no result is flagged.
+def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
+    """Return a line for each flag: the number of results, the values that most often have it, and its advice.
 
-    Advice that the text `told` already contains is not repeated.
+    Advice that the text `said` already contains is not repeated.
     """
     flagged = _flagged(frame)
     lines = []
@@ -93,6 +88,6 @@ def flag_words(frame: pd.DataFrame, *, told: str = "") -> str:
         shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
         many = "result is" if count == 1 else "results are"
         lines.append(
-            f"{count} {many} flagged {flag.value}, in {shown}" + f". {flag.advice}" * (flag.advice not in told)
+            f"{count} {many} flagged {flag.value}, in {shown}" + f". {flag.advice}" * (flag.advice not in said)
         )
     return "\n".join(lines)

@@ -130,8 +130,8 @@ def heat_maps(
             ]
             made.append(HeatRow(heads, [line.get(one) for one in columns]))
             above = key
-        heads = [labels[column][one] for one in columns] if column else ["ratio"]
-        maps.append(HeatMap(labels["value"][code], column, others, heads, made))
+        texts = [labels[column][one] for one in columns] if column else ["ratio"]
+        maps.append(HeatMap(labels["value"][code], column, others, texts, made))
     return maps
 
 

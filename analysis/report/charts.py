@@ -10,12 +10,13 @@ from numpy.typing import ArrayLike
 
 from lmsweep.analysis.data.columns import in_order, label, natural_ranks
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, memory_timeline
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.metrics.roofline import roofline
-from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, memory_timeline
 from lmsweep.analysis.report.page_data import JsonObject
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.results.metrics import Unit
 
 MOST_FIGURES = 60
 """Figures per section; they are of the store's first trials in natural order."""

@@ -9,7 +9,8 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import STEP_PHASES, classified, short_name
 from lmsweep.analysis.report.charts import Figure, each_trial
 from lmsweep.analysis.report.page_data import JsonObject
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.trials.results.metrics import Unit
 
 LEAST = 0.002
 """Kernels of a part that take a smaller share of the step are drawn as one piece."""

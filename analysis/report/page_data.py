@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
-from lmsweep.analysis.data.flop_rates import ADVICE, FLOP_RATES, how_counted
-from lmsweep.analysis.data.load import DERIVED_FROM, SPEED_UNITS
+from lmsweep.analysis.data.flop_rates import ADVICE, how_counted
 from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
-from lmsweep.analysis.tables.number_format import UNITS
 from lmsweep.analysis.tables.pivot import (
     CONDITIONS,
     FOLLOWS,
@@ -24,6 +22,7 @@ from lmsweep.analysis.tables.pivot import (
     default_layout,
     keys_read,
 )
+from lmsweep.trials.results.metrics import DERIVED, FLOP_RATES, PRINTED_UNITS, RATES
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
@@ -62,7 +61,7 @@ _READ_BY_CELLS = [
     "reason",
     "flags",
 ]
-_READ_BY_CELLS += [*SPEED_UNITS, "energy_per_token"]
+_READ_BY_CELLS += [*DERIVED]
 
 MOST_SAMPLES = 250_000
 """Samples that a page embeds. If the store has more, every second, every third, ... sample of a result is embedded."""
@@ -106,7 +105,7 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
     for name in known:
         cells = cells_of(narrow, narrow, name)
         values[name] = _value(cells, name, result_of_row, flags, reasons)
-        if name.partition(".")[2] not in DERIVED_FROM:
+        if name.partition(".")[2] not in DERIVED:
             values[name] |= _samples(frame, cells, stride)
     return {
         "results": len(results),
@@ -122,13 +121,13 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
         "layout": {"rows": rows, "cols": cols, "values": shown},
         "views": _views(frame, known),
         "stride": stride,
-        "derived": dict(DERIVED_FROM),
+        "derived": dict(DERIVED),
         "trial": _trial(results),
         "distinguishing": list(DISTINGUISHING_COLUMNS),
         "conditions": list(CONDITIONS),
         "dimensions": list(DIMENSIONS),
         "follows": FOLLOWS,
-        "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in UNITS.items()},
+        "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in PRINTED_UNITS.items()},
         "usual": USUAL,
         "read_by_some": list(READ_BY_SOME),
         "read": {name: list(keys_read(name)) for name in workloads()},
@@ -238,7 +237,7 @@ def _value(
     cells = cells[cells["status"] == Status.OK]
     value: dict[str, Json] = {
         "unit": unit_of(cells, name),
-        "speed": name.partition(".")[2] in SPEED_UNITS,
+        "speed": name.partition(".")[2] in RATES,
         "workloads": workloads,
         "result": _codes(result_of_row[cells.index]),
         "median": _floats(cells["median"]),

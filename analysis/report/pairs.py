@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey, compare
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.report.answer_tables import HeatMap, MeanRatio, heat_maps, three
 from lmsweep.analysis.report.page_data import JsonObject
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import Floats
 
@@ -164,7 +165,7 @@ def _headline(against: str, found: Comparison, ratio: MeanRatio | None, measure:
     said = f"; {limited} host-limited" if limited else ""
     if found.unit != "s":
         return f"{against}, {cells}: {measure} {ratio.text()}{said}"
-    by_device = found.frame["value"][found.frame["ratio"].notna()].str.endswith(".device_time")
+    by_device = found.frame["value"][found.frame["ratio"].notna()].map(is_device_time).astype(bool)
     clock = "device" if by_device.all() else "device or wall" if by_device.any() else "wall"
     return f"{against}, {cells}: {clock} {ratio.text()} as fast{said}"
 
@@ -173,7 +174,7 @@ def _details(found: Comparison, ratio: MeanRatio | None, names: tuple[str, str])
     """What the headline leaves out: wall time, cells without a number, and cells that only one side has."""
     said = []
     if ratio is not None and "wall_ratio" in found.frame:
-        known = found.frame["value"].str.endswith(".device_time") & found.frame["wall_ratio"].gt(0)
+        known = found.frame["value"].map(is_device_time).astype(bool) & found.frame["wall_ratio"].gt(0)
         wall, device = (-np.log(found.frame.loc[known, name]).mean() for name in ("wall_ratio", "ratio"))
         if known.any():
             host = three(float(np.exp(wall - device)))

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.timeline import CATEGORIES
+from lmsweep.analysis.metrics.allocations import CATEGORIES
 from lmsweep.analysis.report.charts import Figure, each_trial
 from lmsweep.analysis.report.page_data import JsonObject
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, number_text
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.trials.results.metrics import Unit
 
 MOST = 12
 """Pieces of a chart."""

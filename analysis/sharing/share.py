@@ -7,16 +7,15 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmsweep.analysis.data.fetch_store import INDEX
 from lmsweep.analysis.data.load import load
-from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.open_store import INDEX, open_store
 from lmsweep.analysis.metrics.status import counts
 from lmsweep.analysis.report import page_of
 from lmsweep.analysis.sharing.scrub import private_words, scrub
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.fragments import TABLES
 from lmsweep.trials.store.parquet_file import encode
-from lmsweep.trials.store.store import TABLES
 
 ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores", "host_memory", "lmsweep_version")
 

@@ -2,11 +2,10 @@
 
 pivot.py            lays results out as a `Table`: rows and columns of medians, intervals, statuses and flags
 listing.py          a `Listing`: a table with one line per item, whose columns have different units
-ratios.py           ratios of medians with intervals, and the columns that show them
+ratio_columns.py    columns with the ratio of each median to a baseline
 number_format.py    the unit of a column, and the digits of a number and its interval
 text_table.py       the texts of a `Table` or a `Listing`, whatever the output format
 terminal_table.py   fits a table to the width of a terminal, in colour
-ratio_bar.py        bars of ratios
-bar_chart.py        a table as a bar chart in plain text
+bar_chart.py        a table as a bar chart in plain text, and bars of ratios
 render.py           writes the texts as text, Markdown, LaTeX, Typst or HTML, and the numbers as CSV and JSON
 """

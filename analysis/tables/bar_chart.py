@@ -1,7 +1,11 @@
-"""A table as a bar chart in plain text: one bar per cell, from zero, on a linear scale for each value."""
+"""Bars in plain text: a table as a chart, and bars of ratios for a terminal."""
 
 import math
 from textwrap import wrap
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
@@ -10,17 +14,17 @@ from lmsweep.analysis.tables.text_table import axis_names
 
 LEAST_BAR = 10
 """Characters that the longest bar has at least, however wide the labels are."""
+LEAST_RANGE = 1.25
+"""Bars of ratios reach at least to this, so that differences of a few per cent look small."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 Cell = tuple[int, int]
-"""Row and column of a table."""
 
 
 def bar_chart(table: Table, *, width: int) -> str:
-    """Return the chart, with lines of at most `width` characters if the labels leave room for bars of LEAST_BAR.
+    """Return one bar per cell, from zero, in lines of at most `width` characters if that leaves room for LEAST_BAR.
 
-    Bars are in the order of the table's rows, those of a row together. A cell without a number shows its status; a cell
-    for which there is no trial is left out. What all bars of a value have in common is above them.
+    A cell without a number shows its status. What all bars of a value have in common is above them.
     """
     values = dict.fromkeys(column[-1] for column in table.median.columns)
     return "\n\n".join(_chart(table, str(value), width) for value in values)
@@ -57,7 +61,7 @@ def _chart(table: Table, value: str, width: int) -> str:
 
 
 def _labels(table: Table, cells: list[Cell]) -> tuple[str, dict[Cell, str], dict[str, str]]:
-    """Return the names of the keys that vary, their values for each cell below them, and the keys that do not vary."""
+    """The names of the keys that vary, their values for each cell below them, and the keys that do not vary."""
     index = table.median.index
     names = [*axis_names(index), *axis_names(table.median.columns)[:-1]]
     keys = {}
@@ -78,3 +82,31 @@ def _labels(table: Table, cells: list[Cell]) -> tuple[str, dict[Cell, str], dict
 def _bar(share: float, room: int) -> str:
     eighths = round(share * room * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+class Bars(NamedTuple):
+    header: str
+    """What a full bar means: `up to 1.25x`, in either direction."""
+    texts: list[str]
+    """One bar per ratio, all of the same width; empty for NaN."""
+
+
+def bars(ratios: NDArray[np.float64], *, width: int) -> Bars:
+    """Return a bar for each ratio, on a logarithmic scale: to the right of the middle above 1, to the left below it.
+
+    width: odd.
+    """
+    half = width // 2
+    logs = np.abs(np.log(ratios[np.isfinite(ratios) & (ratios > 0)]))
+    reach = max(float(logs.max(initial=0.0)), float(np.log(LEAST_RANGE)))
+    return Bars(header=f"up to {np.exp(reach):.3g}x", texts=[_ratio_bar(float(ratio), reach, half) for ratio in ratios])
+
+
+def _ratio_bar(ratio: float, reach: float, half: int) -> str:
+    if not math.isfinite(ratio) or ratio <= 0:
+        return ""
+    halves = round(abs(math.log(ratio)) / reach * half * 2)
+    whole, space = "━" * (halves // 2), " " * (half - (halves + 1) // 2)
+    if ratio < 1:
+        return space + "╺" * (halves % 2) + whole + "│" + " " * half
+    return " " * half + "│" + whole + "╸" * (halves % 2) + space

@@ -17,10 +17,10 @@ class Listing:
     """A table with one line per item, for `lmsweep.analysis.render`."""
 
     title: str
-    """What the lines show."""
     frame: pd.DataFrame
-    """The columns, with numbers in SI units. `time_low` and `time_high` are printed as the interval of `time`.
-    `status`, `flags` (tuples) and `reason` are printed as marks in a cell of the line and explained below the table."""
+    """The columns, with numbers in SI units. `time_low` and `time_high` are printed as the interval of `time`;
+    `status`, `flags` (tuples) and `reason` as marks that are explained below the table.
+    """
     keys: list[str]
     """The first columns, which distinguish the lines."""
     units: dict[str, str]
@@ -30,20 +30,16 @@ class Listing:
     marked: str = ""
     """Column whose cells carry the marks of flags and reasons; "" is the first column that is not a key."""
     footnotes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none). Letters in its cells refer
-    to them. They are columns of their own only in CSV."""
+    """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none)."""
     advice: dict[str, str] = field(default_factory=dict)
     """What words in footnotes mean, if they are not flags."""
     only_in_csv: tuple[str, ...] = ()
-    """Columns that the other formats leave out."""
     conditions: dict[str, str] = field(default_factory=dict)
     """Keys that have the same value in all lines, and the value."""
     decimals: dict[str, int] = field(default_factory=dict)
     """Number of decimals of columns for which four significant digits are too few."""
     p_values: tuple[str, ...] = ()
-    """Columns of p-values, printed as `0.03` or `<0.001`."""
     notes: list[str] = field(default_factory=list)
-    """Sentences below the table."""
     answer: tuple[str, ...] = ()
     """Columns that a terminal shows first."""
     bars: str = ""

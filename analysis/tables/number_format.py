@@ -2,34 +2,9 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median_low
 
-
-@dataclass(frozen=True, kw_only=True)
-class Unit:
-    """A unit that numbers are printed in."""
-
-    name: str
-    """As it is printed."""
-    size: float
-    """One of it, in the stored unit."""
-
-
-def _units(*sizes: tuple[str, float]) -> tuple[Unit, ...]:
-    return tuple(Unit(name=name, size=size) for name, size in sizes)
-
-
-UNITS: dict[str, tuple[Unit, ...]] = {
-    "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
-    "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
-    "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
-    "B/s": _units(("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)),
-    "Hz": _units(("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)),
-    "FLOP/s": _units(("GFLOP/s", 1e9), ("TFLOP/s", 1e12)),
-    "share": _units(("%", 0.01)),
-}
-"""Stored unit -> the units it is printed in, smallest first. Other units are printed as they are stored."""
+from lmsweep.trials.results.metrics import Unit, printed_units
 
 ALL_UNKNOWN = 1e4
 """An interval that reaches this many times as far as the number is printed with an exponent instead of all digits."""
@@ -42,7 +17,7 @@ ALL_BUT_EVEN = 0.01
 
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """Return the largest unit in which the median of the values is at least 1; zeros and NaNs are ignored."""
-    units = UNITS.get(stored_unit, _units((stored_unit, 1.0)))
+    units = printed_units(stored_unit)
     known = [abs(value) for value in values if value and not math.isnan(value)]
     if not known:
         return units[-1]
@@ -67,7 +42,6 @@ def two_digits(value: float) -> str:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value as people read them: `0.42`, `0.037`, `0.004`, `<0.001`."""
     if p < 0.001:
         return "<0.001"
     return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
@@ -77,9 +51,8 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     """Return the median and its interval as texts; the interval is None if it is unknown or has no width.
 
     The interval is `± 0.05` if both ends are about equally far from the median, else `[41, 117]`. The distance after ±
-    is the one to the farther end, with one significant digit, or two if the first is 1. Two ends are written to two
-    significant digits of their difference. The median ends at the same digit and has at least two; if it would have
-    fewer, both are written with more.
+    is the one to the farther end, with one significant digit, or two if the first is 1; two ends have two significant
+    digits of their difference. The median ends at the same digit and has at least two.
     """
     below, above = median - low, high - median
     distance = max(below, above)

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.arguments import with_arguments
 from lmsweep.analysis.data.columns import (
     DISTINGUISHING_COLUMNS,
     NO_VALUE,
@@ -15,15 +14,16 @@ from lmsweep.analysis.data.columns import (
     distinguishing_columns,
     label,
     natural_ranks,
+    with_arguments,
 )
-from lmsweep.analysis.data.flop_rates import how_counted, is_flop_rate
+from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
-from lmsweep.trials.results.roles import OF_STEP, Role, fields_with
+from lmsweep.trials.results.metrics import counts_flops
+from lmsweep.trials.results.roles import OF_STEP, Role, determined_by, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
-from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED, LEAST_WORTH
 
@@ -42,21 +42,19 @@ CONDITIONS = (
         if CONFIG_FIELDS[name].metadata["part"] != "limit" and name not in (*DIMENSIONS, "device")
     ),
 )
-"""Keys that become a row, or are named under the title, even if other keys determine them. It leaves out a model's
-dimensions, which its name determines, and the rest of the environment, which the device and the version of torch nearly
-always determine."""
+"""Keys that become a row, or are named under the title, even if other keys determine them. A model's name stands for
+its dimensions, the device and the version of torch for the rest of the environment.
+"""
 
 FOLLOWS: dict[str, tuple[str, ...]] = {
-    "device": ("device_name",),
-    **dict.fromkeys(DIMENSIONS, ("model",)),
-    "code": REFERENCES,
-    **{name: ("device_name", "torch_version") for name in ENVIRONMENT_FIELDS if name not in CONDITIONS},
-    "code_digest": REFERENCES,
+    name: leaders
+    for name in ("device", *DIMENSIONS, *ENVIRONMENT_FIELDS, "code")
+    if name not in CONDITIONS and (leaders := tuple(one for one in determined_by(name) if one in CONDITIONS))
 }
-"""Key -> the keys that determine it. It is shown only if results differ in it although they agree in these."""
+"""Key -> those of CONDITIONS that determine it. It is shown only if results differ in it although they agree in these.
+"""
 
 PROTOCOL = ("mode", *fields_with(Role.PROTOCOL))
-"""Keys of the measuring protocol; each workload reads some of them."""
 
 _OF_A_STEP = ("context_length", "vocab_size", "batch_size", "compile", "attention", "optimizer", "loss")
 
@@ -77,13 +75,11 @@ class Table:
     """A pivot. All frames have the row keys as index, and the column keys followed by the value as columns."""
 
     median: pd.DataFrame
-    """Median of the samples in SI units; NaN if there is none."""
+    """In SI units; NaN if there is none."""
     low: pd.DataFrame
-    """Lower end of the 95 % interval of the median; NaN if unknown."""
+    """Ends of the 95 % interval of the median; NaN if unknown."""
     high: pd.DataFrame
-    """Upper end of the interval."""
     processes: pd.DataFrame
-    """Number of processes that the numbers come from."""
     spread: pd.DataFrame
     """Range of the processes' medians as a share of the median; NaN for a single process."""
     status: pd.DataFrame
@@ -93,19 +89,15 @@ class Table:
     reason: pd.DataFrame
     """Why the median is NaN although the status is ok; else empty."""
     units: dict[str, str | None]
-    """Unit of each value in the order of the columns: s, B, J, W, Hz, degC, 1, tokens/s, TFLOP/s or share; None if no
-    cell has a number."""
+    """Unit of each value in the order of the columns; None if no cell has a number."""
     conditions: dict[str, str]
-    """Keys that are neither rows nor columns and have the same value in all results, and the value. Fields that few
-    sweeps use are left out at their default."""
+    """Keys that are neither rows nor columns and have the same value in all results, and the value."""
     differing: dict[str, str] = field(default_factory=dict)
     """Keys that are neither rows nor columns although results differ in them, and some of their values."""
     together: tuple[str, ...] = ()
     """Values that are compared with each other, and so printed in the same unit."""
     title: str = ""
-    """What the table shows; empty for a table without a name."""
     notes: tuple[str, ...] = ()
-    """Sentences below the table."""
     counted: str = ""
     """How FLOPs are counted; empty if no value is a rate of FLOPs."""
 
@@ -121,12 +113,9 @@ class Layout(NamedTuple):
 def pivot(frame: pd.DataFrame, *, rows: list[str], cols: list[str], values: list[str], where: dict[str, str]) -> Table:
     """Return a table of results loaded by `lmsweep.load`.
 
-    values: `phase.metric` (forward.time, trial.compile_time); a phase that has a time also has `tokens_per_second`,
-    `tflops` and `mfu` (step.mfu), and one that has an energy also has `energy_per_token`. where: keys and the value
-    that each must have, or several values separated by commas.
-
-    The cells of a failed trial show its status. Raises RequestError for an unknown name, if nothing is left to show,
-    and if a cell would hold more than one result: results are never averaged.
+    values: `phase.metric`, stored or derived (`lmsweep.trials.results.metrics`). where: keys and the value that each
+    must have, or several separated by commas. The cells of a failed trial show its status. Raises RequestError for an
+    unknown name, if nothing is left to show, and if a cell would hold more than one result: results are never averaged.
     """
     _check_request(rows, cols, values)
     frame = with_arguments(frame, [*rows, *cols, *where])
@@ -161,7 +150,7 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
         notes=(*process_notes(cells), *missing_interval_notes(cells)),
-        counted=how_counted(cells) if any(map(is_flop_rate, values)) else "",
+        counted=how_counted(cells) if any(map(counts_flops, values)) else "",
     )
 
 
@@ -181,7 +170,7 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
 
 
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Return sentences that tell how many processes the cells come from, and what their intervals leave out."""
+    """Return sentences about how many processes the cells come from, and what their intervals leave out."""
     varied = cells[cells["low"] < cells["high"]]
     counts = sorted(set(varied["processes"].astype(int)))
     if not counts:
@@ -196,7 +185,7 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
 
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Return sentences that tell why numbers of several samples have no interval."""
+    """Return sentences about why numbers of several samples have no interval."""
     without = cells[cells["low"].isna() & cells["median"].notna() & (cells["n"] > 1)]
     several, few = without["processes"] > 1, without["n"] < FEWEST_BOUNDED
     reasons = {
@@ -219,12 +208,8 @@ def default_layout(
 ) -> Layout:
     """Return rows, columns and values for `pivot`: those given, and for None a choice that shows every result.
 
-    The default value is the device time of a step if every timed step has one, else the time of a step, or of forward
-    and backward if no step was timed. The default columns are
-    precision and compile; the default rows are the model (d_model if there is none), the context length and whatever
-    else varies. Of results without any model, such as those of `collectives` or of a step of the
-    user's own, these keys are shown only if they vary.
-    Raises RequestError if there are no results.
+    The default rows are the model (d_model if there is none), the context length and whatever else varies, the columns
+    precision and compile, the values `first_values`. Raises RequestError if there are no results.
     """
     chosen = select(frame, where or {})
     values = values or first_values(chosen if values_in(chosen) else frame)
@@ -243,7 +228,6 @@ def default_layout(
 
 
 def _without_model(cells: pd.DataFrame) -> bool:
-    """Return whether no workload of these cells needs a model or a width."""
     known = workloads()
     return all(name in known and known[name].needs == "nothing" for name in cells["workload"].unique())
 
@@ -254,9 +238,7 @@ def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[
 
 
 def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
-    """The keys not in `shown` in which the results differ. Keys of FOLLOWS are included only if results differ in them
-    although they agree in the keys that determine them.
-    """
+    """The keys not in `shown` in which results differ although they agree in the keys that FOLLOWS names."""
     found: list[str] = []
     for name in dict.fromkeys((*CONDITIONS, *distinguishing_columns(cells))):
         if name in shown or cells[name].nunique(dropna=False) < 2:
@@ -270,7 +252,6 @@ def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
 
 
 def _readings(cells: pd.DataFrame, name: str) -> list[str]:
-    """The texts of a key's values, in natural order."""
     return list(dict.fromkeys(map(label, cells[name].iloc[np.argsort(natural_ranks(cells, name))])))
 
 
@@ -307,7 +288,6 @@ def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
 def _axis(
     cells: pd.DataFrame, names: list[str], values: list[str] | None = None
 ) -> tuple[NDArray[np.int64], pd.MultiIndex]:
-    """The position of each cell along one axis of the table, and the labels of that axis in natural order."""
     ranks = {name: natural_ranks(cells, name) for name in names if name != "value"}
     if values is not None:
         ranks["value"] = cells["value"].map(values.index).to_numpy()

@@ -22,12 +22,11 @@ from lmsweep.trials.spec.suggestions import choices
 
 
 def render(table: Table | Listing, output_format: str) -> str:
-    """Return the table as text, markdown, latex (which needs the package booktabs), typst, html (a fragment), csv or
-    json.
+    """Return the table as text, markdown, latex (with booktabs), typst, html (a fragment), csv or json.
 
-    CSV and JSON have one entry per result in SI units and omit cells without a result. The other formats choose one
-    unit per value and write the median with its 95 % interval (`interval_texts`); cells of failed trials show the
-    status, and letters refer to flags and reasons explained below the table. Raises RequestError for any other format.
+    CSV and JSON have one entry per result in SI units; the others choose one unit per value, write medians with 95 %
+    intervals, and refer with letters to the flags and reasons below the table. Raises RequestError for any other
+    format.
     """
     if output_format not in FORMATS:
         raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
@@ -98,7 +97,6 @@ def _csv(table: Table | Listing) -> str:
 
 
 def _long(table: Table) -> pd.DataFrame:
-    """Return one line per result."""
     contents = {name: getattr(table, name) for name in ("status", "median", "low", "high", "flags", "reason")}
     keys = [*table.status.index.names, *table.status.columns.names]
     levels = list(range(table.status.columns.nlevels))
@@ -131,7 +129,6 @@ def _json(table: Table | Listing) -> str:
 
 
 def _plain_json(value: Any) -> Any:
-    """Return the value as JSON knows it: an unknown number is null."""
     if isinstance(value, dict):
         return {str(key): _plain_json(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -156,7 +153,6 @@ FORMATS: dict[str, Callable[[Table | Listing], str]] = {
 
 
 def _styled(sheet: Sheet) -> Styler:
-    """The cells for pandas' formats, which would print column labels of a single level as tuples."""
     cells = sheet.cells
     if cells.columns.nlevels == 1:
         cells = cells.set_axis(cells.columns.get_level_values(0), axis="columns")
@@ -171,7 +167,6 @@ def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Return the text with LaTeX's special characters written out."""
     words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     words |= {"<": r"\textless{}", ">": r"\textgreater{}"}  # the default font encoding has other signs there
     return re.sub(r"[\\~^&%$#_{}<>]", lambda found: words.get(found[0], "\\" + found[0]), text)
@@ -182,5 +177,4 @@ def _latex_interval(text: str) -> str:
 
 
 def escape_typst(text: str) -> str:
-    """Return the text with Typst's special characters escaped."""
     return re.sub(r"([\\#$*_`<>@~\[\]/=+\-])", r"\\\1", text)

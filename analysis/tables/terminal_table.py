@@ -7,29 +7,28 @@ transposed, then is split into parts: sections by its first row keys, and groups
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from textwrap import fill, wrap
 
 import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from lmsweep.analysis.tables.bar_chart import bars
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.ratio_bar import bars
 from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
 
 GAP = "  "
-"""Between two columns."""
 
 LONG_TEXTS = (96, 80, 64, 56, 48, 40, 36, 32, 28, 24)
-"""Texts longer than the first of these that makes the table fit are wrapped."""
+"""Texts longer than the first of these that makes the table fit are wrapped; in sections, than SHORT."""
+SHORT = 32
 
 MOST_KEYS = 0.6
 """Share of the width that row keys may take before the first of them become headings of sections."""
 
 MOST_TRANSPOSED = 12
-"""Most rows of a table that is transposed."""
 
 STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "neutral": "dim"}
 
@@ -90,8 +89,8 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
     whole = _fold(whole)
     text = Text()
     conditions = ", ".join(filter(None, [sheet.conditions, *whole.heading]))
-    for told, style in ((sheet.caption, "bold"), (conditions, "dim")):
-        for line in filter(None, told.split("\n")):
+    for shown, style in ((sheet.caption, "bold"), (conditions, "dim")):
+        for line in filter(None, shown.split("\n")):
             text.append(_filled(line, width), style)
     shared = set(whole.heading)
     for part in _parts(whole, width):
@@ -107,7 +106,6 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
 
 
 def _filled(text: str, width: int) -> str:
-    """Return the text in lines; those after the first of a note `[a] ...` are indented."""
     indent = " " * (text.index("] ") + 2) if re.match(r"\[\w+\] ", text) else ""
     return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 
@@ -122,7 +120,7 @@ def _grid_of(sheet: Sheet) -> Grid:
 
 
 def _answer_first(grid: Grid, listing: Listing, width: int) -> Grid:
-    """Return the columns with those of `Listing.answer` first, and a bar behind the ratio."""
+    """The columns with those of `Listing.answer` first, and a bar behind the ratio."""
     names = [label[0].split(" (")[0] for label in grid.columns.labels]
     first = [names.index(name) for name in listing.answer]
     shown = grid.only_columns([*first, *(place for place in range(len(names)) if place not in first)])
@@ -136,20 +134,21 @@ def _answer_first(grid: Grid, listing: Listing, width: int) -> Grid:
 
 
 def _parts(grid: Grid, width: int) -> list[Grid]:
-    """Return the table in parts that fit, each with the heading of what distinguishes it."""
+    """The table in parts that fit, each with the heading of what distinguishes it."""
     ways = [grid, replace(grid, plain=False)]
     if len(grid.rows.labels) <= MOST_TRANSPOSED:
         ways += [grid.transposed(), replace(grid.transposed(), plain=False)]
-    ways += [_with_short_texts(replace(grid, plain=False), limit) for limit in LONG_TEXTS]
-    for way in ways:
+    for way in chain(ways, (_with_short_texts(replace(grid, plain=False), limit) for limit in LONG_TEXTS)):
         if _width(way) <= width:
             return [way]
-    return [part for section in _sections(ways[-3], width) for part in _columns_that_fit(_fold(section), width)]
+    sections = _sections(_with_short_texts(replace(grid, plain=False), SHORT), width)
+    return [part for section in sections for part in _columns_that_fit(_fold(section), width)]
 
 
 def _sections(grid: Grid, width: int) -> list[Grid]:
-    """Return the rows in sections by their first keys, until the other keys leave room for the cells."""
-    if len(grid.rows.names) == 1 or _keys_width(grid) <= MOST_KEYS * width:
+    """The rows in sections by their first keys, until the other keys leave room for the cells."""
+    keys_width = sum(column.width + len(GAP) for column in _drawn_columns(grid)[: len(grid.rows.names)])
+    if len(grid.rows.names) == 1 or keys_width <= MOST_KEYS * width:
         return [grid]
     found = []
     for value, places in groupby(range(len(grid.rows.labels)), key=lambda place: grid.rows.labels[place][0]):
@@ -161,7 +160,7 @@ def _sections(grid: Grid, width: int) -> list[Grid]:
 
 
 def _columns_that_fit(grid: Grid, width: int) -> Iterator[Grid]:
-    """Yield the table in groups of columns: whole groups of the outermost column key, or else single columns."""
+    """The table in groups of columns: whole groups of the outermost column key, or else single columns."""
     labels = grid.columns.labels
     groups = [list(each) for _, each in groupby(range(len(labels)), key=lambda place: labels[place][0])]
     if any(_width(_fold(grid.only_columns(group))) > width for group in groups):
@@ -197,7 +196,6 @@ def _fold(grid: Grid) -> Grid:
 
 
 def _with_short_texts(grid: Grid, limit: int) -> Grid:
-    """Return the table with long texts, in row keys too, on several lines."""
 
     def short(texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple("\n".join(wrap(text, limit)) if len(text) > limit else text for text in texts)
@@ -208,18 +206,14 @@ def _with_short_texts(grid: Grid, limit: int) -> Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column as it is drawn."""
-
     header: tuple[str, ...]
-    """Its lines, as many as those of the other columns."""
     cells: tuple[str, ...]
     width: int
     left: bool
-    """Whether texts are at its left."""
 
 
 def _drawn_columns(grid: Grid) -> list[Column]:
-    """Return the columns, row keys first. The names of the column keys are above that of the last row key."""
+    """The columns, row keys first. The names of the column keys are above that of the last row key."""
     bodies = [*zip(*grid.rows.labels, strict=True), *grid.cells]
     room = [max(map(_text_width, body), default=0) for body in bodies]
     before = [""] * (len(grid.rows.names) - 1)
@@ -245,7 +239,6 @@ def _drawn_columns(grid: Grid) -> list[Column]:
 
 
 def _broken(text: str, width: int) -> list[str]:
-    """Return a header in lines of at most `width`, broken at spaces, underscores and dots, if that is possible."""
     pieces = re.split(r"(?<=_)(?=[a-z])|(?<=\.)(?=[a-z])|(?= )", text)
     width = max([width, *(cell_len(piece.strip()) for piece in pieces)])
     lines = [""]
@@ -262,12 +255,7 @@ def _width(grid: Grid) -> int:
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
 
 
-def _keys_width(grid: Grid) -> int:
-    return sum(column.width + len(GAP) for column in _drawn_columns(grid)[: len(grid.rows.names)])
-
-
 def _draw(grid: Grid, tones: dict[str, Tone]) -> Iterator[Text]:
-    """Yield the lines of the table; row keys and words are at the left of their column, numbers at the right."""
     columns = _drawn_columns(grid)
     for height in range(len(columns[0].header)):
         yield _line([column.header[height] for column in columns], columns, {})

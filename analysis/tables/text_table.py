@@ -10,13 +10,14 @@ import pandas as pd
 from lmsweep.analysis.data.columns import NO_VALUE, label
 from lmsweep.analysis.data.flop_rates import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
-from lmsweep.analysis.tables.number_format import Unit, choose_unit, interval_texts, p_text
+from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.metrics import Unit
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 UNKNOWN = "n/a"
-"""Printed in a cell whose trial succeeded but whose value is unknown; a note tells why."""
+"""Printed in a cell whose trial succeeded but whose value is unknown."""
 
 SHORTENED = (*REFERENCES, "workload")
 """Keys whose values may be references. Those are shown by their last part, unless two have the same."""
@@ -29,9 +30,7 @@ class Markup:
     """How an output format writes text, intervals and marks."""
 
     escape: Callable[[str], str] = str
-    """Escapes a plain text."""
     interval: Callable[[str], str] = str
-    """Writes an interval such as `± 3` or `[1, 2]`."""
     mark: str = " [{}]"
     """Template for the letters that refer from a cell to its notes."""
 
@@ -41,17 +40,15 @@ class Sheet:
     """The texts of a table, escaped for an output format."""
 
     caption: str
-    """What the cells show."""
     conditions: str
     """The keys that have the same value in all cells; may be empty."""
     cells: pd.DataFrame
-    """The text of each cell; index and columns are MultiIndexes of texts."""
+    """Texts; index and columns are MultiIndexes of texts."""
     notes: list[str]
-    """The explanations of the letters in the cells, each beginning with its letter, then the table's own notes."""
+    """The explanations of the letters in the cells, then the table's own notes."""
 
 
 def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
-    """Return the texts of a table in the given markup."""
     return _of_pivot(table, markup) if isinstance(table, Table) else _of_listing(table, markup)
 
 
@@ -65,7 +62,7 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
     keys: list[Any] = table.median.columns.to_list()
     columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
     shows = "median and 95 % interval"
-    # The mode tells how much of a training step the value `step` covers.
+    # The mode says how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
     said = [f"mode {table.conditions['mode']}"] if with_mode else []
     if len(names) == 1 and len(levels) > 1:  # a single value goes into the caption
@@ -157,7 +154,6 @@ def _letters(marks: Iterable[str]) -> dict[str, str]:
 
 
 def _footnotes(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The footnotes of each line in these columns: tuples of words, or sentences."""
     lines: Iterable[tuple[Any, ...]] = zip(*(frame[name].to_list() for name in columns), strict=True)
     return [tuple(word for one in line for word in ((one,) if isinstance(one, str) else one) if word) for line in lines]
 
@@ -201,13 +197,11 @@ def _number(median: float, low: float, high: float, *, unit: Unit, markup: Marku
 
 
 def _numbers(table: Table, value: str) -> np.ndarray:
-    """The numbers for which one unit is chosen."""
     values = table.together if value in table.together else (value,)
     return table.median.loc[:, table.median.columns.get_level_values("value").isin(values)].to_numpy().ravel()
 
 
 def axis_names(axis: pd.Index) -> list[str]:
-    """Return the names of an axis' levels as texts."""
     return [str(name) for name in axis.names]
 
 
@@ -221,6 +215,5 @@ def _labels(keys: Iterable[tuple[Any, ...]], names: list[str], escape: Callable[
 
 
 def _conditions(found: dict[str, str], left_out: Collection[str] = ()) -> str:
-    """Return `name value, name value`; a reference by its last part."""
     words = {name: short_names([text]).get(text, text) if name in SHORTENED else text for name, text in found.items()}
     return ", ".join(f"{name} {text}" for name, text in words.items() if f"{name} {text}" not in left_out)

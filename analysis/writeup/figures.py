@@ -10,9 +10,10 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import label
-from lmsweep.analysis.metrics.timeline import CATEGORIES, PHASES, memory_timeline
-from lmsweep.analysis.tables.number_format import Unit, choose_unit
+from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, memory_timeline
+from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.metrics import Unit
 from lmsweep.trials.results.outcome import Status
 
 if TYPE_CHECKING:

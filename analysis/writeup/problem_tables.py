@@ -13,14 +13,12 @@ from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.layout import devices, layout, layout_parts
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, varying_keys
+from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Mode
 
 Make = Callable[[Results], Table | Listing]
 """Makes a table. Raises RequestError if the store lacks the results that it needs."""
-
-
-_PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
 
 
 def preset(name: str, choose: Callable[[Results], Results] = lambda results: results) -> Make:
@@ -86,7 +84,7 @@ def peaks(results: Results) -> Table:
     """Peak memory of a whole step."""
     frame = only(results, "mode", "train_step").of("memory")
     numbers = values_in(frame[frame["median"].notna()])
-    value = next((name for name in _PEAKS if name in numbers), None)
+    value = next((name for name in PEAKS if name in numbers), None)
     if value is None:
         raise nothing("memory")
     return layout(frame, values=[value], cols=devices(frame), title="Peak memory of a training step")

@@ -1,8 +1,7 @@
 """Ray, the nodes of a cluster, and what each node can hold.
 
     nodes.py            a node: its cores, GPUs and environments
-    node_discovery.py   joins a cluster and asks each node what it is
-    same_software.py    refuses nodes whose code or versions differ from ours
+    node_discovery.py   joins a cluster, asks each node what it is, refuses other software
     autoscaler.py       nodes that the autoscaler could start, from the cluster file
     placement.py        which nodes can hold a trial, which still can, and what it asks Ray for
     refusal.py          a reason in place of an answer

@@ -159,11 +159,11 @@ def gpus() -> Iterator[Finding]:
         return
     for index, gpu in enumerate(seen.gpus):
         yield Finding(f"GPU {index}", f"{gpu.name}, driver {gpu.driver_version}")
-        for one in _state(gpu):
+        for one in gpu_findings(gpu):
             yield replace(one, check=f"GPU {index}: {one.check}")
 
 
-def _state(gpu: GpuState) -> Iterator[Finding]:
+def gpu_findings(gpu: GpuState) -> Iterator[Finding]:
     """What NVML reports about a GPU besides its name."""
     advice: str | None
     if gpu.memory is not None and gpu.memory_used is not None:

@@ -109,18 +109,12 @@ MOST_ENDED = 50
 """Trials that Tune may keep after they have ended; it wants some to have run."""
 
 
-class FreeActors:
-    """The actors that Tune keeps for the next trial with the same resources."""
-
-    def __init__(self, controller: "TuneController") -> None:
-        self._cache = _private(controller, "_actor_cache")
-
-    def __bool__(self) -> bool:
-        return bool(_private(self._cache, "num_cached_objects"))
-
-    def has_one_for(self, tune_trial: "TuneTrial") -> bool:
-        found: bool = _private(self._cache, "has_cached_object")(tune_trial.placement_group_factory)
-        return found
+def with_free_actor(controller: "TuneController", waiting: "list[TuneTrial]") -> "list[TuneTrial]":
+    """Return those of the trials for which Tune keeps an idle actor with the same resources."""
+    cache = _private(controller, "_actor_cache")
+    if not _private(cache, "num_cached_objects"):
+        return []
+    return [trial for trial in waiting if _private(cache, "has_cached_object")(trial.placement_group_factory)]
 
 
 def forget_metrics(tune_trial: "TuneTrial") -> None:

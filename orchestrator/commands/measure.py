@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lmsweep.orchestrator.running.run_plan import Run
     from lmsweep.orchestrator.searching.search import Search
 
-Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
+Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
 
 
 @takes_request(
@@ -30,14 +31,13 @@ Prices = Annotated[list[str], typer.Option("--price", help="H100=2.5: price in d
 def plan(
     request: PlanRequest,
     on: Annotated[
-        list[str],
-        typer.Option("--for", metavar="GPU", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ..."),
-    ] = [],  # noqa: B006 - typer takes a fresh list from here
-    max_batch: Annotated[bool, typer.Option("--max-batch", help="Show the largest batch size that fits.")] = False,
-    max_context: Annotated[bool, typer.Option("--max-context", help="Show the longest context that fits.")] = False,
-    price: Prices = [],  # noqa: B006
-    all: Annotated[bool, typer.Option("--all", help="List all trials of a long plan.")] = False,
-    format: Annotated[str, typer.Option(help="text or json.")] = "text",
+        Texts, Option("--for", metavar="GPU", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ...")
+    ] = [],
+    max_batch: Annotated[bool, Option("--max-batch", help="Show the largest batch size that fits.")] = False,
+    max_context: Annotated[bool, Option("--max-context", help="Show the longest context that fits.")] = False,
+    price: Prices = [],
+    all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
+    format: Annotated[str, Option(help="text or json.")] = "text",
 ) -> None:
     """Show which trials of a sweep would run, and why the others would not.
 
@@ -105,7 +105,7 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
 )
 def run(
     request: PlanRequest,
-    watch: Annotated[bool, typer.Option("--watch", help="Measure again at every save in the code folder.")] = False,
+    watch: Annotated[bool, Option("--watch", help="Measure again at every save in the code folder.")] = False,
 ) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
 
@@ -139,7 +139,7 @@ def run(
 @takes_request("store fresh")
 def noise(
     request: PlanRequest,
-    store: Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")] = "results",
+    store: Annotated[str, Argument(help="Where results are stored: a folder or a URI.")] = "results",
 ) -> None:
     """Measure how far several processes of the same cell differ: the smallest difference that means anything here.
 
@@ -203,11 +203,10 @@ def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Searc
 def trial(
     request: PlanRequest,
     settings: Annotated[
-        list[str],
-        typer.Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,... With --id: SWEEP FIELD=VALUE."),
+        Texts, Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,... With --id: SWEEP FIELD=VALUE.")
     ],
-    id: Annotated[str | None, typer.Option("--id", help="Run the trial of the sweep with this identifier.")] = None,
-    store: Annotated[str | None, typer.Option(help="Store the result in this folder or URI.")] = None,
+    id: Annotated[Text, Option("--id", help="Run the trial of the sweep with this identifier.")] = None,
+    store: Annotated[Text, Option(help="Store the result in this folder or URI.")] = None,
 ) -> None:
     """Run one trial in this process, without Ray, for profilers and debuggers.
 

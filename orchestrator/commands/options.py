@@ -7,6 +7,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from lmsweep.orchestrator.plan_request import PlanRequest
 
+Text = str | None
+Texts = list[str]
+
 
 def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb these options, in the order of its help: fields of its PlanRequest, and parameters of its own."""

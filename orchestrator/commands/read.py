@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
-Format = Annotated[str, typer.Option(help="text, markdown, latex, typst, csv, html or json.")]
-StoreArgument = Annotated[str, typer.Argument(help="Where results are stored: a folder or a URI.")]
+Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or json.")]
+StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 
 
 def status(store: StoreArgument = "results", format: Format = "text") -> None:
@@ -46,24 +47,22 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
 
 def table(
     store: StoreArgument = "results",
-    rows: Annotated[list[str], typer.Option(help="Fields that make the rows: model,context_length")] = [],  # noqa: B006
-    cols: Annotated[list[str], typer.Option(help="Fields that make the columns: precision,compile")] = [],  # noqa: B006
-    value: Annotated[list[str], typer.Option(help="PHASE.METRIC: forward.time, step.tflops; repeatable.")] = [],  # noqa: B006
-    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results; repeatable.")] = [],  # noqa: B006
+    rows: Annotated[Texts, Option(help="Fields that make the rows: model,context_length")] = [],
+    cols: Annotated[Texts, Option(help="Fields that make the columns: precision,compile")] = [],
+    value: Annotated[Texts, Option(help="PHASE.METRIC: forward.time, step.tflops; repeatable.")] = [],
+    where: Annotated[Texts, Option(help="FIELD=VALUE: only these results; repeatable.")] = [],
     format: Format = "text",
-    preset: Annotated[str | None, typer.Option(help="A predefined table; --list-presets names them.")] = None,
-    price: Annotated[
-        list[str], typer.Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")
-    ] = [],  # noqa: B006
+    preset: Annotated[Text, Option(help="A predefined table; --list-presets names them.")] = None,
+    price: Annotated[Texts, Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")] = [],
     flops: Annotated[
         FlopConvention | None,
-        typer.Option(
+        Option(
             metavar="model|hardware",
             help="How attention's FLOPs are counted: model (in full), or hardware (causal as half).",
         ),
     ] = None,
-    list_presets: Annotated[bool, typer.Option("--list-presets", help="List the predefined tables.")] = False,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw a bar for each number instead.")] = False,
+    list_presets: Annotated[bool, Option("--list-presets", help="List the predefined tables.")] = False,
+    plot: Annotated[bool, Option("--plot", help="Draw a bar for each number instead.")] = False,
 ) -> None:
     """Print a pivot table of the results. Without options, it shows everything that varies.
 
@@ -71,9 +70,9 @@ def table(
     Example:
       lmsweep table results --preset end-to-end
     """
+    from lmsweep.analysis.api import table as table_of
+    from lmsweep.analysis.api import tables
     from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.questions.tables_of_store import table as table_of
-    from lmsweep.analysis.questions.tables_of_store import tables
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
@@ -113,26 +112,21 @@ def table(
 
 def compare(
     store: StoreArgument = "results",
-    other: Annotated[
-        str | None, typer.Argument(help="A second store to compare with the first, which is the baseline.")
-    ] = None,
-    baseline: Annotated[list[str], typer.Option(help="FIELD=VALUE: selects the baseline; repeatable.")] = [],  # noqa: B006
-    contrast: Annotated[list[str], typer.Option(help="FIELD=VALUE: selects the other side; repeatable.")] = [],  # noqa: B006
-    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results; repeatable.")] = [],  # noqa: B006
+    other: Annotated[Text, Argument(help="A second store to compare with the first, which is the baseline.")] = None,
+    baseline: Annotated[Texts, Option(help="FIELD=VALUE: selects the baseline; repeatable.")] = [],
+    contrast: Annotated[Texts, Option(help="FIELD=VALUE: selects the other side; repeatable.")] = [],
+    where: Annotated[Texts, Option(help="FIELD=VALUE: only these results; repeatable.")] = [],
     across: Annotated[
-        list[str], typer.Option(help="Other fields that may differ between the sides: driver_version,torch_version")
-    ] = [],  # noqa: B006
-    value: Annotated[list[str], typer.Option(help="PHASE.METRIC: step.time; repeatable.")] = [],  # noqa: B006
-    min_effect: Annotated[
-        str | None, typer.Option(metavar="SHARE", help="Smallest difference that counts: 2%, or 0.02.")
-    ] = None,
+        Texts, Option(help="Other fields that may differ between the sides: driver_version,torch_version")
+    ] = [],
+    value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
+    min_effect: Annotated[Text, Option(metavar="SHARE", help="Smallest difference that counts: 2%, or 0.02.")] = None,
     beside: Annotated[
-        str | None,
-        typer.Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store."),
+        Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
     fail_on: Annotated[
-        list[str], typer.Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
-    ] = [],  # noqa: B006
+        Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
+    ] = [],
     format: Format = "text",
 ) -> None:
     """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
@@ -160,7 +154,7 @@ def compare(
 
         show_table(place_beside(select(load(store), conditions), beside), format)
         return
-    from lmsweep.analysis.questions.compare_stores import compare as compare_results
+    from lmsweep.analysis.api import compare as compare_results
 
     found = compare_results(
         store,
@@ -186,8 +180,8 @@ def _share(text: str) -> float:
 
 
 def diff(
-    store: Annotated[str, typer.Argument(help="One store.")],
-    other: Annotated[str, typer.Argument(help="Another.")],
+    store: Annotated[str, Argument(help="One store.")],
+    other: Annotated[str, Argument(help="Another.")],
     format: Format = "text",
 ) -> None:
     """Show in which hardware and software two stores differ.
@@ -210,21 +204,19 @@ def diff(
 
 def report(
     store: StoreArgument = "results",
-    output: Annotated[str, typer.Option("--output", "-o", help="The file to write; - for standard output.")] = (
+    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = (
         "report.html"
     ),
     others: Annotated[
-        list[str],
-        typer.Option(
+        Texts,
+        Option(
             "--with",
             metavar="STORE",
             help="Show `published`, a reference store, or another store beside it; repeatable.",
         ),
-    ] = [],  # noqa: B006
-    price: Annotated[list[str], typer.Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],  # noqa: B006
-    across: Annotated[
-        list[str], typer.Option(help="Fields that may differ between devices: measure_steps,warmup_steps")
-    ] = [],  # noqa: B006
+    ] = [],
+    price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
+    across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
@@ -255,7 +247,7 @@ def report(
 def export(
     request: PlanRequest,
     store: StoreArgument = "results",
-    output: Annotated[str, typer.Option("--output", "-o", help="The folder to write to.")] = "writeup",
+    output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
 ) -> None:
     """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
 
@@ -287,7 +279,7 @@ def export(
 
 def share(
     store: StoreArgument = "results",
-    output: Annotated[str, typer.Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
+    output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
 ) -> None:
     """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import takes_request
 from lmsweep.orchestrator.plan_request import PlanRequest
@@ -52,7 +53,7 @@ def show(request: PlanRequest) -> None:
 @takes_request("sweep code trusted timeout")
 def check(
     request: PlanRequest,
-    timeout: Annotated[str, typer.Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s",
+    timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s",
 ) -> None:
     """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
 
@@ -83,7 +84,7 @@ def check(
         raise typer.Exit(2)
 
 
-def init(code: Annotated[str, typer.Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
+def init(code: Annotated[str, Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
     """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines.
 
     \b
@@ -94,7 +95,7 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
     from lmsweep.orchestrator.sweep.first_sweep import ADAPTER, first_sweep
     from lmsweep.orchestrator.sweep.sweep import load_sweep
     from lmsweep.trials.code.digest import code_folder
-    from lmsweep.trials.code.discovery import discover
+    from lmsweep.trials.code.discovery.discover import discover
     from lmsweep.trials.code.source import roots
 
     file = Path("lmsweep.yaml")
@@ -134,7 +135,7 @@ def init(code: Annotated[str, typer.Option(help="Folder with your own code. Defa
 
 
 def notebooks(
-    folder: Annotated[str, typer.Argument(help="The folder to copy them to. It is created if it is not there.")],
+    folder: Annotated[str, Argument(help="The folder to copy them to. It is created if it is not there.")],
 ) -> None:
     """Copy the Jupyter notebooks that ship with lmsweep. They run as they are, on results that ship with it, too.
 

@@ -23,7 +23,7 @@ from lmsweep.trials.analytic.memory_prediction import (
     upper_bound,
 )
 from lmsweep.trials.code.digest import code_digest
-from lmsweep.trials.machine.cache_folder import cache_folder
+from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject

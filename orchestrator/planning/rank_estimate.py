@@ -16,7 +16,7 @@ from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_n
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.results.stored_config import stored_config
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.words import Collective
@@ -158,7 +158,7 @@ class RankEstimates:
             if (row["workload"], row["phase"], row["metric"]) not in _WANTED or not row["samples"]:
                 continue
             name, value = _name(row["device_name"]), statistics.median(row["samples"])
-            config = stored_config(row)
+            config = config_of(row)
             key = (name, config.world_size, config.nodes)
             match row["workload"], row["metric"]:
                 case "collectives", _:

@@ -1,13 +1,10 @@
 """Decides which trials may still begin, given the run's time budget and Ctrl-C."""
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from threading import Lock
 from types import FrameType
-from typing import Any, Self
 
-from lmsweep.orchestrator.interrupt import handle
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import Eta
 
@@ -21,7 +18,7 @@ class Gate:
     def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None]) -> None:
         """until: time.monotonic() by which all trials must have ended; None for no limit."""
         self._eta = eta
-        self._until = until
+        self.until = until
         self._on_close = on_close
         self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
@@ -29,20 +26,16 @@ class Gate:
         self.kept_out: list[PlannedTrial] = []
         """Trials that did not fit into the time budget."""
 
-    @property
-    def is_timed(self) -> bool:
-        return self._until is not None
-
     def admits(self, planned: PlannedTrial) -> bool:
         """Return whether the trial may begin. An admitted trial counts as begun."""
         if self.closed:
             return False
         with self._lock:
-            if self._until is not None:
+            if self.until is not None:
                 before = [one for one in self._begun.values() if one.placement == planned.placement]
                 slots = planned.placement.slots if planned.placement else 1
                 ahead = sum(map(self._eta.expected, before)) / slots
-                if time.monotonic() + ahead + self._eta.expected(planned) > self._until:
+                if time.monotonic() + ahead + self._eta.expected(planned) > self.until:
                     self.kept_out.append(planned)
                     return False
             self._begun[planned.index] = planned
@@ -50,7 +43,7 @@ class Gate:
 
     def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:
         """Return whether not even the shortest trial fits; if so, all count as kept out."""
-        if self._until is None or time.monotonic() + min(map(self._eta.expected, trials)) <= self._until:
+        if self.until is None or time.monotonic() + min(map(self._eta.expected, trials)) <= self.until:
             return False
         self.kept_out += trials
         return True
@@ -59,14 +52,8 @@ class Gate:
         with self._lock:
             self._begun.pop(planned.index, None)
 
-    def __enter__(self) -> Self:
-        self._before: Any = handle(signal.SIGINT, self._interrupted)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Handle Ctrl-C."""
         if self.closed:
             raise KeyboardInterrupt
         self.closed = True

@@ -1,5 +1,6 @@
 """Runs a plan from start to end: rows go to the store as trials end, and an account says where the time went."""
 
+import signal
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
-from lmsweep.orchestrator.interrupt import end_soon, grace_period, postpone_termination
+from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
@@ -161,7 +162,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
             if standby is None and address is None:
                 standby = start_standby([planned.trial.config for planned in run.to_run])
             start_ray(address, cpus=nodes[0].cpus, gpus=nodes[0].gpus)
-            with run.gate, grace_period(grace, announce_grace), liveness:
+            with handled([signal.SIGINT], run.gate.interrupt), grace_period(grace, announce_grace), liveness:
                 # Ray reads its settings on import, so it must be imported after `start_ray` has made them.
                 from lmsweep.orchestrator.running.tune_runner import launch
 

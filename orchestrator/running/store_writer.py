@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import Queue
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.trials.machine.cache_folder import cache_folder
+from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.record import Record, Row, failures_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store

@@ -104,7 +104,7 @@ class PlanSearcher(NotPickled, Searcher):
         self._left: dict[Placement, list[int]] = {}
         for position, planned in enumerate(trials):
             self._left.setdefault(planned.required_placement, []).append(position)
-        if not (search or gate.is_timed):
+        if not (search or gate.until is not None):
             self._start_last_trial_early()
         self._running: dict[str, Placement] = {}
         """Tune's trial_id -> the placement of a trial that has been handed out."""
@@ -179,10 +179,7 @@ class PlanScheduler(NotPickled, FIFOScheduler):
             if self._gate.closed or not held:
                 tune_controller.stop_trial(trial)
                 waiting.remove(trial)
-        free = ray_private.FreeActors(tune_controller)
-        if not free:
-            return None
-        fits = [trial for trial in waiting if free.has_one_for(trial)]
+        fits = ray_private.with_free_actor(tune_controller, waiting)
         return min(fits, key=lambda trial: trial.config["position"], default=None)
 
 

@@ -14,13 +14,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Value
-from lmsweep.analysis.best.goal import PEAKS, Aim
+from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
-from lmsweep.analysis.data.sample_stats import describe_samples
+from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import Floats
+from lmsweep.trials.statistics.sample_stats import describe_samples
 
 MARGIN = 0.01
 """A cell counts as better only if it is better by more than this share."""

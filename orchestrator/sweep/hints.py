@@ -1,20 +1,37 @@
-"""Says what to write in place of a value that is not what its field takes."""
+"""Says what to write in place of a value that its field does not take."""
 
 import re
+from collections.abc import Callable
 
 from lmsweep.orchestrator.sweep.located_yaml import number_in
 from lmsweep.orchestrator.sweep.ranges import is_range, seconds_of
 from lmsweep.trials.spec.config import RequestError
 
 _VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")
-_TRUTHS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
+_TRUTHS = {"yes": "true", "y": "true", "on": "true", "true": "true"}
+_TRUTHS |= {"no": "false", "n": "false", "off": "false", "false": "false"}
 
 
-def instead(value: object, *, kind: str, field: str) -> str:
-    """Return the end of a message such as `; write 4, without quotes`, or "" if nothing better is known.
+def _digits(number: str, unit: str) -> str:
+    exact = (float(number) * base ** {"k": 1, "m": 2}[unit.lower()] for base in (1024, 1000))
+    return "write the digits, " + " or ".join(f"{one:.0f}" for one in exact)
 
-    kind: what the field takes, int, float or bool.
-    """
+
+_WHOLE_NUMBERS: dict[str, Callable[..., str]] = {
+    r"(\d+) ?(?:-|–|:|to|\.{3}) ?(\d+)(?: ?[:+/] ?(\d+))?": lambda first, last, step: (
+        f"a range is written {first}..{last} (each value twice the one before) or {first}..{last}+{step or 1}"
+    ),
+    r"(\d{1,3}(?:,\d{3})+)": lambda text: f"write {text.replace(',', '')}",
+    r"(\d+)\.\.": lambda first: f"a range has two ends, as in {first}..{8 * int(first)}",
+    r"(\d+(?:\.\d+)?) ?([kKmM])i?[bB]?": _digits,
+    r"(\d{1,4}) ?(?:\*\*|\^) ?(\d{1,2})": lambda base, power: f"write {int(base) ** int(power)}",
+    r"(\d{1,9}) ?[*x×] ?(\d{1,9})": lambda one, other: f"write {int(one) * int(other)}",
+}
+"""How people write whole numbers, and what to write instead, from the groups of the pattern."""
+
+
+def instead(value: object, kind: str, field: str) -> str:
+    """Return the end of a message: `; write 4, without quotes`. kind: what the field takes, int, float or bool."""
     found = _instead_of_text(value.strip(), kind, field) if isinstance(value, str) else _instead_of(value, kind)
     return f"; {found}" if found else ""
 
@@ -26,7 +43,7 @@ def _instead_of(value: object, kind: str) -> str:
         return "write one list without a list in it"
     if isinstance(value, float) and kind == "int" and value.is_integer() and abs(value) < 2**63:
         return f"write {int(value)}"
-    if isinstance(value, int) and not isinstance(value, bool) and kind == "bool" and value in (0, 1):
+    if type(value) is int and kind == "bool" and value in (0, 1):
         return f"write {str(bool(value)).lower()}"
     return ""
 
@@ -35,8 +52,7 @@ def _instead_of_text(text: str, kind: str, field: str) -> str:
     if _VARIABLE.fullmatch(text):
         return f"variables are not replaced; write the value, or give it in the command: --set {field}=VALUE"
     if kind == "bool":
-        truth = _TRUTHS.get(text.lower()) or (text.lower() if text.lower() in ("true", "false") else "")
-        return f"write {truth}" if truth else ""
+        return f"write {_TRUTHS[text.lower()]}" if text.lower() in _TRUTHS else ""
     if number := number_in(text):
         return f"write {number}, without quotes"
     if kind == "float":
@@ -46,32 +62,15 @@ def _instead_of_text(text: str, kind: str, field: str) -> str:
             return ""
     if is_range(text):
         return "several values are an axis; move it below axes"
-    if ends := re.fullmatch(r"(\d+) ?(?:-|–|:|to|\.{3}) ?(\d+)(?: ?[:+/] ?(\d+))?", text):
-        step = ends[3] or "1"
-        return (
-            f"a range is written {ends[1]}..{ends[2]} (each value twice the one before) or {ends[1]}..{ends[2]}+{step}"
-        )
-    if re.fullmatch(r"\d{1,3}(,\d{3})+", text):
-        return f"write {text.replace(',', '')}"
-    if several := list_in(text):
-        return f"write a list, {several}, below axes"
-    if open_end := re.fullmatch(r"(\d+)\.\.", text):
-        return f"a range has two ends, as in {open_end[1]}..{8 * int(open_end[1])}"
-    if thousands := re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKmM])i?[bB]?", text):
-        power = {"k": 1, "m": 2}[thousands[2].lower()]
-        exact = [float(thousands[1]) * base**power for base in (1024, 1000)]
-        return "write the digits, " + " or ".join(f"{one:.0f}" for one in exact)
-    if raised := re.fullmatch(r"(\d{1,4}) ?(?:\*\*|\^) ?(\d{1,2})", text):
-        return f"write {int(raised[1]) ** int(raised[2])}"
-    if product := re.fullmatch(r"(\d{1,9}) ?[*x×] ?(\d{1,9})", text):
-        return f"write {int(product[1]) * int(product[2])}"
-    return ""
+    for pattern, words in _WHOLE_NUMBERS.items():
+        if found := re.fullmatch(pattern, text):
+            return words(*found.groups())
+    return f"write a list, {several}, below axes" if (several := list_in(text)) else ""
 
 
 def list_in(text: str) -> str | None:
-    """Return `[1, 2, 4]` for a text that seems to mean several values: `1, 2, 4`, `(1 2 4)`; None for other texts."""
-    inside = text.strip().strip("()[]").strip()
-    words = [word for word in re.split(r"\s*[,;]\s*|\s+", inside) if word]
+    """Return `[1, 2, 4]` for a text that seems to mean several values: `1, 2, 4`, `(1 2 4)`."""
+    words = [word for word in re.split(r"\s*[,;]\s*|\s+", text.strip().strip("()[]").strip()) if word]
     plain = all(re.fullmatch(r"[\w.:/*+-]+", word) for word in words)
     return f"[{', '.join(words)}]" if len(words) > 1 and plain else None
 

@@ -24,8 +24,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
     """Return the configuration with the dimensions that its Hugging Face configuration states.
 
-    What it does not state stays unknown; then vocab_size and d_model are 0, and the trial itself knows. Warns if the
-    configuration is not on this machine. Raises RequestError if there is no such file or it is not JSON.
+    Unknown dimensions of a model are 0 or None: its trial knows them. Warns if the configuration is not on this
+    machine. Raises RequestError if there is no such file or it is not JSON.
     """
     name = str(config.model_code).removeprefix(HUGGING_FACE)
     path = _json_of(name, code)
@@ -41,8 +41,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
         described: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RequestError(f"{path}: it is not a Hugging Face configuration in JSON: {error}") from error
-    described = described.get("text_config") or described
-    described = described | arguments_of(config.model_args)
+    described = (described.get("text_config") or described) | arguments_of(config.model_args)
     values: dict[str, Any] = {"vocab_size": 0}
     for field, names in NAMES.items():
         stated = [described[name] for name in names if isinstance(described.get(name), int)]
@@ -52,10 +51,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
 
 
 def _json_of(name: str, code: Code) -> Path | None:
-    """Return the file of a configuration: in the code folder, or in the cache of the hub; None if it is in neither.
-
-    Raises RequestError if a path is named and nothing is there.
-    """
+    """In the code folder, else in the hub's cache."""
     path = Path(code.folder, name)
     for file in (path / "config.json", path):
         if file.is_file():

@@ -15,13 +15,14 @@ import yaml
 from lmsweep.trials.spec.config import RequestError
 
 Scalar = str | int | float | bool | None
-"""A single YAML value."""
 
 KeyPath = tuple[str | int, ...]
-"""The path from the top of a document to a value: keys and indices."""
+"""The keys and indices that lead from the top of a document to a value."""
 
 MAX_NODES = 50_000
 MAX_DEPTH = 16
+MAX_PROBLEMS = 50
+"""In one message."""
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -36,7 +37,6 @@ class Problem:
     line: int | None
     """Counted from 1; None if the data is not from a file."""
     path: KeyPath = ()
-    """Its place in the data."""
     message: str
 
     def text(self, source: str) -> str:
@@ -50,7 +50,6 @@ class Document:
     """The data of a YAML document."""
 
     data: Any = None
-    """dict (with str keys), list, str, int, float, bool or None."""
     problems: list[Problem] = field(default_factory=list)
     """Errors that did not stop the parser: duplicate keys, and keys that are not scalars."""
     lines: dict[KeyPath, int] = field(default_factory=dict)
@@ -76,65 +75,47 @@ def path_text(path: KeyPath) -> str:
 
 def shown(value: object) -> str:
     """Return a value as errors quote it: short, on one line, as written in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return "a list"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, str) and len(value) > 60:
-        value = value[:57] + "..."
-    return repr(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | tuple | dict):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    return repr(value[:57] + "..." if isinstance(value, str) and len(value) > 60 else value)
 
 
 def number_in(text: str) -> str | None:
-    """Return the text if it would be a number without quotes, else None."""
+    """Return the text if it would be a number without quotes."""
     bare = text.strip()
     return bare if _INTEGER.fullmatch(bare) or _FLOAT.fullmatch(bare) else None
 
 
 def refusal(source: str, problems: Iterable[Problem], advice: str = "") -> RequestError:
-    """Return an error with one line per problem, in the order of the file, and advice below.
-
-    The same problem with the same word on several lines is reported once.
-    """
-    most = 50
+    """Return an error with one line per problem, in the order of the file, without repetitions, and advice below."""
     places: dict[tuple[object, str], list[Problem]] = {}
     for problem in sorted(problems, key=lambda one: one.line or 0):
         named = bool(problem.path) and isinstance(problem.path[-1], str)
         places.setdefault((problem.path[-1] if named else problem.path, problem.message), []).append(problem)
-    lines = _listed_once(first.text(source) + _elsewhere(first, others) for first, *others in places.values())
-    rest = [f"{source}: and {len(lines) - most} more"] if len(lines) > most else []
-    return RequestError("\n".join([*lines[:most], *rest, *filter(None, [advice])]))
-
-
-def _listed_once(lines: Iterable[str]) -> list[str]:
-    """The lines with a long list of words, such as that of all fields, in the first of them only."""
-    listed: set[str] = set()
-    found = []
-    for line in lines:
-        words = _LONG_LIST.search(line)
-        found.append(line.replace(words[0], "") if words and words[0] in listed else line)
-        listed |= {words[0]} if words else set()
-    return found
-
-
-def _elsewhere(first: Problem, others: list[Problem]) -> str:
-    lines = list(dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)))
-    return f" (and on line{'s' * (len(lines) > 1)} {', '.join(lines)})" if lines else ""
+    lines, listed = [], set[str]()
+    for first, *others in places.values():
+        line = first.text(source)
+        if also := dict.fromkeys(str(one.line) for one in others if one.line not in (None, first.line)):
+            line += f" (and on line{'s' * (len(also) > 1)} {', '.join(also)})"
+        if words := _LONG_LIST.search(line):
+            line = line.replace(words[0], "") if words[0] in listed else line
+            listed.add(words[0])
+        lines.append(line)
+    rest = [f"{source}: and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
+    return RequestError("\n".join([*lines[:MAX_PROBLEMS], *rest, *filter(None, [advice])]))
 
 
 def parse(text: str, source: str) -> Document:
     """Parse one YAML document. Raises RequestError if the text is not YAML, or uses features that are refused here."""
     try:
-        return _Conversion().document(_compose(text))
+        return _Loader(text).read()
     except _Refused as error:
         problem = Problem(line=_line(error), message=str(error.problem))
     except yaml.MarkedYAMLError as error:
-        line, said = _syntax_error(error, text.splitlines())
-        problem = Problem(line=line, message=f"not valid YAML: {said}")
+        line, words = _syntax_error(error, text.splitlines())
+        problem = Problem(line=line, message=f"not valid YAML: {words}")
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         code = error.character if isinstance(error.character, int) else ord(error.character)
@@ -142,8 +123,13 @@ def parse(text: str, source: str) -> Document:
     raise refusal(source, [problem])
 
 
+def _line(error: yaml.MarkedYAMLError) -> int:
+    mark = error.problem_mark or error.context_mark
+    return mark.line + 1 if mark else 1
+
+
 def _syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, str]:
-    """Return the line of a syntax error, and what is wrong there, in a person's words where they are known."""
+    """The line, and what to write there, else PyYAML's words."""
     line = _line(error)
     began = error.context_mark.line + 1 if error.context_mark else line
     said = ", ".join(part for part in (error.context, error.problem) if part)
@@ -159,91 +145,76 @@ def _syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[int, s
     if said.startswith("while scanning a quoted scalar"):
         return began, "a quote is opened and not closed"
     if said.startswith(("while parsing a flow sequence", "while parsing a flow mapping")) and "expected ',' or" in said:
-        opened = "[" if "sequence" in said else "{"
-        return began, f"the bracket {opened} is not closed, or a comma is missing after an item"
-    if said == "mapping values are not allowed here" and re.fullmatch(r"\s*[\w.]+ +[^:#]+", before):
-        key, value = before.split(maxsplit=1)
-        return line - 1, f"a colon is missing; write {key}: {value.strip()}"
+        return (
+            began,
+            f"the bracket {'[' if 'sequence' in said else '{'} is not closed, or a comma is missing after an item",
+        )
     if said == "mapping values are not allowed here":
-        said += "; is the indentation right?"
-    elif "cannot start any token" in said:
-        said += "; put the value in quotes"
-    return line, said
+        if re.fullmatch(r"\s*[\w.]+ +[^:#]+", before):
+            key, value = before.split(maxsplit=1)
+            return line - 1, f"a colon is missing; write {key}: {value.strip()}"
+        return line, f"{said}; is the indentation right?"
+    return line, f"{said}; put the value in quotes" if "cannot start any token" in said else said
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """Valid YAML that is refused here."""
+    def __init__(self, message: str, mark: yaml.Mark) -> None:
+        super().__init__(None, None, message, mark)
 
 
-def _compose(text: str) -> yaml.Node | None:
-    composer = _Composer(text)
-    try:
-        return composer.get_single_node()
-    except (ValueError, OverflowError) as error:
-        # PyYAML passes escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
-        raise _Refused(None, None, f"not valid YAML: {error}", composer.get_mark()) from error
+class _Loader(yaml.SafeLoader):
+    """PyYAML's loader for plain data: limited depth and size, also once aliases are expanded; no tags; with lines."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._document = Document()
+        self._depth = 0
+        self._nodes = 0
+        self._merging: list[yaml.Node] = []
 
-def _line(error: yaml.MarkedYAMLError) -> int:
-    mark = error.problem_mark or error.context_mark
-    return mark.line + 1 if mark else 1
-
-
-class _Composer(yaml.SafeLoader):
-    """PyYAML's recursive composer, with limits on depth and number of nodes, and without tags."""
-
-    _depth = 0
-    _nodes = 0
+    def read(self) -> Document:
+        try:
+            root = self.get_single_node()
+        except (ValueError, OverflowError) as error:
+            # PyYAML passes escapes (\U with eight digits) and the version in %YAML to chr() and int() unchecked.
+            raise _Refused(f"not valid YAML: {error}", self.get_mark()) from error
+        self._nodes = 0
+        if root is not None:
+            self._document.lines[()] = root.start_mark.line + 1
+            self._document.data = self._value(root, ())
+        return self._document
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if getattr(event, "tag", None):
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise _Refused(None, None, f"the tag {shown(tag)} is not allowed; a sweep is plain data", event.start_mark)
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise _Refused(None, None, f"more than {MAX_NODES} values", event.start_mark)
-        if self._depth >= MAX_DEPTH:
-            raise _Refused(None, None, f"nested more than {MAX_DEPTH} deep", event.start_mark)
+            raise _Refused(f"the tag {shown(tag)} is not allowed; a sweep is plain data", event.start_mark)
         self._depth += 1
+        self._count(event.start_mark, self._depth)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
 
-
-class _Conversion:
-    """Converts nodes to data. It expands aliases, so the limits apply again."""
-
-    def __init__(self) -> None:
-        self._result = Document()
-        self._nodes = 0
-        self._merging: list[yaml.Node] = []
-
-    def document(self, root: yaml.Node | None) -> Document:
-        if root is not None:
-            self._result.lines[()] = root.start_mark.line + 1
-            self._result.data = self._value(root, ())
-        return self._result
-
-    def _value(self, node: yaml.Node, path: KeyPath) -> Any:
+    def _count(self, mark: yaml.Mark, depth: int, when: str = "") -> None:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise _Refused(None, None, f"more than {MAX_NODES} values once aliases are followed", node.start_mark)
-        if len(path) > MAX_DEPTH:
-            raise _Refused(None, None, f"nested more than {MAX_DEPTH} deep once aliases are followed", node.start_mark)
-        if isinstance(node, yaml.SequenceNode):
-            items = []
-            for index, item in enumerate(node.value):
-                self._result.lines[*path, index] = item.start_mark.line + 1
-                items.append(self._value(item, (*path, index)))
-            return items
+            raise _Refused(f"more than {MAX_NODES} values{when}", mark)
+        if depth > MAX_DEPTH:
+            raise _Refused(f"nested more than {MAX_DEPTH} deep{when}", mark)
+
+    def _value(self, node: yaml.Node, path: KeyPath) -> Any:
+        self._count(node.start_mark, len(path), " once aliases are followed")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
-        return _scalar(node)
+        if not isinstance(node, yaml.SequenceNode):
+            return _scalar(node)
+        for index, item in enumerate(node.value):
+            self._document.lines[*path, index] = item.start_mark.line + 1
+        return [self._value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         data = self._merged(node, path)
-        own: set[str] = set()
+        given: set[str] = set()
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if _is_merge(key_node):
@@ -252,12 +223,12 @@ class _Conversion:
                 self._problem(line, path, "a key must be a single word, not a list or a mapping")
                 continue
             key = _text(key_node)
-            if key in own:
-                first = self._result.lines[*path, key]
+            if key in given:
+                first = self._document.lines[*path, key]
                 self._problem(line, (*path, key), f"the key is given twice, first on line {first}")
                 continue
-            own.add(key)
-            self._result.lines[*path, key] = line
+            given.add(key)
+            self._document.lines[*path, key] = line
             data[key] = self._value(value_node, (*path, key))
         return data
 
@@ -267,21 +238,20 @@ class _Conversion:
         for key_node, value_node in node.value:
             if not _is_merge(key_node):
                 continue
-            sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
-            for source in reversed(sources):
+            for source in reversed(value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]):
                 if not isinstance(source, yaml.MappingNode):
                     line = key_node.start_mark.line + 1
                     self._problem(line, path, "<< merges mappings; write <<: *anchor, or <<: [*one, *other]")
                     continue
                 if source in self._merging:
-                    raise _Refused(None, None, "<< merges a mapping with itself", key_node.start_mark)
+                    raise _Refused("<< merges a mapping with itself", key_node.start_mark)
                 self._merging.append(source)
                 data |= self._mapping(source, path)
                 self._merging.pop()
         return data
 
     def _problem(self, line: int, path: KeyPath, message: str) -> None:
-        self._result.problems.append(Problem(line=line, path=path, message=message))
+        self._document.problems.append(Problem(line=line, path=path, message=message))
 
 
 def _is_merge(key: yaml.Node) -> bool:
@@ -291,7 +261,7 @@ def _is_merge(key: yaml.Node) -> bool:
 def _text(node: yaml.Node) -> str:
     text: str = node.value
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise _Refused(None, None, "not valid Unicode: half of a surrogate pair", node.start_mark)
+        raise _Refused("not valid Unicode: half of a surrogate pair", node.start_mark)
     return text
 
 
@@ -305,6 +275,4 @@ def _scalar(node: yaml.Node) -> Scalar:
         return text.lower() == "true"
     if _INTEGER.fullmatch(text):
         return int(text) if len(text) <= _LONGEST_INTEGER else text
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return text
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -1,16 +1,19 @@
-"""Reads ranges in sweep files: `128..1024` doubles (128, 256, 512, 1024); `100..400+100` adds (100, 200, 300, 400)."""
+"""Reads what is written in a short form: ranges (`128..1024` doubles, `100..400+100` adds), durations, shards."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeGuard
 
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, Trial
 
 MOST = 10_000
 """Most values of one range; more are a mistake."""
 
 _RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})(?:\+([0-9]{1,18}))?")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def is_range(value: object) -> TypeGuard[str]:
@@ -21,22 +24,16 @@ def values_of(text: str) -> list[int]:
     """Return the numbers of a range, both ends included. Raises ValueError if the range is wrong; it says how."""
     found = _RANGE.fullmatch(text)
     assert found, "the caller has checked is_range"
-    first, last = int(found[1]), int(found[2])
+    first, last, step = int(found[1]), int(found[2]), found[3] and int(found[3])
     if not 0 < first <= last:
         raise ValueError(f"the range {text} must start at 1 or more and must not fall")
-    if found[3]:
-        return _adding(text, first, last, int(found[3]))
-    doubled = [first]
-    while doubled[-1] < last:
-        doubled.append(2 * doubled[-1])
-    if doubled[-1] != last:
+    if step is None:
+        doubled = [first << power for power in range(last.bit_length()) if first << power <= last]
+        if doubled[-1] == last:
+            return doubled
         raise ValueError(
             f"the range {text} doubles and does not reach {last} from {first}; to add a step, write {text}+STEP"
         )
-    return doubled
-
-
-def _adding(text: str, first: int, last: int, step: int) -> list[int]:
     if not step or (last - first) % step:
         raise ValueError(f"the range {text} does not reach {last}; the step must divide {last - first}")
     numbers = range(first, last + 1, step)
@@ -46,10 +43,7 @@ def _adding(text: str, first: int, last: int, step: int) -> list[int]:
 
 
 def written_out(values: object, path: KeyPath, lines: dict[KeyPath, int]) -> tuple[object, list[Problem]]:
-    """Return the values of an axis with each range replaced by its numbers, and what is wrong with the ranges.
-
-    `values` is what the file has there, of any type. `lines` is updated to the new positions.
-    """
+    """Return the values of an axis, of any type, with ranges written out, and what is wrong; updates `lines`."""
     if is_range(values):
         values, lines[*path, 0] = [values], lines.get(path, 1)
     if not isinstance(values, list) or not any(map(is_range, values)):
@@ -70,9 +64,6 @@ def written_out(values: object, path: KeyPath, lines: dict[KeyPath, int]) -> tup
     return numbers, problems
 
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
 def seconds_of(text: str, option: str = "") -> float:
     """Return the seconds in `30m`, `2h`, `1h30m` or `90s`. Raises RequestError for other text; it names the option."""
     parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", text.strip())
@@ -83,10 +74,7 @@ def seconds_of(text: str, option: str = "") -> float:
 
 
 def seconds_until(text: str, option: str, *, now: datetime) -> float:
-    """Return the seconds from `now` until `17:30`, today or tomorrow, or until `2026-11-22T17:30`, in local time.
-
-    Raises RequestError for other text and for a date in the past; it names the option.
-    """
+    """Return the seconds from `now` until `17:30`, or `2026-11-22T17:30`, in local time. Raises RequestError."""
     is_time = re.fullmatch(r"\d{1,2}:\d{2}(:\d{2})?", text.strip()) is not None
     try:
         end = datetime.fromisoformat(f"{now:%Y-%m-%d}T{text.strip():0>5}" if is_time else text.strip())
@@ -98,3 +86,27 @@ def seconds_until(text: str, option: str, *, now: datetime) -> float:
     if left <= 0:
         raise RequestError(f"{option} {text}: this time has passed")
     return left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Every `count`-th trial of a sweep. The shards of a sweep are disjoint, and together they are the sweep."""
+
+    number: int
+    """From 1 to `count`."""
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Return the shard that `3/16` names. Raises RequestError for other text."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise RequestError(
+                f"--shard {text}: write NUMBER/COUNT, as in 3/16; NUMBER goes from 1 to COUNT "
+                "(in Slurm: --array=1-16 and --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT)"
+            )
+        return cls(number=int(found[1]), count=int(found[2]))
+
+    def of(self, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+        """Return the trials of this shard. Neighbours go to different shards: they take about the same time."""
+        return tuple(trials[self.number - 1 :: self.count])

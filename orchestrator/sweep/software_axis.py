@@ -8,7 +8,7 @@ installed already, is named by --trust, or stands in a file in the code folder.
 """
 
 import importlib.metadata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +23,12 @@ from lmsweep.trials.spec.software_pins import pinned
 
 INSTALLED = "installed"
 """The word for what is installed where lmsweep runs: the field's value None."""
-
 FILE_SUFFIX = ".txt"
-"""What the name of a file with requirements ends with."""
-
+"""Of files with requirements."""
 MOST_BYTES = 100_000
 """Size of the largest file of requirements that is read."""
-
 MOST_REQUIREMENTS = 32
-"""Most requirements of one environment. Its other packages are those that are installed."""
+"""Of one environment. Its other packages are those that are installed."""
 
 NOT_REPLACEABLE = {
     "lmsweep": "lmsweep measures with itself",
@@ -44,33 +41,32 @@ USUAL = ("torch", "triton")
 
 
 def read_software(value: object) -> str | None:
-    """Return the text of a value in a sweep file: requirements, or the name of a file with them; None for `installed`.
-
-    Raises ValueError for others.
-    """
+    """Return requirements, or the name of a file with them; None for `installed`. Raises ValueError."""
     if value == INSTALLED:
         return None
     if isinstance(value, dict):
-        return _of_mapping(value)
+        for name, version in value.items():
+            if not isinstance(version, str) or not isinstance(name, str):
+                raise ValueError(
+                    f"{name}: {version} is not text; write the version with all its parts or in quotes, as in "
+                    "{torch: 2.12.0} (2.10 without quotes is the number 2.1)"
+                )
+        return canonical_software(f"{name}=={version}" for name, version in value.items())
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is not software; write {{torch: 2.12.0}}, {INSTALLED}, or a file's name")
     return value if value.endswith(FILE_SUFFIX) else canonical_software(value.split())
 
 
 def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
-    """Return the trials with the requirements of files in place of their names.
+    """Return the trials with the requirements of files, in the code folder, in place of their names.
 
-    folder: the code folder; None is the current one. Raises RequestError if a file cannot be read, is not in the
-    folder, or has anything but requirements, and if the sweep names a package that is neither installed nor trusted.
+    Raises RequestError if a file cannot be read, and for a package that is neither installed nor trusted.
     """
-    names = {trial.config.software for trial in trials} - {None}
-    if not names:
-        return trials
     texts: dict[str | None, str] = {}
-    for name in filter(None, names):
-        if name.endswith(FILE_SUFFIX):
+    for name in {trial.config.software for trial in trials}:
+        if name and name.endswith(FILE_SUFFIX):
             texts[name] = _of_file(name, folder or ".")
-        else:
+        elif name:
             _check_chosen(name, trusted)
     return tuple(
         replace(trial, config=replace(trial.config, software=texts[trial.config.software]))
@@ -81,11 +77,7 @@ def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterab
 
 
 def _check_chosen(software: str, trusted: Iterable[str]) -> None:
-    """Raise RequestError if it names a package that the user has not chosen."""
-    chosen = {*USUAL, *map(canonicalize_name, trusted)}
-    for name in pinned(software):
-        if name in chosen:
-            continue
+    for name in pinned(software).keys() - {*USUAL, *map(canonicalize_name, trusted)}:
         try:
             importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
@@ -96,10 +88,7 @@ def _check_chosen(software: str, trusted: Iterable[str]) -> None:
 
 
 def canonical_software(requirements: Iterable[str]) -> str:
-    """Return the one way to write these requirements, each `name==version`.
-
-    Raises ValueError for anything else, for a package that is named twice, and for too many.
-    """
+    """Return requirements, each `name==version`, in the one way to write them. Raises ValueError for others."""
     found: dict[str, str] = {}
     for text in requirements:
         try:
@@ -129,17 +118,6 @@ def canonical_software(requirements: Iterable[str]) -> str:
     return " ".join(found[name] for name in sorted(found))
 
 
-def _of_mapping(written: Mapping[object, object]) -> str:
-    """Return the text of `{torch: 2.12.0}`. Raises ValueError as `canonical_software`, and for a number as version."""
-    for name, version in written.items():
-        if not isinstance(version, str) or not isinstance(name, str):
-            raise ValueError(
-                f"{name}: {version} is not text; write the version with all its parts or in quotes, as in "
-                "{torch: 2.12.0} (2.10 without quotes is the number 2.1)"
-            )
-    return canonical_software(f"{name}=={version}" for name, version in written.items())
-
-
 def _of_file(name: str, folder: str) -> str:
     root = Path(code_folder(folder).folder).resolve()
     path = (root / name).resolve()
@@ -154,14 +132,14 @@ def _of_file(name: str, folder: str) -> str:
         raise RequestError(f"software: cannot read {path}: {reason} (--code names the folder)") from None
     if len(content) > MOST_BYTES:
         raise RequestError(f"software: {path} is too large for a file of requirements")
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        requirement = line.partition("#")[0].strip()
-        try:
-            found += [canonical_software([requirement])] if requirement else []
-        except ValueError as error:
-            raise RequestError(f"{path}:{number}: {error}") from None
+    found: list[str] = []
+    place = str(path)
     try:
+        for number, line in enumerate(text.splitlines(), start=1):
+            place = f"{path}:{number}"
+            requirement = line.partition("#")[0].strip()
+            found += [canonical_software([requirement])] if requirement else []
+        place = str(path)
         return canonical_software(found)
     except ValueError as error:
-        raise RequestError(f"{path}: {error}") from None
+        raise RequestError(f"{place}: {error}") from None

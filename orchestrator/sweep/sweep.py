@@ -1,24 +1,30 @@
-"""Reads a sweep, from a YAML file or by the name of a packaged one, and expands it into trials.
-
-docs/sweeps.md and schema.py define what the file may contain. All its errors are reported together, before anything
-runs.
-"""
+"""Reads a sweep, from a YAML file or by the name of a packaged one, and expands it. Reports all errors together."""
 
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lmsweep.orchestrator.sweep.expansion import Block, expand, on_top, spread
-from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, Scalar, parse, refusal
-from lmsweep.orchestrator.sweep.mistyped import correct_keys, quoted_numbers
-from lmsweep.orchestrator.sweep.own_code import ALL_DIMENSIONS, with_code
+from lmsweep.orchestrator.sweep.expansion import expand
+from lmsweep.orchestrator.sweep.grids import Block, read_grid
+from lmsweep.orchestrator.sweep.located_yaml import (
+    Document,
+    KeyPath,
+    Problem,
+    Scalar,
+    number_in,
+    parse,
+    refusal,
+    shown,
+)
 from lmsweep.orchestrator.sweep.ranges import written_out
-from lmsweep.orchestrator.sweep.schema import SKELETON, VARYING, Axes, GridFile, SweepFile, given, validate
+from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
 from lmsweep.orchestrator.sweep.software_axis import with_software
+from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
+from lmsweep.orchestrator.sweep.validation import correct_keys, validate
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference
@@ -29,7 +35,7 @@ MAX_COMBINATIONS = 1_000_000
 """Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
 
 LARGE = 10_000
-"""From so many combinations on, it takes seconds to expand and plan them."""
+"""Number of combinations that take seconds to expand and plan."""
 
 MAX_BYTES = 1_000_000
 """Size of the largest file that is read as a sweep."""
@@ -42,7 +48,6 @@ class Sweep:
     """A sweep file, expanded."""
 
     name: str
-    """Stored with every result."""
     description: str
     """One sentence for the reader; may be empty."""
     budget: str | None = None
@@ -55,14 +60,12 @@ class Sweep:
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """What is known of a large sweep before it is expanded."""
+    """A large sweep before it is expanded."""
 
     name: str
-    """Of its file."""
     count: int
     """The number of combinations, including the excluded ones."""
     devices: tuple[str, ...]
-    """The values of `device` in it."""
 
 
 def packaged_sweeps() -> dict[str, str]:
@@ -73,10 +76,7 @@ def packaged_sweeps() -> dict[str, str]:
 
 
 def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
-    """Return ("context_length", [128, 256]) for `context_length=128,256`; values are read as in a file.
-
-    Raises RequestError if there is no `=` or a value is not a scalar. `load_sweep` checks the rest.
-    """
+    """Return ("context_length", [128, 256]) for `context_length=128,256`. Raises RequestError for others."""
     source = f"{option} {text}"
     name, equals, listed = text.partition("=")
     if not equals or not name.strip():
@@ -84,7 +84,7 @@ def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]
     values: list[Scalar] = []
     for part in listed.split(","):
         value = parse(part, source).data
-        if not part.strip() or isinstance(value, (list, dict)):
+        if not part.strip() or isinstance(value, list | dict):
             raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
         values.append(value)
     return name.strip(), values
@@ -108,15 +108,14 @@ def load_sweep(
     code: str | None = None,
     trusted: Sequence[str] = (),
     grids: Sequence[str] = (),
-    if_large: Callable[[Outline], object] = lambda outline: None,
+    if_large: Callable[[Outline], object] = lambda _: None,
 ) -> Sweep:
-    """Return the packaged sweep of this name, or the sweep in this file, expanded.
+    """Return the packaged sweep of this name, or the one in this file: all of it, or only its grids of these names.
 
-    With `grids`, only the grids of these names. `overrides` maps fields to values that replace those of the file in
-    every grid; `exclude` still applies. `code` is the folder with the user's own code; without it, the file's key
-    `code` or the current folder. `if_large` is called before at least LARGE combinations are expanded, unless something
-    is wrong with them by then. References may also lead to the packages in `trusted`. Raises RequestError with one
-    line per error: `FILE:LINE: key path: what is wrong; what was probably meant`.
+    `overrides` maps fields to values that take the place of theirs in every grid; `exclude` still applies. `code` is
+    the folder with the user's code; without it, the file's key `code` or the current folder. References may also lead
+    to the packages in `trusted`. `if_large` is called before at least LARGE combinations are expanded, if nothing is
+    wrong with them by then. Raises RequestError, a line per error: `FILE:LINE: key path: what is wrong; what to write`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
@@ -131,10 +130,7 @@ def load_sweep(
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
-    """Return the trial of the sweep whose `trial_id` begins with this text.
-
-    Raises RequestError if there is none, or if several do: their fields of the measuring protocol may differ.
-    """
+    """Return the trial whose `trial_id` begins with this text. Raises RequestError if none does, or several do."""
     found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
     if not found:
         raise RequestError(
@@ -148,12 +144,7 @@ def planned_trial(sweep: Sweep, text: str) -> Trial:
 
 
 def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: Sequence[str] = ()) -> Trial:
-    """Return the trial described by `field=value` arguments. `workloads` is a field, too; its default is timing.
-
-    `code` and `trusted` are as in `load_sweep`.
-
-    Raises RequestError as `load_sweep` does, and if a field has several values.
-    """
+    """Return the trial of `field=value` arguments, one of them `workloads`. Raises as `load_sweep` does."""
     workloads()  # as in `load_sweep`
     fixed = parse_overrides(settings, "trial")
     asked = fixed.pop("workloads", ["timing"])
@@ -162,18 +153,12 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
             raise RequestError(f"{name} has {len(values)} values; a trial takes one (for several, run a sweep)")
     if "processes" in fixed:
         raise RequestError("processes: a trial is one process (for several, run a sweep)")
-    written = {"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}}
-    grid, problems = validate(GridFile, written)
-    wanted: dict[TrialConfig, list[str]] = {}
-    if grid:
-        expansion = expand(_blocks(grid, written, (), Document()))
-        wanted, problems = expansion.wanted, expansion.problems
-    if problems:
-        said = [
-            replace(problem, line=None, path=problem.path[problem.path[:1] == ("fixed",) :]) for problem in problems
-        ]
+    blocks, problems = read_grid({"workloads": asked, "fixed": {name: values[0] for name, values in fixed.items()}})
+    expansion = expand(blocks)
+    if problems := problems + expansion.problems:
+        said = [replace(one, line=None, path=one.path[one.path[:1] == ("fixed",) :]) for one in problems]
         raise refusal("trial", said)
-    trials = with_software(with_code(_trials(wanted, "trial"), code, trusted), code, trusted)
+    trials = with_software(with_code(_trials(expansion.wanted, "trial"), code, trusted), code, trusted)
     if len(trials) > 1:
         raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
     return trials[0]
@@ -188,26 +173,19 @@ def _read(
 ) -> tuple[Sweep, str | None]:
     """Return the sweep, of its grids only those of these names if any are given, and what the file has under `code`."""
     document = _document(text, source)
-    if document.data is None:
-        raise RequestError(
-            f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
-        )
-    if isinstance(document.data, dict):  # keys such as x-defaults are a home for anchors
-        document.data = {key: value for key, value in document.data.items() if not key.startswith("x-")}
     problems = [*document.problems, *correct_keys(document)]
     sweep, wrong_file = validate(SweepFile, document.data, (), document)
     problems += wrong_file
+    written_grids = document.data.get("grids") if isinstance(document.data, dict) else None
     blocks: list[Block] = []
-    for index, written in enumerate(_written_grids(document.data)):
-        path: KeyPath = ("grids", index)
-        problems += _write_out_ranges(written, path, document)
-        grid, wrong = validate(GridFile, written, path, document)
-        problems += [*wrong, *(_contradictions(written, path, document) if _has_its_shape(written) else [])]
-        blocks += _blocks(grid, written, path, document) if grid is not None else []
-    blocks = [_forced(block, forced) for block in blocks]
+    for index, written in enumerate(written_grids if isinstance(written_grids, list) else ()):
+        of_grid, wrong = read_grid(written, ("grids", index), document)
+        blocks += [block.forced(forced) for block in of_grid]
+        problems += wrong
     names = list(dict.fromkeys(block.name for block in blocks if block.name))
     if grids and not problems:
-        blocks = [block for block in blocks if block.name in _known(grids, names, source)]
+        _check_names(grids, names, source)
+        blocks = [block for block in blocks if block.name in grids]
     count = sum(block.count for block in blocks)
     if count > MAX_COMBINATIONS:
         problems.append(Problem(line=1, message=f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}"))
@@ -218,11 +196,9 @@ def _read(
     expansion = expand(blocks)
     problems += expansion.problems
     if problems:
-        raise refusal(source, problems, advice="" if _written_grids(document.data) else AS_IN)
-    for problem in quoted_numbers(document):
-        warnings.warn(problem.text(source), stacklevel=2)
-    for place in expansion.idle:
-        _say_idle(place, forced, document, source)
+        raise refusal(source, problems, advice="" if isinstance(written_grids, list) and written_grids else AS_IN)
+    for remark in (*_quoted_numbers(document), *_idle_rows(expansion.idle, forced, document)):
+        warnings.warn(remark.text(source), stacklevel=2)
     assert sweep is not None, "without problems, it is valid"
     read = Sweep(
         name=sweep.name,
@@ -237,25 +213,31 @@ def _read(
     return read, sweep.code
 
 
-def _known(grids: Sequence[str], names: Sequence[str], source: str) -> Sequence[str]:
-    """Return `grids`. Raises RequestError if one is not among `names`."""
+def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> None:
     for name in grids:
         if not names:
             raise RequestError(f"--grid {name}: the grids of {source} have no names")
         if name not in names:
             raise RequestError(f"--grid {name}: {source} has no such grid{choices(name, names)}")
-    return grids
 
 
 def _document(text: str, source: str) -> Document:
+    """Without keys such as x-defaults, which hold anchors."""
     try:
         document = parse(text, source)
+        is_wrong = not isinstance(document.data, dict | None)
     except RequestError:
-        if _is_toml(text):
-            raise RequestError(f"{source}:1: this is TOML\n{AS_IN}") from None
-        raise
-    if not isinstance(document.data, dict) and document.data is not None and _is_toml(text):
+        if not _is_toml(text):
+            raise
+        is_wrong = True
+    if is_wrong and _is_toml(text):
         raise RequestError(f"{source}:1: this is TOML\n{AS_IN}")
+    if document.data is None:
+        raise RequestError(
+            f"{source}:1: the file is empty; the keys of a sweep are {', '.join(SweepFile.model_fields)}\n{AS_IN}"
+        )
+    if isinstance(document.data, dict):
+        document.data = {key: value for key, value in document.data.items() if not key.startswith("x-")}
     return document
 
 
@@ -266,43 +248,34 @@ def _is_toml(text: str) -> bool:
         return False
 
 
-def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Problem]:
-    """Replace the ranges in a grid's axes by their numbers."""
-    problems: list[Problem] = []
-    for key in VARYING:
-        axes = grid.get(key) if isinstance(grid, dict) else None
-        if not isinstance(axes, dict):
-            continue
-        for name in axes:
-            axes[name], wrong = written_out(axes[name], (*path, key, name), document.lines)
-            problems += wrong
-    return problems
+def _quoted_numbers(document: Document) -> Iterator[Problem]:
+    """Yield a remark about each argument of the user's code that is text, and without its quotes a number."""
+    for path, value in _texts(document.data.get("grids"), ("grids",)):
+        if number_in(value) and any(step in ("args", "override") or argument_of(str(step)) for step in path):
+            message = f"{shown(value)} is text, because of the quotes; for the number, write {number_in(value)}"
+            yield Problem(line=document.line(path), path=path, message=message)
 
 
-def _forced(block: Block, forced: dict[str, list[object]]) -> Block:
-    """Return the block with these values in place of its own."""
-    gone = {*forced, *(ALL_DIMENSIONS if "model" in forced else ())}
-    together = [{name: value for name, value in row.items() if name not in gone} for row in block.together]
-    return replace(block, values=on_top(block.values, forced), together=together)
+def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    if isinstance(value, str):
+        yield path, value
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in below:
+        yield from _texts(inner, (*path, step))
 
 
-def _say_idle(place: KeyPath, forced: dict[str, list[object]], document: Document, source: str) -> None:
-    """Warn that a row of `exclude` excludes nothing, unless --set may be the reason."""
-    row = document.data
-    for step in place:
-        row = row[step]
-    if not set(row) & set(forced):
-        line = document.line(place)
-        warnings.warn(
-            Problem(line=line, path=place, message="excludes nothing: no combination matches").text(source),
-            stacklevel=2,
-        )
+def _idle_rows(idle: Iterable[KeyPath], forced: dict[str, list[object]], document: Document) -> Iterator[Problem]:
+    """Yield a remark about each row of `exclude` that excludes nothing, unless --set may be the reason."""
+    for place in idle:
+        row = document.data
+        for step in place:
+            row = row[step]
+        if not set(row) & set(forced):
+            yield Problem(line=document.line(place), path=place, message="excludes nothing: no combination matches")
 
 
 def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
-    """Return the trials. A workload of the user's own is a trial by itself: the state of its code is part of its
-    environment, and not of that of the others.
-    """
+    """Return the trials. A user's workload is a trial by itself: its code is part of its environment alone."""
     return tuple(
         Trial(config=config, workloads=names, sweep=sweep)
         for config, asked in wanted.items()
@@ -315,7 +288,7 @@ def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ..
 
 
 def _text(name_or_path: str) -> tuple[str, str]:
-    """Return the name of the file for messages, and its text."""
+    """The name of the file for messages, and its content."""
     packaged = packaged_sweeps()
     if name_or_path in packaged:
         return f"{name_or_path}.yaml", packaged[name_or_path]
@@ -323,7 +296,7 @@ def _text(name_or_path: str) -> tuple[str, str]:
         with Path(name_or_path).open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise RequestError(_not_found(Path(name_or_path), packaged)) from None
+        raise RequestError(_not_found(Path(name_or_path), list(packaged))) from None
     except OSError as error:
         raise RequestError(f"cannot read the sweep file {name_or_path}: {error.strerror}") from error
     if len(content) > MAX_BYTES:
@@ -335,91 +308,25 @@ def _text(name_or_path: str) -> tuple[str, str]:
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
 
 
+def _not_found(path: Path, packaged: Sequence[str]) -> str:
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        beside = [str(path.with_name(one.name)) for one in path.parent.glob("*.y*ml")]
+        near = path.stem if path.stem in packaged else nearest(str(path), beside)
+        return f"there is no sweep file {path}{f'; did you mean {near}?' if near else ''}"
+    near = nearest(str(path), packaged)
+    return (
+        f"{path} is neither a file nor the name of a packaged sweep"
+        f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(packaged)})"
+    )
+
+
 def _overrides(overrides: Mapping[str, Sequence[object]]) -> dict[str, list[object]]:
     values: dict[str, object] = {name: list(listed) for name, listed in overrides.items()}
     problems: list[Problem] = []
     for name, listed in values.items():
         values[name], wrong = written_out(listed, ("axes", name), {})
-        problems += [replace(one, line=None) for one in wrong]
+        problems += wrong
     axes, more = validate(Axes, values, ("axes",))
-    problems += more
-    if problems:
-        raise refusal("--set", [replace(problem, path=problem.path[1:]) for problem in problems])
+    if problems := problems + more:
+        raise refusal("--set", [replace(one, line=None, path=one.path[1:]) for one in problems])
     return given(axes, values)
-
-
-def _written_grids(data: Any) -> list[Any]:
-    grids = data.get("grids") if isinstance(data, dict) else None
-    return grids if isinstance(grids, list) else []
-
-
-def _has_its_shape(written: Any) -> bool:
-    """Return whether axes, zip and fixed of a grid are what they should be, whatever is wrong within."""
-    if not isinstance(written, dict):
-        return False
-    axes, zipped, fixed = (written.get(key, {}) for key in (*VARYING, "fixed"))
-    if not all(isinstance(part, dict) for part in (axes, zipped, fixed)):
-        return False
-    return all(isinstance(values, list) for values in (*axes.values(), *zipped.values()))
-
-
-def _contradictions(written: dict[str, Any], path: KeyPath, document: Document) -> list[Problem]:
-    """Return the errors of a grid whose parts are each valid but contradict one another."""
-    axes, fixed = written.get("axes"), written.get("fixed") or {}
-    together = written.get("zip")
-    already = "is already an axis of this grid"
-    wrong = {(*path, "fixed", name): already for name in fixed if name in (axes or {}) or name in (together or {})}
-    wrong |= {(*path, "zip", name): already for name in together or {} if name in (axes or {})}
-    for key, varying in (("axes", axes), ("zip", together)):
-        if varying == {}:
-            wrong[*path, key] = "is empty; give at least one axis, or remove it"
-    counts = {name: len(values) for name, values in (together or {}).items()}
-    if len(set(counts.values())) > 1:
-        words = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        wrong[*path, "zip"] = f"fields that vary together need equally many values: {words}"
-    rows = all(isinstance(written.get(key), list) and written[key] for key in ("exclude", "include"))
-    if rows and axes is None and together is None:
-        wrong[*path, "exclude"] = "excludes nothing: this grid has no axes, and exclude does not apply to include"
-    return [Problem(line=document.line(place), path=place, message=message) for place, message in wrong.items()]
-
-
-def _blocks(grid: GridFile, written: dict[str, Any], path: KeyPath, document: Document) -> list[Block]:
-    fixed = {name: [value] for name, value in given(grid.fixed, written.get("fixed")).items()}
-    rows = [given(row, written["include"][index]) for index, row in enumerate(grid.include)]
-    blocks = []
-    if grid.axes is not None or grid.zip is not None or not rows:
-        exclude = [spread(given(row, written["exclude"][index])) for index, row in enumerate(grid.exclude)]
-        values = fixed | given(grid.axes, written.get("axes"))
-        columns = given(grid.zip, written.get("zip"))
-        together = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=False)]
-        blocks.append(
-            Block(
-                path=path,
-                line=document.line(path),
-                workloads=grid.workloads,
-                name=grid.name,
-                values=values,
-                together=together,
-                exclude=exclude,
-            )
-        )
-    for index, row in enumerate(rows):
-        place = (*path, "include", index)
-        values = on_top(fixed, {name: [value] for name, value in row.items()})
-        line = document.line(place)
-        blocks.append(Block(path=place, line=line, workloads=grid.workloads, name=grid.name, values=values))
-    return blocks
-
-
-def _not_found(path: Path, packaged: Iterable[str]) -> str:
-    """Return the message for a sweep that is not there: written as a path, it is a file, and else a packaged sweep."""
-    names = list(packaged)
-    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
-        beside = [str(path.with_name(one.name)) for one in path.parent.glob("*.y*ml")]
-        near = path.stem if path.stem in names else nearest(str(path), beside)
-        return f"there is no sweep file {path}{f'; did you mean {near}?' if near else ''}"
-    near = nearest(str(path), names)
-    return (
-        f"{path} is neither a file nor the name of a packaged sweep"
-        f"{f'; did you mean {near}?' if near else ''} (packaged: {', '.join(names)})"
-    )

@@ -21,7 +21,7 @@ def test_a_combination_that_a_rule_excludes_ends_before_the_device_is_prepared()
     )
 
 
-def test_what_the_device_at_hand_lacks_is_unsupported_though_no_plan_knew_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_device_lacks_is_unsupported_though_no_plan_knew_it(monkeypatch: pytest.MonkeyPatch) -> None:
     old = Capabilities("Quadro P400", (6, 1), bfloat16=False)
     monkeypatch.setattr(run_trial, "capabilities", lambda _: old)
     asked = replace(config(), attention="sdpa_flash", num_layers=1, d_model=32, d_ff=32, num_heads=2)

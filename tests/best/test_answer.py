@@ -59,7 +59,7 @@ def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attem
     assert second.chance > 0.999
 
 
-def test_one_process_each_cannot_tell_cells_apart_that_differ_by_less_than_processes_do(attempts: Attempts) -> None:
+def test_one_process_each_does_not_separate_cells_that_differ_by_less_than_processes_do(attempts: Attempts) -> None:
     attempts.ok(gpu(attention="naive"), {"step.time": samples(0.0400, 1e-6)})
     attempts.ok(gpu(attention="sdpa"), {"step.time": samples(0.0402, 1e-6)})
     (second,) = found(attempts).beaten
@@ -67,7 +67,7 @@ def test_one_process_each_cannot_tell_cells_apart_that_differ_by_less_than_proce
     assert second.chance < 0.9
 
 
-def test_a_goal_is_reached_in_its_own_currency(attempts: Attempts) -> None:
+def test_each_goal_ranks_by_its_own_unit(attempts: Attempts) -> None:
     fast, lean = gpu(precision="bf16"), gpu(precision="tf32")
     for one, seconds, joules in ((fast, 0.02, 20.0), (lean, 0.03, 10.0)):
         attempts.ok(one, {"step.time": samples(seconds, 1e-6)})
@@ -97,7 +97,7 @@ def test_the_limit_excludes_what_exceeds_it_and_what_is_not_known_to_keep_it(att
     assert got.over_limit == 7
 
 
-def test_no_cell_of_the_front_is_beaten_in_everything(attempts: Attempts) -> None:
+def test_no_cell_of_the_pareto_front_is_dominated(attempts: Attempts) -> None:
     attempts.ok(gpu(batch_size=1), {"step.time": samples(0.02, 1e-6)})
     grid(attempts)
     got = found(attempts, prices=["H200=3"])
@@ -115,7 +115,7 @@ def test_the_effects_are_those_of_the_grid(attempts: Attempts) -> None:
     assert (effects["compile"].best, effects["compile"].worst) == ("block", "none")
 
 
-def test_what_would_come_next_with_more_memory_is_expected_from_the_cells_that_fit(attempts: Attempts) -> None:
+def test_the_best_cell_with_more_memory_is_predicted_from_the_cells_that_fit(attempts: Attempts) -> None:
     """A token costs less in a larger batch, and the largest is out of memory."""
     for batch, compiled in itertools.product((2, 4, 8, 16), ("none", "block")):
         one = gpu(batch_size=batch, compile=compiled)
@@ -133,7 +133,7 @@ def test_what_would_come_next_with_more_memory_is_expected_from_the_cells_that_f
     assert "With more memory: batch_size 16, the best of 2 that do not fit, is expected to be" in text
 
 
-def test_what_the_limit_excludes_is_known_as_it_was_measured(attempts: Attempts) -> None:
+def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attempts) -> None:
     grid(attempts)
     got = found(attempts, limits=["peak < 10GB"])
     assert (got.winner.config.attention, got.winner.config.batch_size) == ("sdpa", 4)
@@ -219,7 +219,7 @@ def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None
     assert "is a store, in which nothing runs" in done.stderr
 
 
-def test_a_median_without_an_interval_is_as_unsure_as_half_the_range_of_its_samples(attempts: Attempts) -> None:
+def test_a_median_without_an_interval_has_half_the_range_of_its_samples_as_error(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": (0.01, 0.03)})
     attempts.ok(config(context_length=512), {"step.time": (0.01,)})
     found = [cell.values["step.time"].error for cell in cells_of(load(attempts.store))]

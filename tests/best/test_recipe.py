@@ -26,7 +26,7 @@ def tiny(**fields: Any) -> TrialConfig:
 
 
 def models(one: TrialConfig) -> tuple[TrainingStep, nn.Module]:
-    """Two training steps with the same weights: lmsweep's, and the model alone, as a reader has it."""
+    """Two training steps with the same weights: lmsweep's, and the model alone, as a reader writes it."""
     mode = set_math_mode(one.precision, "cpu")
     step = TrainingStep(one, mode)
     plain = tiny(attention=one.attention, batch_size=one.batch_size)
@@ -69,8 +69,8 @@ def test_the_snippet_trains_as_the_measured_step_does(fields):
         assert step.loss is not None
         measured.append(float(step.loss.detach()))
         step.drop()
-    told = run(pytorch_snippet(one), model, step)
-    assert told == pytest.approx(measured, rel=0.02 if one.precision != "fp32" else 1e-4)
+    found = run(pytorch_snippet(one), model, step)
+    assert found == pytest.approx(measured, rel=0.02 if one.precision != "fp32" else 1e-4)
 
 
 def test_the_snippet_clears_gradients_where_the_step_does():
@@ -91,7 +91,7 @@ def test_the_snippet_clears_gradients_where_the_step_does():
         ({"optimizer": "mine:Muon"}, "# optimizer: mine:Muon, your own"),
     ],
 )
-def test_the_snippet_says_what_a_gpu_would_be_told(fields, line):
+def test_the_snippet_for_a_gpu_names_its_kernels_and_recipes(fields, line):
     snippet = pytorch_snippet(tiny(**fields))
     assert line in snippet
     compile(snippet, "snippet", "exec")

@@ -109,3 +109,10 @@ def test_what_cannot_be_predicted_is_refused(attempts: Attempts, options: list[s
     stored(attempts, factor=None)
     done = answer_here("best", attempts.store.location, "--no-predict", *options)
     assert done.returncode == 2 and message in done.stderr
+
+
+def test_what_a_device_lacks_is_left_out_for_that_reason(attempts: Attempts) -> None:
+    for precision in ("fp16", "bf16"):
+        attempts.ok(replace(GRID[0], precision=precision), times(0.01), fingerprint=H100)
+    text = lmsweep_here("best", attempts.store.location, "--for", "T4", "--no-predict")
+    assert "1 cell left out: T4 has no bfloat16 arithmetic" in text and "fp16" in text

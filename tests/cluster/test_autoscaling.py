@@ -83,7 +83,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.mark.slow
-def test_the_plan_counts_on_what_could_be_started_and_on_nothing_else(head):
+def test_the_plan_counts_only_nodes_that_could_start(head):
     done = head.ssh(0, "source ~/.bashrc; cd; lmsweep plan sweep.yaml --address auto --format json")
     assert done.returncode == 0, done.stderr
     trials = json.loads(done.stdout)["trials"]

@@ -149,7 +149,7 @@ def starts_overlap(rows: pd.DataFrame) -> bool:
     return bool(starts["A"].min() < starts["B"].max() and starts["B"].min() < starts["A"].max())
 
 
-def test_who_has_no_token_is_not_answered(refused):
+def test_the_cluster_refuses_a_client_without_a_token(refused):
     out, err = refused.communicate(timeout=120)
     assert refused.returncode == 2, out + err
     assert "no Ray cluster answers" in err and "token" in err

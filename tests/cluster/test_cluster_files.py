@@ -34,13 +34,13 @@ def test_ray_accepts_the_file_and_reads_from_it_how_many_workers_there_are(name,
 
 
 @pytest.mark.parametrize("name", [AWS, FILES[1]])
-def test_ray_would_not_accept_just_anything(name):
+def test_ray_rejects_an_invalid_cluster_file(name):
     with pytest.raises(Exception, match="max_wrokers"):
         validate_config(prepare_config(content_of(name) | {"max_wrokers": 3}))
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_node_has_the_token_and_asks_for_it(name):
+def test_every_node_has_and_requires_the_token(name):
     content = content_of(name)
     assert content["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
     assert any("RAY_AUTH_MODE=token" in command for command in content["setup_commands"])
@@ -107,7 +107,7 @@ def test_the_aws_cluster_has_a_type_for_every_accelerator():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_is_to_be_edited_is_marked(name):
+def test_values_to_edit_are_marked(name):
     assert (ROOT / name).read_text().count("# EDIT") >= 2
 
 

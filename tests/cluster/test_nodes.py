@@ -113,7 +113,7 @@ def test_a_node_holds_one_part_of_a_trial_at_most():
     assert side_by_side(config, [node(4, count=3)]) == 6
 
 
-def test_a_machine_by_itself_does_not_take_the_trial(tmp_path):
+def test_one_machine_cannot_hold_a_trial_of_several_nodes(tmp_path):
     words = [f"{name}={value}" for name, value in FIELDS.items()]
     done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")
     assert "nodes is 2, but this is one machine" in done.stdout + done.stderr
@@ -234,7 +234,7 @@ def test_two_nodes_run_one_trial_and_three_are_unsupported_before_anything_runs(
 
 
 @pytest.mark.slow
-def test_what_dies_on_the_other_node_makes_the_trial_lost_and_the_next_one_runs(address, tmp_path):
+def test_a_death_on_the_other_node_loses_the_trial_and_the_next_one_runs(address, tmp_path):
     rows = [{"measure_steps": ENDLESS}, {"measure_steps": ENDLESS + 1}]
     process = start("run", write(tmp_path, *rows), "--address", address, "--store", tmp_path / "results")
     began = time.monotonic()

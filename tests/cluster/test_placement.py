@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
-from lmsweep.orchestrator.cluster.node_discovery import find_nodes
+from lmsweep.orchestrator.cluster.node_discovery import differences, find_nodes, software
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement, can_hold
-from lmsweep.orchestrator.cluster.same_software import differences, software
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, make_plan
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -73,14 +72,14 @@ def devices(plan: Plan) -> list[str]:
     return [one.trial.config.device for one in plan.trials]
 
 
-def test_any_gpu_will_do_for_cuda_and_the_nodes_without_one_are_left_out(plan_of):
+def test_cuda_means_any_node_with_a_gpu(plan_of):
     placed = only(plan_of(CLUSTER, "cuda"))
     assert dict(placed.bundle) == {"CPU": 8, "GPU": 1}
     assert set(placed.node_ids) == {"h200-1", "h200-2", "a100-40", "a100-80"}
     assert placed.slots == 32
 
 
-def test_a_type_is_asked_for_by_any_name_that_ray_has_for_it(plan_of):
+def test_a_trial_may_use_any_of_rays_names_for_an_accelerator(plan_of):
     placed = only(plan_of(CLUSTER, "cuda:H200"))
     assert dict(placed.bundle) == {"CPU": 8, "GPU": 1, "accelerator_type:H200": 0.001}
     assert placed.node_ids == ("h200-1", "h200-2")
@@ -93,17 +92,17 @@ def test_every_accelerator_is_one_trial_per_type_present_or_startable(plan_of):
     assert devices(plan_of([*H200S, STARTABLE], "cuda:*")) == ["cuda:B200", "cuda:H200"]
 
 
-def test_what_every_accelerator_and_a_type_both_ask_for_is_one_trial(plan_of):
+def test_a_trial_of_every_accelerator_and_of_one_type_is_one_trial(plan_of):
     assert devices(plan_of(CLUSTER, "cuda:H200", "cuda:*")) == ["cuda:H200", "cuda:A100-40G", "cuda:A100-80G"]
     assert devices(plan_of(CLUSTER, "cuda:*", "cuda:H200")) == ["cuda:A100-40G", "cuda:A100-80G", "cuda:H200"]
     assert devices(plan_of(H200S, "cuda:*", "cuda", "cuda:H200")) == ["cuda:H200"]
 
 
-def test_what_is_asked_of_any_gpu_is_not_taken_for_an_answer_about_one_type(plan_of):
+def test_a_result_of_any_gpu_does_not_count_for_another_type(plan_of):
     assert devices(plan_of(CLUSTER, "cuda", "cuda:H200")) == ["cuda", "cuda:H200"]
 
 
-def test_what_one_type_cannot_hold_is_left_to_what_can(tmp_path, monkeypatch):
+def test_a_trial_goes_to_the_types_that_can_hold_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     axes = "{device: ['cuda:A100-40G', cuda, 'cuda:A100-80G']}"
     sweep = tmp_path / "sweep.yaml"
@@ -120,7 +119,7 @@ def test_what_one_type_cannot_hold_is_left_to_what_can(tmp_path, monkeypatch):
     assert plan.trials[1].placement.node_ids == ("a100-80",)
 
 
-def test_what_any_of_the_able_nodes_has_measured_is_stored(plan_of, tmp_path):
+def test_a_result_of_any_able_node_counts_as_stored(plan_of, tmp_path):
     store = tmp_path / "store"
     config = plan_of(CLUSTER, "cuda").trials[0].trial.config
     Attempts(store).ok(config, {"step.time": (1.0,)}, fingerprint=A100S[1].environments["cuda"])
@@ -139,12 +138,12 @@ def test_a_cpu_trial_has_a_whole_node_of_one_kind_and_leaves_the_nodes_with_gpus
     assert only(plan_of(unequal, "cpu")).node_ids == ("cpu-1",)
 
 
-def test_on_nodes_of_one_kind_no_trial_is_kept_to_any(plan_of):
+def test_on_identical_nodes_no_trial_names_a_node(plan_of):
     assert only(plan_of(H200S, "cuda")).node_ids == ()
     assert only(plan_of(H200S[:1], "cpu")).node_ids == ()
 
 
-def test_a_node_that_can_be_started_can_hold_a_trial_and_no_running_node_keeps_it(plan_of):
+def test_a_startable_node_can_hold_a_trial(plan_of):
     nodes = [*H200S, STARTABLE]
     assert only(plan_of(nodes, "cuda:B200")).slots == 32
     assert only(plan_of(nodes, "cuda")).node_ids == ()
@@ -154,7 +153,7 @@ def test_a_node_that_can_be_started_can_hold_a_trial_and_no_running_node_keeps_i
     assert too_many.action == "unsupported"
 
 
-def test_what_was_measured_on_a_node_that_is_gone_is_stored_as_long_as_the_software_is_the_same(plan_of, tmp_path):
+def test_results_of_a_node_that_is_gone_count_while_the_software_is_the_same(plan_of, tmp_path):
     gone = replace(STARTABLE, environments={kind: _unseen(one) for kind, one in STARTABLE.environments.items()})
     config = plan_of([gone], "cuda:B200").trials[0].trial.config
     met = STARTABLE.environments["cuda"]
@@ -164,7 +163,7 @@ def test_what_was_measured_on_a_node_that_is_gone_is_stored_as_long_as_the_softw
     assert plan_of([gone], "cuda:B200", store=tmp_path / "same").trials[0].action == "stored"
 
 
-def test_of_two_sizes_of_a_product_only_the_one_that_was_measured_is_stored(plan_of, tmp_path):
+def test_results_of_one_memory_size_do_not_count_for_the_other(plan_of, tmp_path):
     gone = [replace(node, node_id=None, started=False) for node in A100S]
     unseen = [replace(node, environments={k: _unseen(one) for k, one in node.environments.items()}) for node in gone]
     config = plan_of(unseen, "cuda:A100").trials[0].trial.config
@@ -188,7 +187,7 @@ def test_the_software_of_a_machine_names_its_libraries_and_every_file_of_the_pro
     assert differences(here, dict(here)) == []
 
 
-def test_differences_are_said_in_words():
+def test_differences_of_software_are_sentences():
     here = {
         "Python": "3.12",
         "torch": "2.13.0",
@@ -220,7 +219,7 @@ def test_the_types_of_the_cluster_file_are_nodes_that_could_be_started_less_thos
 
 
 @pytest.mark.parametrize("content", ["just text", "[1, 2", None])
-def test_a_file_that_is_no_cluster_file_is_a_wrong_request(tmp_path, content):
+def test_an_invalid_cluster_file_is_a_wrong_request(tmp_path, content):
     path = tmp_path / "cluster.yaml"
     if content is not None:
         path.write_text(content)
@@ -233,7 +232,7 @@ def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
         find_nodes(None, str(ROOT / "cluster.yaml"))
 
 
-def test_nodes_that_died_hold_nothing_and_others_only_what_may_go_there(plan_of):
+def test_dead_nodes_hold_nothing_and_live_ones_only_trials_placed_there(plan_of):
     resources = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H200": 1.0}
     kept = only(plan_of(CLUSTER, "cuda:H200"))
     free = only(plan_of(H200S, "cuda"))
@@ -254,6 +253,6 @@ def test_nodes_that_died_hold_nothing_and_others_only_what_may_go_there(plan_of)
         ([cpu_node("cpu-1"), cpu_node("cpu-2")], "none of the 2 nodes has a cuda device"),
     ],
 )
-def test_a_device_that_is_nowhere_is_missed_on_this_machine_or_in_the_cluster(plan_of, nodes, words):
+def test_a_missing_device_is_reported_for_this_machine_or_the_cluster(plan_of, nodes, words):
     (one,) = plan_of(nodes, "cuda").trials
     assert (one.action, one.reason) == ("unsupported", words)

@@ -8,10 +8,10 @@ from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.trials.spec.config import RequestError
 
 
-def test_what_ray_has_renamed_is_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_name_that_ray_lacks_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     says = r"Ray \d.* has no {}, which lmsweep relies on; .* pip install 'ray\[tune\]=="
     with pytest.raises(RequestError, match=says.format("object._actor_cache")):
-        ray_private.FreeActors(object())
+        ray_private.with_free_actor(object(), [])
     with pytest.raises(RequestError, match=says.format("object.run_metadata")):
         ray_private.forget_metrics(object())
     monkeypatch.delattr(registry, "_internal_kv_put")

@@ -105,7 +105,7 @@ class Ends(Good):
 ENDS = {
     "raise KeyboardInterrupt": "KeyboardInterrupt",
     "raise GeneratorExit": "GeneratorExit",
-    "raise Unspeakable": "Unspeakable: its message cannot be told: ValueError",
+    "raise Unspeakable": "Unspeakable: it fails to make its message: ValueError",
     "raise ValueError(chr(0xd800))": "ValueError: \\ud800",
     "import sys; sys.exit('done')": "exited with code 1 in forward: done",
     "import os; os._exit(0)": "exited with code 0 in forward",

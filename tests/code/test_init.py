@@ -7,7 +7,7 @@ import pytest
 from lmsweep.orchestrator.sweep.first_sweep import first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.discovery import discover
+from lmsweep.trials.code.discovery.discover import discover
 from lmsweep.trials.spec.config import Trial
 from tests.support.command import answer_here, lmsweep_here
 

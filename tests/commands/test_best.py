@@ -27,7 +27,7 @@ def attempts(store: Path) -> dict[str, int]:
     return frame["measurement_id"].value_counts().to_dict()
 
 
-def test_a_search_answers_and_a_run_would_go_on_from_it(tmp_path):
+def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
     done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
@@ -86,7 +86,7 @@ def test_a_run_measures_what_a_search_did_not(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
+def test_a_killed_search_resumes(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
     process = start("best", sweep, "--store", store, "--no-predict", **QUIET)
     wait_for_child(process)
@@ -105,7 +105,7 @@ def test_a_search_that_is_killed_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(tmp_path):
+def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     sweep, store = grid(tmp_path), tmp_path / "results"
     process = start("best", sweep, "--store", store, "--no-predict", "--goal", "tokens/s", **QUIET)
     wait_for_child(process)
@@ -122,7 +122,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         ({"context_length": [16]}, ["--where", "model=tiny"], "--where selects results of a store"),
     ],
 )
-def test_a_sweep_that_cannot_answer_is_refused_before_anything_runs(tmp_path, changes, options, message):
+def test_best_refuses_a_sweep_that_cannot_answer_before_anything_runs(tmp_path, changes, options, message):
     sweep = write_sweep(tmp_path, **changes)
     done = answer_here("best", sweep, "--store", tmp_path / "results", *options)
     assert done.returncode == 2 and "predict" not in done.stderr

@@ -94,7 +94,7 @@ def test_plan_says_as_json_what_is_stored_and_what_would_run(finished):
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="takes two cores to leave one out")
-def test_what_a_cpu_measured_on_one_of_its_cores_is_not_measured_on_all(finished):
+def test_results_on_one_core_are_other_results_than_on_all_cores(finished):
     sweep, store, _ = finished
     with pinned(CORES):
         plan = json.loads(lmsweep_here("plan", sweep, "--store", store, "--no-predict", "--format", "json"))
@@ -173,7 +173,7 @@ def test_a_wrong_request_is_one_message_and_exit_code_2(arguments, message):
     assert "Traceback" not in done.stderr
 
 
-def test_a_plan_that_takes_long_says_what_is_waited_for(tmp_path):
+def test_a_long_plan_says_that_it_predicts_memory(tmp_path):
     options = ("--store", tmp_path / "store")
     with start("plan", "cs336-2026", *options, XDG_CACHE_HOME=str(tmp_path)) as process:
         assert re.match(r"predicting the memory of \d+ configurations .*--no-predict", process.stderr.readline())
@@ -192,7 +192,7 @@ def test_ctrl_c_while_ray_is_imported_ends_the_run(tmp_path):
     assert not list(tmp_path.glob("store/measurements/*"))
 
 
-def test_what_cannot_be_left_halfway_is_interrupted_at_its_end_or_by_a_second_ctrl_c():
+def test_postponed_ctrl_c_interrupts_at_the_end_or_when_repeated():
     script = """
 import signal
 from lmsweep.orchestrator.interrupt import postpone_ctrl_c
@@ -256,7 +256,7 @@ def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
         pytest.param(["plan", "quick", "--no-predict"], "1", marks=pytest.mark.slow),
     ],
 )
-def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
+def test_a_full_standard_output_is_reported_in_one_sentence(words, unbuffered):
     with open("/dev/full", "w") as full:
         environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONUNBUFFERED": unbuffered}
         done = subprocess.run(
@@ -267,7 +267,7 @@ def test_an_output_that_takes_nothing_is_one_sentence(words, unbuffered):
 
 
 @pytest.mark.slow
-def test_a_run_whose_words_are_not_taken_any_more_continues_without_a_traceback(tmp_path):
+def test_a_run_whose_output_nobody_reads_continues_without_a_traceback(tmp_path):
     sweep = write_sweep(tmp_path)
     words = f"{shlex.join([*COMMAND, 'run', str(sweep), '--store', str(tmp_path / 'store')])} | head -1"
     done = subprocess.run(
@@ -279,7 +279,7 @@ def test_a_run_whose_words_are_not_taken_any_more_continues_without_a_traceback(
     assert planned["counts"] == {"stored": len(planned["trials"])}
 
 
-def test_a_command_that_is_terminated_while_nobody_reads_its_messages_ends_by_the_signal(tmp_path):
+def test_a_terminated_command_whose_output_nobody_reads_ends_by_the_signal(tmp_path):
     script = (
         "import os, signal, sys\n"
         "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
@@ -297,7 +297,7 @@ def test_a_command_that_is_terminated_while_nobody_reads_its_messages_ends_by_th
 
 
 @pytest.mark.parametrize("folder", ["not writable", "a path that is " + "very " * 20 + "long"])
-def test_ray_is_given_a_folder_whose_path_is_short_and_that_can_be_written_to(tmp_path, monkeypatch, folder):
+def test_ray_gets_a_writable_folder_with_a_short_path(tmp_path, monkeypatch, folder):
     there = tmp_path / folder
     there.mkdir(mode=0o700 if "path" in folder else 0o500)
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
@@ -378,7 +378,7 @@ grids:
 
 
 @pytest.mark.slow
-def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
+def test_a_killed_trial_is_lost_and_the_sweep_continues(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[256, 16], measure_steps=40)
     process = start("run", sweep, "--store", tmp_path / "store")
     wait_for_child(process).send_signal(signal.SIGKILL)
@@ -390,7 +390,7 @@ def test_a_trial_that_is_killed_is_lost_and_the_sweep_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_twice_keeps_what_had_ended_and_the_next_run_goes_on(tmp_path):
+def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 1024], batch_size=4, measure_steps=200)
     store = tmp_path / "store"
     process = start("run", sweep, "--store", store, "--set", "mode=forward")

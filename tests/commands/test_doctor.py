@@ -71,18 +71,18 @@ def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
         ({"uncorrected_errors": 3}, "ECC"),
     ],
 )
-def test_a_gpu_in_doubt_gets_advice_about_just_that(change, check):
-    assert [one.check for one in doctor._state(HEALTHY) if one.advice] == []
-    assert [one.check for one in doctor._state(replace(HEALTHY, **change)) if one.advice] == [check]
+def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
+    assert [one.check for one in doctor.gpu_findings(HEALTHY) if one.advice] == []
+    assert [one.check for one in doctor.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
 
 
-def test_what_a_driver_does_not_tell_is_not_judged():
+def test_unknown_state_of_a_gpu_gives_no_finding():
     silent = GpuState(
         name="NVIDIA X",
         driver_version="1",
         **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
     )
-    assert list(doctor._state(silent)) == []
+    assert list(doctor.gpu_findings(silent)) == []
 
 
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     assert "container CPU quota" not in by_check(doctor.cores())
 
 
-def test_clocks_that_move_are_found(tmp_path, monkeypatch):
+def test_variable_clocks_are_found(tmp_path, monkeypatch):
     def governor(word: str) -> Finding:
         for core in ("cpu0", "cpu1"):
             folder = tmp_path / core / "cpufreq"
@@ -117,7 +117,7 @@ def test_clocks_that_move_are_found(tmp_path, monkeypatch):
     assert by_check(doctor.clocks())["turbo"].advice is None
 
 
-def test_a_torch_that_every_process_compiles_anew_is_found(tmp_path, monkeypatch):
+def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))  # where Python keeps none of it
     (found,) = doctor.bytecode()
     assert found.advice and "PYTHONDONTWRITEBYTECODE" in found.advice and "-m compileall" in found.advice
@@ -137,7 +137,7 @@ def test_a_full_disk_is_found(tmp_path, monkeypatch):
     assert by_check(doctor.disks())["disk for results (here)"].advice is None
 
 
-def test_a_node_that_was_started_otherwise_or_asks_for_no_token_is_found(monkeypatch):
+def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
     monkeypatch.delenv("RAY_RAYLET_PID", raising=False)
     assert list(doctor.ray_settings()) == []
     monkeypatch.setenv("RAY_RAYLET_PID", "1")
@@ -160,7 +160,7 @@ def test_a_node_that_was_started_otherwise_or_asks_for_no_token_is_found(monkeyp
         ("ray://127.0.0.1:10001", "run lmsweep on the head node"),
     ],
 )
-def test_an_address_that_leads_to_no_cluster_is_a_wrong_request_within_seconds(address, message):
+def test_an_address_without_a_cluster_is_a_wrong_request_within_seconds(address, message):
     done = answer_here("doctor", "--address", address, RAY_AUTH_MODE="disabled")
     assert done.returncode == 2, done.stdout + done.stderr
     assert message in done.stderr and "Traceback" not in done.stderr
@@ -174,7 +174,7 @@ def test_an_address_that_leads_to_no_cluster_is_a_wrong_request_within_seconds(a
         pytest.param(bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), marks=pytest.mark.slow),
     ],
 )
-def test_what_listens_and_is_no_head_is_said_in_one_line_soon(greeting):
+def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
     """Nothing that answers, a web server, and one that speaks gRPC's protocol without being Ray."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -202,7 +202,7 @@ REFUSED = (
 """The header with which the head of Ray 2.60 answers whoever has no token."""
 
 
-def test_who_does_not_use_the_token_of_a_cluster_is_told_at_once():
+def test_a_missing_token_of_a_cluster_is_reported_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -39,7 +39,7 @@ def test_help_names_values_by_words_and_not_by_types_of_python(verb: str) -> Non
     assert not re.search(r"<\w|list\[", said), said
 
 
-def test_an_option_takes_a_value_by_its_own_name_or_a_word_of_its_own() -> None:
+def test_help_names_the_value_of_an_option_after_the_option() -> None:
     said = lmsweep("run", "--help", COLUMNS="80").stdout
     assert all(words in said for words in ("--store STORE ", "--retry STATUS ", "predicted_oom, timeout"))
     wrong = answer_here("run", "quick", "--retry", "eror")
@@ -106,7 +106,7 @@ def test_an_error_in_lmsweep_itself_is_one_line_that_names_the_file_with_its_tra
     Path(kept[1]).unlink()
 
 
-def test_the_version_by_both_ways_to_start_it() -> None:
+def test_the_script_and_the_module_print_the_same_version() -> None:
     version = lmsweep("--version").stdout
     assert re.fullmatch(r"lmsweep \d+\.\d+\S*\n", version)
     module = subprocess.run([sys.executable, "-m", "lmsweep", "--version"], capture_output=True, text=True, check=True)

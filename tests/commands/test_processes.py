@@ -41,7 +41,7 @@ def test_a_run_measures_what_is_missing_and_pools_it(run_twice):
 
 
 @pytest.mark.slow
-def test_every_trial_runs_once_before_any_runs_again(tmp_path, run_twice):
+def test_every_trial_runs_once_before_any_repetition(tmp_path, run_twice):
     _, store, *_ = run_twice
     rows = pd.read_parquet(store / "measurements").drop_duplicates("attempt_id").sort_values("started_at")
     assert sorted(rows["context_length"][:2]) == [16, 32] and sorted(rows["context_length"][2:]) == [16, 32]
@@ -56,7 +56,7 @@ def test_a_second_run_of_the_same_file_runs_nothing(run_twice):
     assert "2 to run" in lmsweep_here("plan", sweep, "--store", store, "--set", "processes=3")
 
 
-def test_what_two_grids_ask_for_is_measured_in_the_larger_number_of_processes(tmp_path):
+def test_a_trial_of_two_grids_gets_the_larger_number_of_processes(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(
         "name: s\ngrids:\n"
@@ -67,7 +67,7 @@ def test_what_two_grids_ask_for_is_measured_in_the_larger_number_of_processes(tm
     assert [(one.config.context_length, one.config.processes) for one in trials] == [(16, 1), (32, 3)]
 
 
-def test_compiled_trials_of_several_processes_share_none(tmp_path):
+def test_compiled_trials_of_several_processes_share_no_process(tmp_path):
     for processes, shared in ((1, True), (2, False)):
         sweep = write_sweep(tmp_path, context_length=[16], compile="block", processes=processes)
         (trial,) = load_sweep(str(sweep)).trials

@@ -76,7 +76,7 @@ def run_there(folder: Path, *words: str | Path, path: str) -> str:
 
 
 @pytest.mark.parametrize("name", some_fast(NAMES))
-def test_the_command_and_a_process_that_it_starts_take_no_file_of_the_folder_for_a_module(folder: Path, name: str):
+def test_neither_the_command_nor_its_processes_import_files_of_the_folder(folder: Path, name: str):
     put(folder, name)
     for path in PATHS[:2]:
         assert "Show which trials of a sweep would run" in run_there(folder, *START, "plan", "--help", path=path)
@@ -96,7 +96,7 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
 
 
 @pytest.mark.parametrize("path", some_fast(PATHS[1:]))
-def test_all_that_a_trial_needs_starts_in_a_folder_of_such_files(folder: Path, path: str):
+def test_every_process_of_a_trial_starts_in_a_folder_of_such_files(folder: Path, path: str):
     put(folder, *NAMES)
     settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
     printed = run_there(folder, *START, "trial", *settings, "--store", "results", path=path)

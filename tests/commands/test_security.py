@@ -48,7 +48,7 @@ RECEIVES_BYTES = {"interrupt.py"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_nothing_of_ours_runs_what_it_reads_or_hands_words_to_a_shell(path):
+def test_our_code_neither_evaluates_input_nor_uses_a_shell(path):
     for name, call in calls(path):
         assert name not in RUNS_WHAT_IT_READS, f"{path}:{call.lineno}"
         assert not any(word.arg == "shell" for word in call.keywords), f"{path}:{call.lineno}: a shell"
@@ -151,7 +151,7 @@ HARMLESS = {
 
 @pytest.mark.filterwarnings("ignore:.*cannot be read")
 @pytest.mark.parametrize("name", sorted(DAMAGED | HARMLESS))
-def test_a_hostile_file_runs_nothing_and_the_honest_results_are_read(store, mark, name):
+def test_a_hostile_file_executes_nothing_and_the_other_results_are_read(store, mark, name):
     trap = pickle.dumps(Trap(mark))
     files = hostile_files(honest_table(store), trap)
     assert set(files) == DAMAGED | HARMLESS
@@ -163,7 +163,7 @@ def test_a_hostile_file_runs_nothing_and_the_honest_results_are_read(store, mark
     opened = Store(str(store))
     opened.set_aside_damage()
     opened.compact()
-    assert len(opened.statuses()) == 1
+    assert len(opened.outcomes()) == 1
 
 
 def test_a_store_of_hostile_files_is_a_warning_for_the_command(store, mark):
@@ -198,22 +198,18 @@ def test_an_artifact_stays_among_the_artifacts(tmp_path, path):
     store.check_writable()
     with pytest.raises(RequestError, match="not the path of an artifact"):
         store.add_artifact(path, b"content")
-    with pytest.raises(RequestError, match="not the path of an artifact"):
-        store.read_artifact(path)
 
 
-def test_a_link_among_the_artifacts_leads_nowhere(tmp_path):
+def test_a_link_among_the_artifacts_is_not_followed(tmp_path):
     (tmp_path / "outside").write_text("secret")
     store = Store(str(tmp_path / "store"))
     store.add_artifact("artifacts/a/file", b"content")
-    assert store.read_artifact("artifacts/a/file") == b"content"
+    assert (tmp_path / "store" / "artifacts" / "a" / "file").read_bytes() == b"content"
     (tmp_path / "store" / "artifacts" / "a" / "link").symlink_to(tmp_path / "outside")
     (tmp_path / "store" / "artifacts" / "b").symlink_to(tmp_path)
-    for path in ("artifacts/a/link", "artifacts/b/outside"):
+    for path in ("artifacts/a/link", "artifacts/b/new"):
         with pytest.raises(RequestError, match="not the path of an artifact"):
-            store.read_artifact(path)
-    with pytest.raises(RequestError, match="not the path of an artifact"):
-        store.add_artifact("artifacts/b/new", b"content")
+            store.add_artifact(path, b"content")
 
 
 # Names
@@ -231,7 +227,7 @@ GRID = {"workloads": ["noop"], "fixed": {"d_model": 2}}
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_the_name_of_a_sweep_is_nothing_but_text(tmp_path, monkeypatch, name):
+def test_the_name_of_a_sweep_is_escaped(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     Path("sweep.yaml").write_text(json.dumps({"name": name, "grids": [GRID]}))  # JSON is YAML
     (trial,) = load_sweep("sweep.yaml").trials
@@ -242,14 +238,14 @@ def test_the_name_of_a_sweep_is_nothing_but_text(tmp_path, monkeypatch, name):
     assert set(pd.read_parquet("store/measurements")["sweep"]) == {name}
 
 
-def test_the_name_of_a_store_is_nothing_but_a_folder(tmp_path, monkeypatch):
+def test_the_name_of_a_store_is_a_folder_or_a_uri(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = answer_here("status", "$(touch sprung); `touch sprung`")
     assert done.returncode == 2 and "there is no store" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_store_says_is_text_in_a_table_for_a_browser_and_for_latex(tmp_path):
+def test_text_of_a_store_is_escaped_in_html_and_latex(tmp_path):
     nasty = r"<script>alert(1)</script>\input{/etc/passwd}"
     attempts = Attempts(tmp_path / "store")
     for device in (nasty, "NVIDIA H200"):
@@ -260,7 +256,7 @@ def test_what_a_store_says_is_text_in_a_table_for_a_browser_and_for_latex(tmp_pa
     assert "alert(1)" in render(table, "html")
 
 
-def test_what_a_store_says_does_not_steer_the_terminal(tmp_path):
+def test_text_of_a_store_cannot_control_the_terminal(tmp_path):
     steering = "\x1b]0;title\x07\x1b[2J\rrm \x9b31m \u202eevil"
     attempts = Attempts(tmp_path / "store")
     attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=steering))

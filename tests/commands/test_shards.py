@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.planning.plan import Plan, Planned
-from lmsweep.orchestrator.sweep.ranges import seconds_until
-from lmsweep.orchestrator.sweep.shard import Shard
+from lmsweep.orchestrator.sweep.ranges import Shard, seconds_until
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -18,7 +17,7 @@ from tests.support.command import lmsweep, lmsweep_here, write_sweep
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 500])
-def test_shards_are_disjoint_and_together_the_sweep(count: int) -> None:
+def test_shards_partition_the_sweep(count: int) -> None:
     trials = load_sweep("full").trials
     shards = [Shard.parse(f"{number}/{count}").of(trials) for number in range(1, count + 1)]
     assert sorted(map(repr, trials)) == sorted(repr(trial) for shard in shards for trial in shard)
@@ -41,12 +40,12 @@ def test_an_end_time_is_today_or_tomorrow_or_a_date(text: str, seconds: float) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["soon", "25:00", "2026-11-22T16:00", "17"])
-def test_an_end_time_that_has_passed_or_is_none_is_refused(text: str) -> None:
+def test_an_end_time_that_has_passed_or_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match=f"--until {text}"):
         seconds_until(text, "--until", now=datetime(2026, 11, 22, 17, 0))
 
 
-def test_a_plan_begins_with_its_answer_and_lists_all_trials_on_request(tmp_path: Path) -> None:
+def test_a_plan_begins_with_its_summary_and_lists_all_trials_on_request(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path, context_length=list(range(16, 16 + 70)))
     command = ["plan", sweep, "--no-predict", "--store", tmp_path / "store"]
     short, long = lmsweep_here(*command), lmsweep_here(*command, "--all")

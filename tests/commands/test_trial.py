@@ -39,7 +39,7 @@ def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_p
     assert not (tmp_path / "store" / "measurements").exists()
 
 
-def test_a_trial_ends_when_its_time_is_up_or_when_it_holds_too_much(tmp_path: Path) -> None:
+def test_a_trial_ends_at_its_timeout_or_memory_limit(tmp_path: Path) -> None:
     hanging = start("trial", *ENDLESS, "workloads=noop,timing", "timeout_seconds=4", "--store", tmp_path / "late")
     greedy = start("trial", *TOO_LARGE, "--no-predict", "--store", tmp_path / "greedy", LMSWEEP_HOST_MEMORY="1.5GB")
     out, err = hanging.communicate(timeout=120)
@@ -54,7 +54,7 @@ def test_a_trial_ends_when_its_time_is_up_or_when_it_holds_too_much(tmp_path: Pa
     assert statuses(tmp_path / "greedy") == {"timing": "oom"}
 
 
-def test_the_line_of_a_trial_is_for_terminals(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_live_line_of_a_trial_is_for_terminals(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
     trial = Trial(config=TrialConfig(d_model=2), workloads=("timing", "memory"), sweep="trial")
     with LiveLine(trial) as line:
         line.show(3.0, 2**31)
@@ -86,7 +86,7 @@ print("came to its end")
         ("exec('time.sleep(1.5)', {'__name__': 'pdb', 'time': time})", 0, "came to its end", ""),
     ],
 )
-def test_what_the_watchdog_lets_come_to_its_end(body: str, code: int, said: str, stack: str) -> None:
+def test_the_watchdog_lets_a_trial_within_its_limits_finish(body: str, code: int, said: str, stack: str) -> None:
     words = [sys.executable, "-c", WATCHED.format(body=body)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr

@@ -13,9 +13,7 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.comparison.side_by_side import beside
-from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
 from lmsweep.analysis.reference import published
-from lmsweep.analysis.tables.ratios import ratio_interval
 from lmsweep.orchestrator.cli import main
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
@@ -41,16 +39,6 @@ def gpu(**fields: Any) -> Any:
     return config(device="cuda", **fields)
 
 
-def noise(random: np.random.Generator, pairs: int, processes: int, n: int, *, rho: float, spread: float) -> Any:
-    """exp(spread x AR(1) noise of variance 1): (pairs, processes, n) samples around 1."""
-    fresh = random.standard_normal((pairs, processes, n))
-    series = np.empty_like(fresh)
-    series[..., 0] = fresh[..., 0]
-    for i in range(1, n):
-        series[..., i] = rho * series[..., i - 1] + np.sqrt(1 - rho**2) * fresh[..., i]
-    return np.exp(spread * series)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Done:
     returncode: int
@@ -73,76 +61,6 @@ def lmsweep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 Command = Callable[..., Done]
-
-
-def judged(baseline: Any, contrast: Any, *, sweep: int) -> Any:
-    """The directions found where so many pairs at a time are one comparison."""
-    ratio, low, high = ratio_of_medians(baseline, contrast)
-    p = np.concatenate([holm(part) for part in np.split(p_values(baseline, contrast), len(ratio) // sweep)])
-    return direction(ratio, low, high, p, np.full(len(ratio), 0.02))
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
-@pytest.mark.parametrize("n", [10, 30])
-@pytest.mark.parametrize("sweep", [1, 20])
-def test_equal_things_are_called_different_in_at_most_5_percent_of_cells(rho: float, n: int, sweep: int) -> None:
-    random = np.random.default_rng(1)
-    for spread in (0.01, 0.03, 0.1):
-        sides = [noise(random, 2000, 1, n, rho=rho, spread=spread) for _ in range(2)]
-        assert np.mean(np.abs(judged(*sides, sweep=sweep)) == 1) <= 0.05
-
-
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.7])
-@pytest.mark.parametrize("n", [10, 30])
-@pytest.mark.parametrize("sweep", [1, 20])
-def test_a_planted_slowdown_of_10_percent_is_found_in_at_least_95_percent(rho: float, n: int, sweep: int) -> None:
-    random = np.random.default_rng(2)
-    for spread in (0.005, 0.01, 0.02):
-        baseline, contrast = (noise(random, 1000, 1, n, rho=rho, spread=spread) for _ in range(2))
-        assert np.mean(judged(baseline, 1.1 * contrast, sweep=sweep) == 1) >= 0.95
-        assert np.mean(judged(1.1 * baseline, contrast, sweep=sweep) == -1) >= 0.95
-
-
-def test_processes_that_differ_from_run_to_run_are_not_called_different() -> None:
-    random = np.random.default_rng(3)
-    sides = []
-    for _ in range(2):
-        of_process = np.exp(0.03 * random.standard_normal((300, 3, 1)))
-        sides.append(of_process * noise(random, 300, 3, 10, rho=0.5, spread=0.01))
-    assert np.mean(np.abs(judged(*sides, sweep=1)) == 1) <= 0.05
-    first_alone = [side[:, :1] for side in sides]
-    assert np.mean(np.abs(judged(*first_alone, sweep=1)) == 1) > 0.3  # one process cannot know
-
-
-def test_the_interval_of_a_ratio_adds_the_distances_of_both_in_quadrature() -> None:
-    one = [np.array([x]) for x in (200.0, 190.0, 220.0)]
-    base = [np.array([x]) for x in (100.0, 98.0, 103.0)]
-    ratio, low, high = ratio_interval(*one, *base)
-    assert ratio[0] == 2.0
-    below = np.sqrt(np.log(200 / 190) ** 2 + np.log(103 / 100) ** 2)
-    above = np.sqrt(np.log(220 / 200) ** 2 + np.log(100 / 98) ** 2)
-    assert (low[0], high[0]) == pytest.approx((2 * np.exp(-below), 2 * np.exp(above)))
-
-
-def test_a_difference_is_called_where_medians_test_and_interval_all_say_so() -> None:
-    cases = {
-        (1.10, 1.05, 1.15, 0.01): 1,
-        (1.10, 1.05, 1.15, 0.06): np.nan,  # the ranks could be chance
-        (1.10, 0.99, 1.21, 0.01): np.nan,  # the interval holds 1
-        (1.01, 1.005, 1.03, 0.01): np.nan,  # too little to matter, but perhaps more
-        (1.01, 1.005, 1.015, 0.01): 0,
-    }
-    numbers = [np.array(column) for column in zip(*cases, strict=True)]
-    least = np.full(len(cases), 0.02)
-    np.testing.assert_array_equal(direction(*numbers, least), [*cases.values()])
-    ratio, low, high, p = numbers
-    np.testing.assert_array_equal(direction(1 / ratio, 1 / high, 1 / low, p, least), [-one for one in cases.values()])
-
-
-def test_probabilities_are_adjusted_for_their_number_as_holm_has_it() -> None:
-    assert holm(np.array([0.01, 0.04, 0.03, 0.005, np.nan])) == pytest.approx(
-        [0.03, 0.06, 0.06, 0.02, np.nan], nan_ok=True
-    )
 
 
 def test_each_verdict(attempts: Attempts) -> None:
@@ -221,7 +139,7 @@ def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
     assert "No interval of 2 medians: fewer than 6 samples" in analysis.render(comparison.listing(), "text")
 
 
-def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
+def test_the_comparison_warns_of_single_processes_and_few_samples(attempts: Attempts) -> None:
     five = (0.1, 0.101, 0.099, 0.1005, 0.0995)
     for compiled in ("none", "block"):
         for context_length in range(1, 7):
@@ -235,7 +153,7 @@ def test_what_the_samples_leave_open_is_said(attempts: Attempts) -> None:
     assert of(attempts, *({**side, "context_length": "1"} for side in sides)).warnings == ()
 
 
-def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
+def test_another_difference_between_the_sides_is_named_and_refused(attempts: Attempts) -> None:
     other = replace(H200, driver_version="580.2")
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(compile="block"), {"step.time": samples(0.2, STEADY)}, fingerprint=other)
@@ -245,7 +163,7 @@ def test_what_differs_besides_is_named_and_refused(attempts: Attempts) -> None:
     assert list(of(attempts, *sides, across=("driver_version",)).frame["verdict"]) == ["slower"]
 
 
-def test_nothing_in_common_is_refused_with_what_differs(attempts: Attempts) -> None:
+def test_sides_without_a_common_cell_are_refused_with_their_differences(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(compile="block", batch_size=8), {"step.time": samples(0.2, STEADY)})
     with pytest.raises(
@@ -322,7 +240,7 @@ def test_a_side_of_several_results_is_refused_with_what_to_choose(attempts: Atte
         of(attempts, {"compile": "none"}, {"compile": "block"}, values=["step.mfu"])
 
 
-def test_devices_compare_by_name_with_what_follows_from_it(attempts: Attempts) -> None:
+def test_devices_are_compared_by_name_whatever_their_memory(attempts: Attempts) -> None:
     for fingerprint, median in ((A100, 0.2), (H200, 0.1)):
         attempts.ok(gpu(), {"step.time": samples(median, STEADY)}, fingerprint=fingerprint)
     found = of(attempts, {"device_name": A100.device_name}, {"device_name": H200.device_name})
@@ -359,7 +277,7 @@ def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, t
     assert lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "30%").returncode == 0
 
 
-def test_a_doubt_about_either_side_stands_at_the_verdict(lmsweep: Command, tmp_path: Path) -> None:
+def test_the_verdict_has_the_flags_of_both_sides(lmsweep: Command, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
@@ -409,7 +327,7 @@ def test_a_wrong_comparison_is_refused(lmsweep: Command, tmp_path: Path, argumen
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_beside_the_published_numbers_stands_what_differs(attempts: Attempts) -> None:
+def test_published_numbers_are_shown_with_the_conditions_that_differ(attempts: Attempts) -> None:
     values = {"forward.time": samples(0.01, STEADY), "backward.time": samples(0.02, STEADY)}
     attempts.ok(gpu(mode="forward_backward", precision="bf16", attention="naive"), values)
     listing = beside(analysis.load(attempts.store), "published")
@@ -472,7 +390,7 @@ def test_numbers_without_a_counterpart_are_refused(attempts: Attempts) -> None:
     assert isinstance(published(), pd.DataFrame)
 
 
-def test_a_published_float32_stands_beside_tf32_only_where_it_was_probably_tf32() -> None:
+def test_a_published_float32_is_shown_beside_tf32_only_if_it_was_probably_tf32() -> None:
     frame = analysis.load(str(ROOT / "analysis" / "reference" / "h200-end-to-end"))
     found = beside(frame[frame["precision"] == "tf32"], "published").frame
     called_fp32 = found["differs"].str.contains("precision fp32")

@@ -59,7 +59,7 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
     assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
     assert found.frame["baseline"][0] == pytest.approx(0.014, rel=0.01)
     text = render(found.listing(), "text")
-    assert "3 cells: device time 0.725x [" in text and "of which the host explains 0.674x; 0 host-limited" in text
+    assert "3 cells: device time 0.725x [" in text and "(the host explains 0.674x); 0 host-limited" in text
     assert text.index("device time 0.725x") < text.index("wall_ratio")
 
 
@@ -95,7 +95,7 @@ def test_device_times_that_are_asked_for_are_judged_as_by_default(attempts: Atte
 @pytest.mark.parametrize(
     ("flag", "verdict"), [(None, "slower"), (Flag.HOST_BOUND, "host-limited"), (Flag.BUSY_HOST, "host-limited")]
 )
-def test_where_device_times_are_unknown_the_flags_of_the_host_decide(attempts, flag, verdict) -> None:
+def test_without_device_times_the_flags_of_the_host_decide(attempts, flag, verdict) -> None:
     attempts.ok(gpu(batch_size=1), times(None, 0.02))
     attempts.ok(gpu(batch_size=2), times(0.012, 0.04), flags=(flag,) if flag else ())
     found = of(attempts, "batch_size", 1, 2)
@@ -173,7 +173,7 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
     assert line["wall_ratio"] == pytest.approx(2)
     assert (line["mine_flags"], line["theirs_flags"], line["wall_flags"]) == (("power_capped",), (), ("host_bound",))
     assert "step device time" in listing.title
-    assert "2 lines: device time 1.2x, wall time 2x, of which the hosts explain 1.67x" in listing.title
+    assert "2 lines: device time 1.2x, wall time 2x (the hosts explain 1.67x)" in listing.title
     assert f"Without a counterpart: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
     csv = analysis.render(listing, "csv").splitlines()
     assert "host_bound" in csv[1] and "differs" in csv[0]

@@ -9,12 +9,13 @@ from typer.testing import CliRunner
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
-from lmsweep.analysis.comparison.noise import DEVICE, WALL, machines, noise_table
-from lmsweep.analysis.comparison.significance import direction, holm, p_values, ratio_of_medians
+from lmsweep.analysis.comparison.noise import machines, noise_table
 from lmsweep.orchestrator.commands.app import app
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
-from tests.comparison.test_compare import noise as correlated
+from lmsweep.trials.statistics.significance import direction, holm, p_values, ratio_of_medians
+from tests.statistics.test_significance import noise as correlated
 from tests.support.command import lmsweep
 from tests.support.made_up_results import Attempts, config, samples
 
@@ -31,16 +32,16 @@ def measure_noise(attempts: Attempts, *wall: float, device: tuple[float, ...] = 
     """Processes of one cell of the sweep `noise`, with these medians."""
     trial = config(device="cuda", model="medium")
     for place, median in enumerate(wall):
-        values = {WALL: samples(median, STEADY * median)}
+        values = {WALL_TIME: samples(median, STEADY * median)}
         if device:
-            values[DEVICE] = samples(device[place], STEADY * device[place])
+            values[DEVICE_TIME] = samples(device[place], STEADY * device[place])
         attempts.ok(trial, values, sweep="noise", **fields)
 
 
 def two_sides(attempts: Attempts, *processes: tuple[float, float]) -> None:
     for both in processes:
         for compiled, median in zip(("none", "block"), both, strict=True):
-            attempts.ok(config(device="cuda", compile=compiled), {WALL: samples(median, STEADY * median)})
+            attempts.ok(config(device="cuda", compile=compiled), {WALL_TIME: samples(median, STEADY * median)})
 
 
 def compared(attempts: Attempts, **options: Any) -> Comparison:
@@ -52,7 +53,10 @@ def compared(attempts: Attempts, **options: Any) -> Comparison:
 def test_the_noise_of_a_machine_is_the_largest_difference_between_two_processes_of_a_cell(attempts: Attempts) -> None:
     measure_noise(attempts, 0.1, 0.104, 0.102, device=(0.05, 0.0502, 0.0501))
     known = machines(analysis.load(attempts.store, pooled=False))
-    assert known == {("NVIDIA H200", WALL): pytest.approx(0.04), ("NVIDIA H200", DEVICE): pytest.approx(0.004)}
+    assert known == {
+        ("NVIDIA H200", WALL_TIME): pytest.approx(0.04),
+        ("NVIDIA H200", DEVICE_TIME): pytest.approx(0.004),
+    }
     listing = noise_table(analysis.load(attempts.store, pooled=False))
     assert listing.notes == [
         "On this machine two processes of the same cell differ by up to 4 % (step.time) and 0.4 % (step.device_time); "
@@ -66,7 +70,7 @@ def test_processes_on_a_busy_host_do_not_count(attempts: Attempts) -> None:
     measure_noise(attempts, 0.1, 0.101)
     measure_noise(attempts, 0.3, flags=(Flag.BUSY_HOST,))
     frame = analysis.load(attempts.store, pooled=False)
-    assert machines(frame) == {("NVIDIA H200", WALL): pytest.approx(0.01)}
+    assert machines(frame) == {("NVIDIA H200", WALL_TIME): pytest.approx(0.01)}
     assert "Left out: 1 of 3 processes, which ran on a busy host." in noise_table(frame).notes
 
 
@@ -103,7 +107,7 @@ def test_a_difference_above_the_noise_still_counts_and_the_gate_uses_the_floor(a
     assert done.exit_code == 0 and "Floor 4 %: measured by `lmsweep noise` on NVIDIA H200 (1 cell)." in done.stdout
 
 
-def test_the_processes_of_a_cell_are_its_own_history(attempts: Attempts) -> None:
+def test_the_processes_of_a_cell_set_its_floor(attempts: Attempts) -> None:
     two_sides(attempts, (0.1, 0.11), (0.1, 0.11), (0.106, 0.11), (0.1, 0.11), (0.1, 0.11))
     found = compared(attempts)
     assert found.floors == ("Floor 6 %: how far the processes of these cells differ (1 cell).",)
@@ -115,7 +119,7 @@ def test_the_processes_of_a_cell_are_its_own_history(attempts: Attempts) -> None
 def test_device_times_have_a_floor_of_their_own(attempts: Attempts) -> None:
     measure_noise(attempts, 0.1, 0.13, device=(0.05, 0.052))
     for compiled, wall, device in (("none", 0.1, 0.05), ("block", 0.12, 0.0515)):
-        values = {WALL: samples(wall, STEADY), DEVICE: samples(device, STEADY)}
+        values = {WALL_TIME: samples(wall, STEADY), DEVICE_TIME: samples(device, STEADY)}
         attempts.ok(config(device="cuda", compile=compiled), values)
     found = compared(attempts)
     assert found.floors == ("Floor 4 %: measured by `lmsweep noise` on NVIDIA H200 (1 cell).",)

@@ -163,7 +163,7 @@ def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32(frame: pd.D
     assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
 
 
-def test_backward_by_subtraction_is_just_that(frame: pd.DataFrame):
+def test_backward_by_subtraction_is_the_difference_of_two_times(frame: pd.DataFrame):
     keys = ["source", "table", "device", "model", "d_model", "context_length", "compile"]
     cells = frame[frame["metric"].isin(["time", "time_std"]) & (frame["source"] == "seed2")]
     wide = cells.pivot_table(index=keys, columns=["metric", "phase"], values="value", dropna=False, observed=True)

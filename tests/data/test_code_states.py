@@ -84,7 +84,7 @@ def test_without_two_states_there_is_nothing_to_compare_with(attempts: Attempts)
         select_sides(frame, {"code": "previous"}, {"code": "latest"})
 
 
-def test_compare_tells_whether_the_change_helped_with_the_errors_beside_the_times(attempts: Attempts) -> None:
+def test_compare_shows_the_errors_of_a_change_beside_its_times(attempts: Attempts) -> None:
     measured(attempts, "flash.py:attend", FIRST, 2.0)
     measured(attempts, "flash.py:attend", SECOND, 1.0, error=0.1)
     measured(attempts, "sdpa", None, 0.5)

@@ -128,7 +128,7 @@ def stop_a_rank_at_birth() -> threading.Thread:
 
 
 @pytest.mark.parametrize("workload", ["ddp", "collectives"])
-def test_a_rank_that_never_begins_is_a_timeout_and_the_next_trial_runs(runner, environment, workload: str):
+def test_a_rank_that_never_starts_is_a_timeout_and_the_next_trial_runs(runner, environment, workload: str):
     config = SMALL if workload == "ddp" else TrialConfig(world_size=2, warmup_steps=0, measure_steps=1)
     thread = stop_a_rank_at_birth()
     began = time.monotonic()

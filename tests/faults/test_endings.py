@@ -53,7 +53,7 @@ def assert_ended(
 
 
 @pytest.mark.slow
-def test_sigterm_to_every_process_of_a_run_keeps_what_had_ended_and_leaves_nothing_running(tmp_path: Path):
+def test_sigterm_to_every_process_keeps_finished_trials_and_leaves_no_process(tmp_path: Path):
     # As scancel does: the harder case, for Ray's own processes are told to end too.
     process, started = run_until_one_is_stored(tmp_path)
     os.killpg(process.pid, signal.SIGTERM)
@@ -62,7 +62,7 @@ def test_sigterm_to_every_process_of_a_run_keeps_what_had_ended_and_leaves_nothi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "to_all"), [(signal.SIGTERM, False), (signal.SIGHUP, False), (signal.SIGHUP, True)])
-def test_sigterm_and_sighup_end_a_run_in_order(tmp_path: Path, number: signal.Signals, to_all: bool):
+def test_sigterm_and_sighup_end_a_run_cleanly(tmp_path: Path, number: signal.Signals, to_all: bool):
     process, started = run_until_one_is_stored(tmp_path)
     (os.killpg if to_all else os.kill)(process.pid, number)
     assert_ended(process, started, number.name, 128 + number, tmp_path / "store")
@@ -70,7 +70,7 @@ def test_sigterm_and_sighup_end_a_run_in_order(tmp_path: Path, number: signal.Si
 
 @pytest.mark.slow
 @pytest.mark.parametrize("to_all", [False, True])
-def test_what_is_printed_as_measured_when_sigterm_comes_is_stored(tmp_path: Path, to_all: bool):
+def test_every_trial_printed_before_sigterm_is_stored(tmp_path: Path, to_all: bool):
     process = start("run", write_noops(tmp_path, 40), "--store", tmp_path / "store")
     assert process.stdout
     printed = [next(line for line in process.stdout if line.startswith("[")) for _ in range(3)]
@@ -82,7 +82,7 @@ def test_what_is_printed_as_measured_when_sigterm_comes_is_stored(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_trial_that_runs_may_end_within_the_grace_period_and_no_other_begins(tmp_path: Path):
+def test_a_running_trial_may_end_within_the_grace_period_and_no_other_begins(tmp_path: Path):
     sweep = write_sweep(tmp_path, context_length=[128, 160, 192], measure_steps=200)
     process = start("run", sweep, "--store", tmp_path / "store", "--grace", "1m")
     wait_for_child(process)
@@ -132,7 +132,7 @@ def test_sigterm_while_a_plan_is_made_is_one_sentence(tmp_path: Path):
     assert (process.returncode, out, err) == (143, "", "lmsweep: ended by SIGTERM\n")
 
 
-def test_sighup_is_ignored_where_nohup_has_it_ignored(tmp_path: Path):
+def test_sighup_stays_ignored_under_nohup(tmp_path: Path):
     with subprocess.Popen(["nohup", *COMMAND, "plan", "quick", "--no-predict"], stdout=-1, stderr=-1) as process:
         until = time.monotonic() + 30
         while not psutil.Process(process.pid).children() and time.monotonic() < until:
@@ -156,7 +156,7 @@ def test_ctrl_c_in_the_first_moments_is_silent():
         assert "Traceback" not in err and len(err.strip().splitlines()) <= 1, f"after {seconds} s: {err}"
 
 
-def test_a_folder_of_the_user_is_not_taken_for_one_that_was_left(tmp_path, monkeypatch):
+def test_a_folder_of_the_user_is_not_deleted_as_scratch(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("lmsweep-results", "lmsweep-scratch-results"):
         (tmp_path / name / "measurements").mkdir(parents=True)
@@ -166,7 +166,7 @@ def test_a_folder_of_the_user_is_not_taken_for_one_that_was_left(tmp_path, monke
     assert len(list(tmp_path.rglob("a.parquet"))) == 2
 
 
-def test_what_a_killed_process_left_in_the_temporary_folder_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
+def test_scratch_of_a_killed_process_is_deleted_by_the_next(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     dies = (
         "import os, signal\nfrom lmsweep.trials.machine.scratch import scratch_folder\n"

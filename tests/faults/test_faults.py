@@ -121,7 +121,7 @@ def kill_actor(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-def test_an_actor_that_is_killed_costs_only_the_trial_that_ran_and_that_runs_again(tmp_path):
+def test_the_trial_of_a_killed_actor_runs_again(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
     process = start("run", sweep, "--store", tmp_path / "store")
     kill_actor(process)
@@ -131,7 +131,7 @@ def test_an_actor_that_is_killed_costs_only_the_trial_that_ran_and_that_runs_aga
 
 
 @pytest.mark.slow
-def test_a_trial_whose_actor_is_killed_time_and_again_is_lost_with_the_reason(tmp_path):
+def test_a_trial_whose_actor_is_killed_repeatedly_is_lost_with_the_reason(tmp_path):
     sweep = write_sweep(tmp_path, context_length=[512], batch_size=4, measure_steps=10_000)
     process = start("run", sweep, "--store", tmp_path / "store")
     for _ in range(3):

@@ -28,7 +28,7 @@ def test_a_store_on_a_file_system_that_hangs_is_refused_with_a_sentence(tmp_path
         Store(str(tmp_path / "store"))
 
 
-def test_named_pipes_in_a_store_hang_nobody(tmp_path: Path):
+def test_named_pipes_in_a_store_do_not_hang_a_reader(tmp_path: Path):
     store = Store(str(tmp_path))
     for context in (16, 32):
         store.keep(rows(context))

@@ -54,7 +54,7 @@ def started(module: str) -> list[psutil.Process]:
     return [one for one in psutil.Process().children(recursive=True) if module in one.cmdline()]
 
 
-def test_a_machine_that_does_not_say_what_it_is_ends_a_plan_with_a_sentence(hang_in: HangIn, monkeypatch):
+def test_a_machine_that_cannot_be_described_ends_a_plan_with_a_sentence(hang_in: HangIn, monkeypatch):
     hang_in("lmsweep.trials.bench.fingerprint", "hang()")
     monkeypatch.setattr(nodes, "PATIENCE", 0.5)
     with pytest.raises(RequestError, match="did not describe itself within"):
@@ -62,7 +62,7 @@ def test_a_machine_that_does_not_say_what_it_is_ends_a_plan_with_a_sentence(hang
     assert not started("lmsweep.trials.bench.fingerprint")
 
 
-def test_what_looks_at_the_machine_ends_with_whoever_asked(hang_in: HangIn, tmp_path: Path):
+def test_the_process_that_describes_the_machine_ends_with_its_parent(hang_in: HangIn, tmp_path: Path):
     hang_in("lmsweep.trials.bench.fingerprint", "socket.gethostname = hang")
     owner = [sys.executable, "-c", "from lmsweep.orchestrator.cluster.nodes import this_machine; this_machine()"]
     with subprocess.Popen(owner, cwd=ROOT) as process:
@@ -73,9 +73,7 @@ def test_what_looks_at_the_machine_ends_with_whoever_asked(hang_in: HangIn, tmp_
 
 
 @pytest.mark.slow
-def test_a_graph_whose_compilation_hangs_is_given_up_when_the_time_of_its_trial_is_up(
-    hang_in: HangIn, monkeypatch, tmp_path: Path
-):
+def test_a_hanging_compilation_ends_at_the_timeout_of_its_trial(hang_in: HangIn, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     hang_in("lmsweep.trials.isolation.server", "os.register_at_fork(after_in_child=hang)")
     config = replace(TINY, compile="block", timeout_seconds=0.5)
@@ -84,9 +82,7 @@ def test_a_graph_whose_compilation_hangs_is_given_up_when_the_time_of_its_trial_
         assert len(started("lmsweep.trials.isolation.server")) == 1, "the server alone"
 
 
-def test_a_server_that_is_stopped_while_it_compiles_ahead_is_ended_and_the_next_trial_has_another(
-    hang_in: HangIn, monkeypatch, tmp_path: Path
-):
+def test_a_server_stopped_while_compiling_ahead_is_replaced(hang_in: HangIn, monkeypatch, tmp_path: Path):
     hang_in("lmsweep.trials.isolation.server", "os.kill(os.getpid(), signal.SIGSTOP)")
     monkeypatch.setattr(client, "PATIENCE", 0.5)
     config = replace(TINY, compile="block", timeout_seconds=0.5)
@@ -95,7 +91,7 @@ def test_a_server_that_is_stopped_while_it_compiles_ahead_is_ended_and_the_next_
         assert not started("lmsweep.trials.isolation.server")
 
 
-def test_a_graph_that_another_server_never_finishes_is_waited_for_while_its_trial_may_take(tmp_path, monkeypatch):
+def test_waiting_for_a_graph_of_another_server_ends_at_the_timeout(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     config = replace(TINY, compile="block", timeout_seconds=0.5)
     ours, theirs = socket.socketpair()
@@ -105,7 +101,7 @@ def test_a_graph_that_another_server_never_finishes_is_waited_for_while_its_tria
         assert claimed and precompile.compile_side_by_side(request, client) == 0
 
 
-def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in: HangIn, monkeypatch):
+def test_a_hanging_server_is_killed_and_its_trial_is_a_timeout(hang_in: HangIn, monkeypatch):
     hang_in("lmsweep.trials.isolation.server", "hang()")
     monkeypatch.setattr(client, "PATIENCE", 0.5)
     trial = Trial(config=replace(TINY, timeout_seconds=0.5), workloads=("timing", "memory"), sweep="test")
@@ -118,7 +114,7 @@ def test_a_server_that_hangs_is_ended_and_its_trial_has_run_out_of_time(hang_in:
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_machine_is_looked_at_says_nothing_of_what_looks(hang_in: HangIn, tmp_path: Path):
+def test_ctrl_c_while_the_machine_is_described_prints_one_sentence(hang_in: HangIn, tmp_path: Path):
     hang_in("lmsweep.trials.bench.fingerprint", "hang()")
     path = os.environ["PYTHONPATH"]
     with start("plan", "quick", "--no-predict", "--store", tmp_path / "store", PYTHONPATH=path) as process:

@@ -63,7 +63,7 @@ def foreign(tmp_path: Path) -> Path:
 
 def cache_of(folder: Path, *before: str, **changed: str | None) -> subprocess.CompletedProcess[str]:
     """Asks for the cache folder, with these variables changed, or removed."""
-    script = "from lmsweep.trials.machine.cache_folder import cache_folder; print(cache_folder())"
+    script = "from lmsweep.trials.machine.scratch import cache_folder; print(cache_folder())"
     variables = os.environ | {"PYTHONPATH": PYTHONPATH, "TMPDIR": str(folder)} | changed
     return subprocess.run(
         [*before, sys.executable, "-c", script],
@@ -87,12 +87,12 @@ def test_without_a_home_the_cache_is_in_a_temporary_folder_of_this_user_alone(fo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("home", ["/", "/nonexistent"])
-def test_a_user_whom_the_system_does_not_know_measures_everything(foreign: Path, home: str) -> None:
+def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str) -> None:
     assert_measured(run(foreign, *FOREIGN, HOME=home, XDG_CACHE_HOME="", TMPDIR="/tmp"), foreign / "store")
 
 
 @pytest.mark.slow
-def test_with_64_file_descriptors_a_run_measures_everything(tmp_path: Path) -> None:
+def test_a_run_needs_at_most_64_file_descriptors(tmp_path: Path) -> None:
     assert_measured(run(tmp_path, descriptors=64), tmp_path / "store")
 
 

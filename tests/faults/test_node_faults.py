@@ -138,7 +138,7 @@ def wait_for_a_death(made: Hosts) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_trial_whose_raylet_is_killed_ends_with_it_and_runs_again_on_the_other_node(sweep):
+def test_the_trial_of_a_killed_raylet_runs_again_on_the_other_node(sweep):
     stored = sweep.attempts()
     ended = sweep.trials_on(NODE)
     sweep.raylet(NODE).kill()
@@ -147,7 +147,7 @@ def test_a_trial_whose_raylet_is_killed_ends_with_it_and_runs_again_on_the_other
     assert set(read(sweep.store)["status"]) == {"ok"}
 
 
-def test_when_every_node_has_died_what_is_left_is_lost_and_the_next_run_does_it(sweep):
+def test_after_every_node_died_trials_are_lost_and_the_next_run_measures_them(sweep):
     stored = sweep.attempts()
     for node in (NODE, OTHER):
         sweep.raylet(node).kill()
@@ -162,7 +162,7 @@ def test_when_every_node_has_died_what_is_left_is_lost_and_the_next_run_does_it(
     sweep.assert_ends_well(stored)
 
 
-def test_a_node_that_cannot_be_reached_for_a_while_keeps_its_trial(sweep):
+def test_a_node_unreachable_for_a_while_keeps_its_trial(sweep):
     stored = sweep.attempts()
     raylet = sweep.raylet(NODE)
     sweep.hosts.cut(NODE)
@@ -172,7 +172,7 @@ def test_a_node_that_cannot_be_reached_for_a_while_keeps_its_trial(sweep):
     assert raylet.is_running(), "it was not taken for dead"
 
 
-def test_a_node_that_is_taken_for_dead_loses_its_trial_also_when_it_can_be_reached_again(sweep):
+def test_a_node_declared_dead_loses_its_trial_even_if_it_returns(sweep):
     stored = sweep.attempts()
     ended = [sweep.raylet(NODE), *sweep.trials_on(NODE)]
     sweep.hosts.cut(NODE)

@@ -29,6 +29,7 @@ from lmsweep.orchestrator.running.store_writer import (
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.store.directory import Folder
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows
 from tests.support.command import lmsweep, start, wait_for_child, write_sweep
@@ -105,11 +106,11 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
     assert object_store.requests("POST", 200) == 0, "an upload in several steps"
     large = bytes(range(256)) * 25_000
     store.add_artifact("artifacts/large.bin", large)
-    assert store.read_artifact("artifacts/large.bin") == large
+    assert Folder(object_store.uri).open("artifacts/large.bin").read() == large
     assert contexts(Store(object_store.uri)) == [16]
 
 
-def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_that(object_store, tmp_path):
+def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):
     post = Uploader(Store(object_store.uri), in_background=False)
     post.kept_here.keep(rows(16))
     object_store.take_bucket_away()
@@ -124,7 +125,7 @@ def test_each_attempt_that_fails_doubles_the_pause_and_one_that_succeeds_ends_th
     assert (post.pause, waiting(tmp_path), contexts(Store(object_store.uri))) == (FIRST_PAUSE, [], [16])
 
 
-def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_it_is_back(object_store, tmp_path):
+def test_results_are_kept_here_while_the_store_is_unreachable_and_arrive_later(object_store, tmp_path):
     kept = []
     store = Store(object_store.uri)
     under_way = StoreWriter(store, lambda planned, records: kept.append(records[0].config.context_length))
@@ -142,7 +143,7 @@ def test_results_count_as_kept_while_the_store_is_out_of_reach_and_arrive_when_i
     assert (contexts(store), waiting(tmp_path)) == ([16, 32, 64], [])
 
 
-def test_what_could_not_be_delivered_before_a_run_ended_goes_with_the_next(object_store, tmp_path, monkeypatch):
+def test_results_not_uploaded_by_a_run_are_uploaded_by_the_next(object_store, tmp_path, monkeypatch):
     monkeypatch.setattr(store_writer, "PATIENCE", 0.0)
     under_way = StoreWriter(Store(object_store.uri), lambda planned, records: None)
     object_store.take_bucket_away()
@@ -188,12 +189,12 @@ def test_no_row_arrives_before_the_file_that_it_names(tmp_path):
     while keeper.is_alive() or here.count_fragments():
         there.take_from(here)
         for path in there.read(columns=["artifact"])[0]["artifact"].to_pylist():
-            assert there.read_artifact(path) == b"{}"
+            assert (tmp_path / "there" / path).read_bytes() == b"{}"
     assert there.read()[0].num_rows == 100
 
 
 @pytest.mark.slow
-def test_files_that_cannot_be_merged_because_the_store_is_gone_are_a_sentence(object_store, tmp_path, capsys):
+def test_failing_to_merge_files_prints_a_sentence(object_store, tmp_path, capsys):
     server = ObjectStore(tmp_path)
     store = Store(server.uri)
     server.process.kill()

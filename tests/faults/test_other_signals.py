@@ -21,9 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_core")
 @pytest.mark.parametrize(
     "number", [signal.SIGUSR1, *(pytest.param(one, marks=pytest.mark.slow) for one in ANNOUNCING[1:])]
 )
-def test_a_signal_that_announces_the_end_of_a_job_never_ends_a_run_as_if_it_were_complete(
-    tmp_path: Path, number: signal.Signals
-):
+def test_a_signal_of_a_scheduler_never_ends_a_run_with_exit_code_0(tmp_path: Path, number: signal.Signals):
     sweep = write_sweep(tmp_path, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict")
     wait_for_child(process)

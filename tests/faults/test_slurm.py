@@ -52,7 +52,7 @@ def stored(folder: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_preempted_job_of_an_array_ends_in_order_and_its_requeue_measures_what_is_left(tmp_path: Path) -> None:
+def test_a_preempted_array_job_ends_cleanly_and_its_requeue_resumes(tmp_path: Path) -> None:
     write_sweep(tmp_path, context_length=[128, 160, 192, 224], measure_steps=30)
     first = job(tmp_path, 1)
     deadline = time.monotonic() + 120

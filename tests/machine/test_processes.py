@@ -8,7 +8,7 @@ import time
 
 import psutil
 
-from lmsweep.trials.machine.processes import await_end, kill_group, members_of_group
+from lmsweep.trials.machine.processes import await_end, kill_group, processes_in_group
 
 
 def lead_a_group(connection) -> None:
@@ -37,10 +37,10 @@ def test_a_group_has_ended_once_it_was_waited_for_though_its_leader_died_first()
     leader.start()
     member = ours.recv()
     assert leader.pid
-    assert {one.pid for one in members_of_group(leader.pid)} == {leader.pid, member}
+    assert {one.pid for one in processes_in_group(leader.pid)} == {leader.pid, member}
     os.kill(leader.pid, signal.SIGKILL)
     leader.join()
-    (left,) = members_of_group(leader.pid)
+    (left,) = processes_in_group(leader.pid)
     assert left.pid == member
     kill_group(leader.pid)
     await_end([left], 10.0)

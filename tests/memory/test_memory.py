@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.allocations import largest_allocations, load_allocations
-from lmsweep.analysis.metrics.timeline import load_timelines, memory_timeline
+from lmsweep.analysis.metrics.allocations import largest_allocations, load_allocations, load_timelines, memory_timeline
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.break_even import break_even
+from lmsweep.analysis.metrics.cost import break_even
 from tests.support.made_up_results import Attempts, config
 
 
@@ -14,7 +14,7 @@ def attempts(tmp_path: Path) -> Attempts:
     return Attempts(tmp_path / "results")
 
 
-def test_the_compiler_has_paid_once_the_steps_have_saved_its_time(attempts: Attempts) -> None:
+def test_compiling_breaks_even_after_the_steps_that_save_its_time(attempts: Attempts) -> None:
     attempts.ok(config(compile="none"), {"step.time": (0.3,)})
     times = {"forward.compile_time": (2.0,), "backward.compile_time": (3.1,), "step.time": (0.1,)}
     attempts.ok(config(compile="block"), times)

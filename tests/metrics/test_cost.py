@@ -23,7 +23,7 @@ def gpu(model: str = "small", **fields: Any) -> Any:
     return config(model, device="cuda", **fields)
 
 
-def test_a_million_tokens_cost_what_their_hours_and_joules_do(attempts: Attempts) -> None:
+def test_a_million_tokens_cost_the_dollars_and_joules_of_their_steps(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1024, 1e-6)})  # 1024 tokens: 10 000 a second
     attempts.ok(gpu(), {"step.energy": (51.2,)}, workload="energy", units={"step.energy": "J"})
     (row,) = cost(analysis.load(attempts.store), parse_prices(["H200=3.6"])).itertuples()

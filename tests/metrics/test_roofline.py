@@ -20,7 +20,7 @@ def gpu(model: str = "small", **fields: Any) -> Any:
     return config(model, device="cuda", **fields)
 
 
-def test_the_rate_of_a_step_is_held_against_datasheet_and_measured_ceiling(attempts: Attempts) -> None:
+def test_the_rate_of_a_step_is_compared_with_datasheet_and_measured_ceiling(attempts: Attempts) -> None:
     attempts.ok(gpu("2.7b", mode="forward_backward"), {"step.time": samples(0.5, 1e-3)})
     rates = {"matmul.flops_rate": (4e13, 5e13, 6e13), "copy.bandwidth": (4e12,) * 3}
     attempts.ok(
@@ -39,7 +39,7 @@ def test_the_rate_of_a_step_is_held_against_datasheet_and_measured_ceiling(attem
     assert row.roof == pytest.approx(min(5e13, row.intensity * 4e12))
 
 
-def test_weights_in_bfloat16_are_held_against_the_ceiling_of_bfloat16(attempts: Attempts) -> None:
+def test_weights_in_bfloat16_are_compared_with_the_ceiling_of_bfloat16(attempts: Attempts) -> None:
     attempts.ok(gpu(precision="bf16_pure"), {"step.time": samples(0.5, 1e-3)})
     product = replace(gpu(precision="bf16"), d_model=16384, model=None, d_ff=None, num_layers=None, num_heads=None)
     rates = {"matmul.flops_rate": (5e14,) * 3}

@@ -16,7 +16,7 @@ def attempts(tmp_path: Path) -> Attempts:
     return Attempts(tmp_path / "results")
 
 
-def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device(attempts: Attempts) -> None:
+def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts: Attempts) -> None:
     attempts.failed(config(), "error")
     attempts.ok(config(), {"forward.time": (1.0,), "step.time": (1.0,)})
     attempts.ok(config(context_length=512), {"step.time": (1.0,)})
@@ -32,7 +32,7 @@ def test_counts_are_of_what_a_plan_goes_by_for_each_workload_by_sweep_and_device
     table = table.set_index(["sweep", "device_name"])
     assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
     assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
-    assert table.sum().to_dict() == Counter(attempts.store.statuses().values())
+    assert table.sum().to_dict() == Counter(one.status for one in attempts.store.outcomes().values())
 
 
 def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
@@ -41,8 +41,8 @@ def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
 
 
 @pytest.fixture
-def doubtful(attempts: Attempts) -> Attempts:
-    """Three results: one without doubts, one with an outlier, one with an outlier on a throttled GPU."""
+def flagged(attempts: Attempts) -> Attempts:
+    """Three results: one without flags, one with an outlier, one with an outlier on a throttled GPU."""
     times = {"forward.time": (1.0, 1.1), "step.time": (1.0, 1.1)}
     attempts.ok(config(context_length=128), times)
     attempts.ok(config(context_length=256), times, flags=(Flag.OUTLIERS,))
@@ -50,8 +50,8 @@ def doubtful(attempts: Attempts) -> Attempts:
     return attempts
 
 
-def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: Attempts):
-    frame = analysis.load(doubtful.store, pooled=False)
+def test_status_counts_the_results_of_each_flag_and_gives_its_advice(flagged: Attempts):
+    frame = analysis.load(flagged.store, pooled=False)
     assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
     assert flag_words(frame).splitlines() == [
         f"2 results are flagged outliers, in step.time, forward.time. {Flag.OUTLIERS.advice}",
@@ -59,19 +59,19 @@ def test_status_counts_the_results_of_each_flag_and_gives_its_advice(doubtful: A
     ]
 
 
-def test_advice_that_a_table_gives_already_is_not_repeated(doubtful: Attempts):
-    words = flag_words(analysis.load(doubtful.store), told=f"[a] outliers: {Flag.OUTLIERS.advice}")
+def test_advice_that_a_table_gives_already_is_not_repeated(flagged: Attempts):
+    words = flag_words(analysis.load(flagged.store), said=f"[a] outliers: {Flag.OUTLIERS.advice}")
     assert words.splitlines() == [
         "2 results are flagged outliers, in step.time, forward.time",
         f"1 result is flagged throttled, in step.time, forward.time. {Flag.THROTTLED.advice}",
     ]
 
 
-def test_a_result_without_doubts_has_no_words(attempts: Attempts):
+def test_a_result_without_flags_has_no_words(attempts: Attempts):
     attempts.ok(config(), {"step.time": (1.0, 1.1)})
     assert flag_words(analysis.load(attempts.store)) == ""
 
 
-def test_the_flags_of_an_older_attempt_do_not_count(doubtful: Attempts):
-    doubtful.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
-    assert flag_counts(analysis.load(doubtful.store, pooled=False)) == {Flag.OUTLIERS: 1}
+def test_the_flags_of_an_older_attempt_do_not_count(flagged: Attempts):
+    flagged.ok(config(context_length=512), {"step.time": (1.0, 1.1)})
+    assert flag_counts(analysis.load(flagged.store, pooled=False)) == {Flag.OUTLIERS: 1}

@@ -63,7 +63,7 @@ def test_predictions_that_nobody_wants_are_given_up_at_once():
     began = time.monotonic()
     begun.close()
     assert time.monotonic() - began < 10
-    assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
+    assert not psutil.wait_procs(found, timeout=10)[1], "they still run"
 
 
 def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
@@ -107,7 +107,7 @@ def test_a_plan_that_is_ended_leaves_nothing_predicting(how: signal.Signals, tmp
         found = predicting(process.pid)
         os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()  # Ctrl-C reaches the whole group
         _, err = process.communicate(timeout=60)
-    assert not psutil.wait_procs(found, timeout=10)[1], "they go on"
+    assert not psutil.wait_procs(found, timeout=10)[1], "they still run"
     assert process.returncode == (130 if how == signal.SIGINT else -how)
     assert "Traceback" not in err
 
@@ -156,7 +156,7 @@ def test_a_few_peaks_bound_those_of_smaller_and_larger_trials():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fewest", ["FEW", "MOST"])
-def test_of_many_trials_some_are_predicted_and_no_other_is_said_to_fit_or_not_wrongly(
+def test_of_many_trials_some_are_predicted_and_no_verdict_about_another_is_wrong(
     fewest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(memory_predictions, "FEW", 5)
@@ -196,7 +196,7 @@ def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tm
         _, rest = process.communicate(timeout=60)
         spent = os.times()
     assert first == f"{sweep}: 900000 combinations\n"
-    assert used.user + used.system < 4, "it is said within two seconds on a machine that does nothing else"
+    assert used.user + used.system < 4, "it is printed within two seconds on a machine that does nothing else"
     assert process.returncode == 2
     assert "none of the 900000 combinations can run: this machine has no cuda device" in rest
     assert f"lmsweep plan {sweep} --for H100" in rest

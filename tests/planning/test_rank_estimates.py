@@ -11,7 +11,7 @@ from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
 from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.results.stored_config import stored_config
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep_here
@@ -24,7 +24,7 @@ def measured_steps(store: str = MEASURED) -> list[tuple[TrialConfig, float]]:
     """Each trial of two H200 and its median step in seconds."""
     rows = [row for row in Store(store).read()[0].to_pylist() if row["workload"] == "ddp"]
     steps = [row for row in rows if (row["phase"], row["metric"]) == ("step", "time")]
-    return [(stored_config(row), median(row["samples"])) for row in steps]
+    return [(config_of(row), median(row["samples"])) for row in steps]
 
 
 @pytest.mark.parametrize("stores", [[], [MEASURED]])
@@ -86,7 +86,7 @@ def test_a_number_before_a_device_is_how_many_a_node_has(text, meant):
 
 
 @pytest.mark.slow
-def test_a_plan_for_eight_gpus_says_how_long_a_step_takes_and_by_what(tmp_path):
+def test_a_plan_for_eight_gpus_says_how_long_a_step_takes_and_what_the_estimate_rests_on(tmp_path):
     sweep = tmp_path / "ranks.yaml"
     sweep.write_text(
         "name: ranks\ngrids:\n  - workloads: [ddp]\n    axes: {world_size: [2, 8]}\n"

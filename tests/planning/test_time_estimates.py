@@ -115,7 +115,7 @@ def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     assert PlanText(plan, both).as_json()["expected_dollars_reason"] is None
 
 
-def test_results_of_a_device_without_a_datasheet_tell_its_speed(tmp_path):
+def test_the_speed_of_a_device_without_a_datasheet_comes_from_its_results(tmp_path):
     unknown = replace(H200, device_name="NVIDIA H900")
     node = replace(NODE, environments={"cuda": unknown})
     sweep = load_sweep(str(GRID), {"compile": ["none"], "model": ["small", "large"]})
@@ -159,7 +159,7 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
     assert [one.trial.config.compile for one in order] == ["none"] * 2 + ["block"] * 2 + ["none"] * 8 + ["block"] * 8
 
 
-def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
+def test_a_plan_with_very_many_reasons_lists_those_of_most_trials(tmp_path):
     devices = [f"cuda:H{number}" for number in range(60)]
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
     lines = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).as_text().splitlines()
@@ -167,7 +167,7 @@ def test_of_very_many_reasons_a_plan_tells_those_of_most_trials(tmp_path):
     assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
 
 
-def test_of_trials_that_will_not_fit_a_plan_tells_three_reasons_which_differ_in_the_peak(tmp_path):
+def test_a_plan_lists_three_reasons_of_trials_that_do_not_fit(tmp_path):
     plan = plan_of(GRID, tmp_path)
     reasons = (f"its predicted peak, {80 + i} GiB in backward, exceeds 78 GiB" for i in range(len(plan.trials)))
     trials = [replace(one, action="predicted_oom", reason=next(reasons)) for one in plan.trials]
@@ -195,13 +195,13 @@ def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path)
     assert ready.eta.expected(first) > 12 > 5 > ready.eta.expected(second)
 
 
-def test_a_trial_that_may_take_no_longer_is_expected_to_take_no_longer(tmp_path):
+def test_max_seconds_bounds_the_expected_time(tmp_path):
     plan = plan_of(GRID, tmp_path, measure_steps=[100_000], max_seconds=[2.0])
     estimates = Estimates(Store(str(tmp_path)))
     assert 2 < max(estimates.of(planned).seconds for planned in plan.to_run) < 7
 
 
-def test_no_trial_is_expected_to_take_longer_than_it_may(tmp_path):
+def test_the_timeout_bounds_the_expected_time(tmp_path):
     plan, estimates = plan_of(GRID, tmp_path, timeout_seconds=[1.5]), Estimates(Store(str(tmp_path)))
     assert max(estimates.of(planned).seconds for planned in plan.to_run) == 1.5
 

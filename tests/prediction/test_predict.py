@@ -14,7 +14,6 @@ import yaml
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.predicted_peak import config_of
 from lmsweep import analysis
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
@@ -31,6 +30,7 @@ from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import answer_batches, by_run
 from lmsweep.trials.prediction.without_device import meta_run
 from lmsweep.trials.prediction.without_device.meta_run import model_trace, one_run_for
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from tests.support.command import answer_here, lmsweep_here
@@ -368,7 +368,7 @@ def test_the_memory_of_attention_measured_on_an_h200_is_predicted() -> None:
     frame = frame[(frame["unit"] == "B") & ((frame["compile"] == "none") | (frame["d_model"] == 64))]
     compared = 0
     for _, rows in frame.groupby("measurement_id"):
-        config = config_of(rows.iloc[0])
+        config = config_of(rows.iloc[0].to_dict())
         found = predict(config, "attention").on(H200)
         expected = {
             "baseline.allocated": found.step_end,
@@ -398,7 +398,7 @@ def test_so_is_that_of_several_heads_measured_on_an_h100() -> None:
     ]
     deviations: dict[str, list[float]] = {}
     for _, row in frame.iterrows():
-        found = predict(config_of(row), "attention").on(H100).peak_backward
+        found = predict(config_of(row.to_dict()), "attention").on(H100).peak_backward
         assert found is not None
         deviations.setdefault(row["attention"], []).append(abs(found / row["median"] - 1))
     assert deviations.keys() >= {"sdpa_flash", "sdpa_cudnn"}
@@ -425,7 +425,7 @@ def test_the_blocks_of_whole_steps_measured_on_an_h200_are_predicted(trials: lis
     assert len(trials) == count
     for trial in trials:
         rows = MEASURED_STEPS[MEASURED_STEPS["measurement_id"] == trial]
-        config = config_of(rows.iloc[0])
+        config = config_of(rows.iloc[0].to_dict())
         measured = {(row["phase"], row["metric"]): row["median"] for _, row in rows.iterrows()}
         found = predict(config).on(H200)
         assert found.peak == pytest.approx(measured["step", "peak_allocated"], rel=0.003)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from benchmarks.predicted_peak import config_of
 from benchmarks.predicted_rank import peak_of
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.formulas import parameter_count
@@ -24,6 +23,7 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.allocation_trace import held, leaves_nothing, repeated
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
 from lmsweep.trials.prediction.without_device.rank_run import ITERATIONS, fake_step, one_rank, rank_trace, record_rank
+from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.clean_process import in_clean_process
 
@@ -196,6 +196,6 @@ def test_the_peaks_of_sharded_models_on_two_h200_are_predicted_within_a_hundredt
     eager = rows[(rows["workload"] == "ddp") & (rows["compile"] == "none")]  # compiled ranks are not predicted
     trials = [trial for _, trial in eager.groupby("measurement_id")]
     for trial in trials:
-        predicted = predict(config_of(trial.iloc[0])).on(str(trial.iloc[0]["device_name"])).peak
+        predicted = predict(config_of(trial.iloc[0].to_dict())).on(str(trial.iloc[0]["device_name"])).peak
         assert predicted == pytest.approx(peak_of(trial), rel=0.01)
     assert len(trials) == 16

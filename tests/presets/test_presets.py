@@ -23,7 +23,6 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.data.sample_stats import describe_samples
 from lmsweep.analysis.presets import PRESETS, make_preset
 from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.listing import Listing
@@ -34,6 +33,7 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.workloads import workloads
+from lmsweep.trials.statistics.sample_stats import describe_samples
 from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples

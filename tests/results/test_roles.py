@@ -1,4 +1,4 @@
-"""What each field of a configuration means, and that it is said once."""
+"""What each field of a configuration means, and that it is written once."""
 
 import ast
 from collections.abc import Iterator
@@ -7,7 +7,19 @@ from pathlib import Path
 import pytest
 
 from lmsweep.trials.isolation.precompile import graphs_of
-from lmsweep.trials.results.roles import AXES, FIELDS, JOB, MODEL, Reader, Role, fields_with
+from lmsweep.trials.results.roles import (
+    AXES,
+    DETERMINES,
+    FIELDS,
+    JOB,
+    MACHINE,
+    MODEL,
+    Reader,
+    Role,
+    determined_by,
+    determines,
+    fields_with,
+)
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.reference import REFERENCES
 
@@ -109,3 +121,10 @@ def test_trials_that_differ_in_what_no_graph_depends_on_share_one(name: str) -> 
         return  # a micro-batch is another shape; a limit is kept
     value = others.get(name, '{"a":1}' if name.endswith("_args") else 2)
     assert len(graphs_of([plain, TrialConfig(**vars(plain) | {name: value})])) == 1
+
+
+def test_what_determines_a_key_is_the_inverse_of_what_it_determines() -> None:
+    for leader, followers in DETERMINES.items():
+        assert all(leader in determined_by(name) for name in followers)
+    assert determines("model") >= {"d_model", "model_code", "code_digest"} and "vocab_size" not in determines("model")
+    assert determined_by("python_version") == MACHINE

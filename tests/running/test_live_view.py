@@ -11,7 +11,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.trials.machine.live_phase import read_phase, tell_phase, watched_phases
+from lmsweep.trials.machine.live_phase import read_phase, report_phase, watched_phases
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -46,7 +46,7 @@ def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = N
 def drawn(progress: RunProgress) -> str:
     console = Console(width=80, file=io.StringIO())
     with console.capture() as captured:
-        console.print(progress._view.draw())
+        console.print(progress.view.draw())
     return captured.get()
 
 
@@ -57,7 +57,7 @@ def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns(
         assert drawn(progress).count("starting Ray") == 2
         for one in trials[:3]:
             progress.started(one)
-        tell_phase(trials[1].trial_id, "warmup")
+        report_phase(trials[1].trial_id, "warmup")
         assert read_phase(folder, trials[1].trial_id) == "warmup"
         row = Attempt.begin(trials[2].trial).failure("noop", Status.ERROR, "ValueError: no", LAPTOP)
         progress.ended(trials[2], [replace(row, flags=("busy_host",))])
@@ -86,13 +86,13 @@ def test_a_thousand_trials_do_not_flood_a_log(failing: bool) -> None:
     assert lines[-1].startswith("[1000/1000]") and ("1000 failed so far" in lines[-1]) == failing
 
 
-def test_without_somebody_who_watches_no_phase_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_trials_report_no_phase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    tell_phase("trial", "warmup")
+    report_phase("trial", "warmup")
     assert not list(tmp_path.iterdir())
 
 
-def test_no_time_is_left_when_all_trials_of_a_device_have_ended() -> None:
+def test_a_device_without_running_trials_shows_no_time_left() -> None:
     trials = [replace(one, environment=H200) for one in planned(2)]
     progress = run_of(trials, Console(width=80, file=io.StringIO()))
     for one, left in zip(trials, (True, False), strict=True):
@@ -101,7 +101,7 @@ def test_no_time_is_left_when_all_trials_of_a_device_have_ended() -> None:
         assert (" left" in drawn(progress)) == left
 
 
-def test_after_the_last_trial_no_time_is_left_to_tell() -> None:
+def test_after_the_last_trial_no_time_left_is_shown() -> None:
     trials = [replace(one, environment=LAPTOP) for one in planned(3)]
     estimates = {
         one.index: Estimate(seconds=seconds, iterating=0.0, reason=None, is_new=True, is_modelled=True)

@@ -36,7 +36,7 @@ def planned(index: int) -> PlannedTrial:
     )
 
 
-def test_a_trial_whose_end_is_not_reported_after_its_timeout_is_named_once(tmp_path: Path, monkeypatch):
+def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(liveness, "LATE_SECONDS", 0.2)
     store, trials, said = Store(str(tmp_path)), [planned(0), planned(1)], io.StringIO()

@@ -20,9 +20,7 @@ SWEEP = "name: nice\ngrids:\n  - workloads: ['./nice.py:measure']\n    fixed: {d
 
 
 @pytest.mark.slow  # starts Ray
-def test_a_trial_runs_at_the_priority_of_the_command_and_gives_way_to_no_other_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_runs_at_the_priority_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nice.py").write_text(NICE)
     (tmp_path / "sweep.yaml").write_text(SWEEP)

@@ -27,11 +27,11 @@ from tests.support.made_up_results import LAPTOP
         (3900.0, "1 h 05 min"),
     ],
 )
-def test_there_is_no_sixtieth_second(seconds, words):
+def test_seconds_are_rounded_before_they_are_split_into_minutes(seconds, words):
     assert format_seconds(seconds) == words
 
 
-def test_a_timeout_says_how_long_was_waited_and_not_the_end_of_a_stack():
+def test_a_timeout_shows_the_time_limit_and_not_the_stack():
     attempt = Attempt.begin(
         Trial(config=TrialConfig(d_model=2, timeout_seconds=90.0), workloads=("noop",), sweep="test")
     )
@@ -40,7 +40,7 @@ def test_a_timeout_says_how_long_was_waited_and_not_the_end_of_a_stack():
     assert outcome([row]) == "timeout after 1 min 30 s"
 
 
-def test_a_trial_is_told_by_the_values_that_it_has():
+def test_a_description_leaves_out_fields_without_a_value():
     flat, bucketed = TrialConfig(d_model=2, ddp="flat"), TrialConfig(d_model=2, ddp="bucketed", bucket_bytes=1000)
     assert describe(flat, ["ddp", "bucket_bytes"]) == "ddp flat"
     assert describe(bucketed, ["ddp", "bucket_bytes"]) == "ddp bucketed, bucket_bytes 1000"
@@ -71,7 +71,7 @@ HOST_IS_FULL = (
         ("CUDNN_STATUS_ALLOC_FAILED\nadvice", "oom: CUDNN_STATUS_ALLOC_FAILED"),
     ],
 )
-def test_a_trial_out_of_memory_says_in_one_line_what_it_asked_for_and_held_and_its_row_has_it_all(said, words):
+def test_an_oom_line_has_requested_and_held_memory_and_the_row_the_whole_error(said, words):
     attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
     row = attempt.failure("noop", Status.OOM, said, LAPTOP)
     assert outcome([row]) == words
@@ -87,7 +87,7 @@ def test_the_table_of_a_trial_has_the_first_line_of_an_error_and_its_traceback_i
     assert table.endswith("error, mine.py:3: IndexError: out of range") and below == trace
 
 
-def test_fields_that_follow_from_the_name_of_a_model_are_no_columns() -> None:
+def test_fields_that_a_model_determines_are_no_columns() -> None:
     def config(model: str, arguments: str, precision: Precision) -> TrialConfig:
         return TrialConfig(model=model, model_code=f"{model}.py:M", model_args=arguments, precision=precision)
 

@@ -18,7 +18,7 @@ def test_halving_finds_the_release_in_which_it_changed_with_few_measurements(cou
         assert measured <= math.ceil(math.log2(count - 1)) if count > 2 else measured == 0
 
 
-def test_releases_that_cannot_be_measured_are_left_out_and_remain_in_doubt() -> None:
+def test_releases_that_cannot_be_measured_are_skipped() -> None:
     search = Bisection(9)
     while (position := search.next()) is not None:
         search.learn(position, None if position in (4, 5) else position >= 5)

@@ -38,7 +38,7 @@ def run(one: Search, costs: dict[int, float | None]) -> list[int]:
     return order
 
 
-def test_of_effects_that_add_up_the_best_is_found_without_running_most_cells() -> None:
+def test_the_best_of_additive_effects_is_found_without_running_most_cells() -> None:
     one = search()
     order = run(one, dict(enumerate(COSTS.tolist())))
     assert one.leader == BEST
@@ -59,7 +59,7 @@ def test_the_first_trial_names_those_that_follow_it_for_the_compiler() -> None:
     assert one.likely[:3] == order[1:4] and len(one.likely) == len(CELLS) - 1
 
 
-def test_what_is_likely_to_follow_mostly_follows() -> None:
+def test_likely_cells_are_mostly_chosen_next() -> None:
     one, left, named, followed = search(), set(range(len(CELLS))), list[int](), list[bool]()
     while (cell := one.choose(left)) is not None:
         followed += [cell in named[:4]] if named else []
@@ -70,7 +70,7 @@ def test_what_is_likely_to_follow_mostly_follows() -> None:
     assert followed and sum(followed) > len(followed) / 2
 
 
-def test_a_value_that_always_fails_is_soon_left_alone() -> None:
+def test_a_value_that_always_fails_is_soon_avoided() -> None:
     costs = {index: None if "sdpa" in cell else COSTS[index] for index, cell in enumerate(CELLS)}
     one = search()
     order = run(one, costs)
@@ -91,7 +91,7 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
     assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
 
 
-def test_where_everything_is_known_nothing_runs() -> None:
+def test_with_every_cell_known_nothing_runs() -> None:
     one = search()
     for cell, cost in enumerate(COSTS.tolist()):
         one.learn(cell, cost)
@@ -207,7 +207,7 @@ def search_of_trials(configs: list[TrialConfig], goal: str) -> Search:
     return search_of(trials, [], aim, estimates={one.index: estimate for one in trials}, peaks={})
 
 
-def test_a_search_whose_choice_did_not_begin_in_time_has_ruled_nothing_out() -> None:
+def test_a_search_that_ran_out_of_time_is_not_settled() -> None:
     configs = [
         config("small", device="cuda", batch_size=batch, compile=compiled)
         for batch, compiled in itertools.product((1, 2, 4, 8), ("none", "block"))

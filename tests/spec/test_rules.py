@@ -64,6 +64,7 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("attention", {"attention": "./mine.py:f", "window": 4}, "attention ./mine.py:f takes no window"),
     ("attention", {"attention": "./mine.py:f", "document_length": 4}, "./mine.py:f does not learn where documents"),
     ("timing", {"model_code": "mine:Model", "document_length": 4}, "mine:Model does not learn where documents begin"),
+    ("timing", {"model_code": "hf:gpt2", "attention": "mine:f"}, "hf:gpt2 has its own attention layers"),
     ("attention", {"attention": "flex", "device": "mps"}, "MPS"),
     ("attention", {"attention": "flex", "device": "cpu"}, "flex has no backward on a CPU"),
     ("precision", {"attention": "flex", "device": "cpu", "mode": "forward"}, "flex has no backward on a CPU"),

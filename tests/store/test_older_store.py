@@ -3,7 +3,6 @@
 tests/support/stores/cpu lacks columns that were added since. Its identifiers were computed by the code of its time.
 """
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.arrow_schema import schema_of
-from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
+from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import AUTO_FIELDS, TrialConfig
+from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.store.store import TABLES, Store
+from lmsweep.trials.store.fragments import TABLES
+from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, lmsweep_here
 
 OLD = ROOT / "tests" / "support" / "stores" / "cpu"
@@ -35,18 +35,6 @@ def stored() -> list[Row]:
     return pq.read_table(OLD / "measurements").to_pylist()
 
 
-def config_of(row: Row) -> TrialConfig:
-    """The configuration of a stored row; a field without a column has its default."""
-    names = [field.name for field in fields(TrialConfig) if field.name in row]
-    given = {name: row[name] for name in names if row[name] is not None}
-    return TrialConfig(**given | {name: given.get(name, "auto") for name in AUTO_FIELDS})
-
-
-def fingerprint_of(row: Row) -> Fingerprint:
-    """The environment of a stored row."""
-    return Fingerprint(**{name: row[name] for name in ENVIRONMENT_FIELDS if name in row})
-
-
 def test_the_store_is_older_than_the_schema(stored: list[Row]) -> None:
     assert set(schema_of(Record).names) > set(stored[0])
     assert all((OLD / table).is_dir() for table in TABLES if table not in ADDED)
@@ -59,11 +47,11 @@ def test_the_identifiers_of_its_rows_are_those_of_today(stored: list[Row]) -> No
         config = config_of(row)
         assert trial_id(config) == row["trial_id"]
         assert measurement_id(config, row["workload"]) == row["measurement_id"]
-        assert environment_id(fingerprint_of(row)) == row["environment_id"]
+        assert environment_id(environment_of(row)) == row["environment_id"]
 
 
 def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: list[Row]) -> None:
-    there = fingerprint_of(next(row for row in stored if row["status"] == "ok"))
+    there = environment_of(next(row for row in stored if row["status"] == "ok"))
     node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": there})
     plan = make_plan(load_sweep(str(SWEEP)), [node], Store(str(OLD)))
     left = [one.trial.config.model for one in plan.trials if one.action != "stored"]

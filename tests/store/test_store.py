@@ -180,14 +180,14 @@ def test_the_newest_result_says_whether_something_is_measured_and_without_one_th
     key = (environment_id(MACHINE), first[0].measurement_id)
     store.append(first)
     store.append(rows(started_at=now, status="error", error="x"))
-    assert store.statuses() == {key: "error"}
+    assert store.outcomes()[key].status == "error"
     # Measured when the clock had been set back by a day.
     store.append(rows(started_at=now - timedelta(days=1)))
-    assert store.statuses() == {key: "ok"}
+    assert store.outcomes()[key].status == "ok"
     store.append(rows(started_at=now + timedelta(hours=1), status="oom", error="x"))
-    assert store.statuses() == {key: "oom"}
+    assert store.outcomes()[key].status == "oom"
     store.append(rows(started_at=now + timedelta(hours=2), status="lost", error="x"))
-    assert store.statuses() == {key: "oom"}
+    assert store.outcomes()[key].status == "oom"
 
 
 def test_results_of_another_environment_are_no_results_of_this_one():

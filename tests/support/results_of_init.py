@@ -7,7 +7,7 @@ from pathlib import Path
 from lmsweep.orchestrator.sweep.first_sweep import first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.discovery import discover
+from lmsweep.trials.code.discovery.discover import discover
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.reference import is_reference
 from tests.support.command import ROOT

@@ -114,6 +114,10 @@ ANSWERED = {
             "4: grids[0].axes.batch_size: 1 is a single value; write a list in brackets, or move it to fixed",
         ],
     ),
+    "one argument for a list of them": (
+        GRID + "    axes: {optimizer_args.lr: 3}\n    fixed: {model: tiny}\n",
+        ["4: grids[0].axes.optimizer_args.lr: 3 is a single value; write a list in brackets, or move it to fixed"],
+    ),
     "lists of lists": (
         GRID + "    axes: {batch_size: [[1, 2], [4]]}\n    fixed: {model: tiny}\n",
         ["4: grids[0].axes.batch_size: a list is not a whole number; write one list without a list in it"],

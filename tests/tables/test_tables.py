@@ -113,7 +113,7 @@ def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame
     assert table.conditions["mode"] == "train_step" and "precision" not in table.conditions
 
 
-def test_speeds_have_the_interval_of_the_time_turned_round(hardware: pd.DataFrame) -> None:
+def test_the_low_end_of_a_speed_is_the_high_end_of_its_time(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model", "device_name", "step.tokens_per_second step.tflops", context_length="256",
                   precision="fp32", compile="none")  # fmt: skip
     cell = (("2.7b",), ("NVIDIA H200", "step.tokens_per_second"))
@@ -168,7 +168,7 @@ def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(atte
     assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
 
 
-def test_results_without_a_model_are_told_apart_by_what_they_read_and_nothing_else() -> None:
+def test_results_without_a_model_are_distinguished_by_what_they_read_and_nothing_else() -> None:
     frame = analysis.load("h200-x2-fsdp")
     where = {"workload": "collectives"}
     layout = analysis.default_layout(frame, where=where)
@@ -224,7 +224,7 @@ def test_two_results_in_one_cell_are_refused_with_the_columns_in_which_they_diff
     assert "--where 'context_length=256' --where 'compile=none'" in message
 
 
-def test_models_are_told_apart_by_name_and_devices_by_full_name(hardware: pd.DataFrame) -> None:
+def test_models_are_distinguished_by_name_and_devices_by_full_name(hardware: pd.DataFrame) -> None:
     with pytest.raises(RequestError) as refusal:
         pivot(hardware, "precision", "context_length", "step.time", compile="none")
     message = str(refusal.value)
@@ -232,7 +232,7 @@ def test_models_are_told_apart_by_name_and_devices_by_full_name(hardware: pd.Dat
     assert "Add model and device_name to --rows or --cols" in message
 
 
-def test_results_of_two_environments_are_told_apart_by_the_fewest_columns(attempts: Attempts) -> None:
+def test_results_of_two_environments_are_distinguished_by_the_fewest_columns(attempts: Attempts) -> None:
     for fingerprint in (H200, replace(H200, device_name="NVIDIA L4", device_memory=24 * 10**9, driver_version="560")):
         attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)}, fingerprint=fingerprint)
     frame = analysis.load(attempts.store)
@@ -278,7 +278,7 @@ def test_a_step_is_said_to_be_what_its_mode_makes_it(attempts: Attempts) -> None
     assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
 
 
-def test_results_that_differ_in_the_driver_alone_are_told_apart_too(attempts: Attempts) -> None:
+def test_results_that_differ_in_the_driver_alone_are_distinguished_too(attempts: Attempts) -> None:
     for driver in ("570", "580"):
         attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=replace(H200, driver_version=driver))
     frame = analysis.load(attempts.store)
@@ -301,7 +301,7 @@ def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_a
     assert "Cells with one process" in mixed
 
 
-def test_a_table_and_a_comparison_tell_the_same_of_the_same_store(attempts: Attempts) -> None:
+def test_a_table_and_a_comparison_of_one_store_have_the_same_numbers(attempts: Attempts) -> None:
     for compiled, medians in (("none", (0.1, 0.09, 0.11)), ("block", (0.05, 0.044, 0.043))):
         for median in medians:
             attempts.ok(config(compile=compiled), {"step.time": samples(median, 1e-4)})
@@ -311,9 +311,9 @@ def test_a_table_and_a_comparison_tell_the_same_of_the_same_store(attempts: Atte
     sides = select_sides(every, {"compile": "none"}, {"compile": "block"})
     (row,) = compare(sides[0], sides[1], between=sides[2]).frame.itertuples()
     for side, compiled in (("baseline", "none"), ("contrast", "block")):
-        told = [getattr(row, f"{side}{end}") for end in ("", "_low", "_high")]
+        printed = [getattr(row, f"{side}{end}") for end in ("", "_low", "_high")]
         shown = [getattr(table, name)[(compiled, "step.time")].item() for name in ("median", "low", "high")]
-        assert told == shown
+        assert printed == shown
     assert row.contrast == pytest.approx(0.044) and row.processes == "3 (20 %), 3 (16 %)"
 
 
@@ -474,7 +474,7 @@ def test_the_unit_of_a_column_suits_its_middle_number(stored: str, values: list[
     assert choose_unit(stored, values).name == name
 
 
-def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_told(attempts: Attempts) -> None:
+def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_printed(attempts: Attempts) -> None:
     for context_length, host in ((128, 2.0), (256, 3.0)):
         found = {"step.time": samples(0.01 * host, 1e-5), "step.device_time": samples(0.01, 1e-5)}
         attempts.ok(config(device="cuda", context_length=context_length), found)

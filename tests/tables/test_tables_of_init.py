@@ -41,13 +41,13 @@ def test_piped_tables_show_the_last_part_of_a_reference_and_csv_the_whole(folder
     )
 
 
-def test_progress_tells_trials_by_what_differs_within_their_workload(tmp_path: Path) -> None:
+def test_progress_names_trials_by_the_fields_that_differ_within_their_workload(tmp_path: Path) -> None:
     student = student_after_init(tmp_path / "student")
     trials = made_up_run(student / "lmsweep.yaml", tmp_path / "results")
-    told = descriptions([_planned(index, trial) for index, trial in enumerate(trials)])
-    assert max(map(len, told.values())) <= 72, told
-    assert "attention: context_length 128, attention FlashAttention" in told.values()
-    assert "ddp: optimizer adamw_fused, ddp DDPBucketed" in told.values()
+    found = descriptions([_planned(index, trial) for index, trial in enumerate(trials)])
+    assert max(map(len, found.values())) <= 72, found
+    assert "attention: context_length 128, attention FlashAttention" in found.values()
+    assert "ddp: optimizer adamw_fused, ddp DDPBucketed" in found.values()
 
 
 def _planned(index: int, trial: Trial) -> PlannedTrial:

@@ -12,9 +12,9 @@ from lmsweep import analysis
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.compare import compare
 from lmsweep.analysis.presets import make_preset
+from lmsweep.analysis.tables.bar_chart import bars
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import p_text
-from lmsweep.analysis.tables.ratio_bar import bars
 from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.support.command import ROOT
 
@@ -81,7 +81,7 @@ def test_a_table_of_few_rows_is_transposed_where_that_fits() -> None:
 @pytest.mark.parametrize(
     ("p", "words"), [(1e-9, "<0.001"), (0.00098, "<0.001"), (0.0041, "0.004"), (0.037, "0.037"), (0.42, "0.42")]
 )
-def test_a_p_value_is_written_as_people_read_it(p: float, words: str) -> None:
+def test_p_values_are_rounded(p: float, words: str) -> None:
     assert p_text(p) == words
 
 

@@ -56,7 +56,7 @@ def flags_of(run_seconds: float) -> tuple[Flag, ...]:
 # What others took
 
 
-NOTHING = CpuTime(at=0.0, cores=4, used=0.0, stolen=0.0, own=0.0)
+NOTHING = CpuTime(at=0.0, cores=4, used=0.0, stolen=0.0, trial=0.0)
 
 
 def busy(device_type: str = "cpu", **after: float) -> bool:
@@ -65,21 +65,21 @@ def busy(device_type: str = "cpu", **after: float) -> bool:
 
 
 def test_what_others_took_of_the_cores_is_what_was_used_and_is_not_our_own():
-    assert not busy(used=39.0, own=38.0)
-    assert not busy(used=1.9, own=0.0), "Ray and the system are never quite idle"
-    assert busy(used=2.2, own=0.0)
-    assert busy(used=40.0, own=25.0)
+    assert not busy(used=39.0, trial=38.0)
+    assert not busy(used=1.9, trial=0.0), "Ray and the system are never quite idle"
+    assert busy(used=2.2, trial=0.0)
+    assert busy(used=40.0, trial=25.0)
 
 
 def test_a_trial_on_a_gpu_needs_two_cores_to_launch_its_work():
-    assert not busy("cuda", used=30.0, own=10.0), "two cores were left"
-    assert busy("cuda", used=40.0, own=10.0)
-    assert is_host_busy(replace(NOTHING, cores=1), replace(NOTHING, cores=1, at=10.0, used=10.0, own=5.0), "cuda")
+    assert not busy("cuda", used=30.0, trial=10.0), "two cores were left"
+    assert busy("cuda", used=40.0, trial=10.0)
+    assert is_host_busy(replace(NOTHING, cores=1), replace(NOTHING, cores=1, at=10.0, used=10.0, trial=5.0), "cuda")
 
 
 def test_time_that_a_host_keeps_from_its_guest_makes_it_busy():
-    assert not busy(used=40.0, own=40.0, stolen=1.9)
-    assert busy(used=20.0, own=20.0, stolen=2.0)
+    assert not busy(used=40.0, trial=40.0, stolen=1.9)
+    assert busy(used=20.0, trial=20.0, stolen=2.0)
 
 
 def test_a_few_ticks_of_the_kernel_s_clock_say_nothing():
@@ -95,10 +95,10 @@ def test_what_this_process_and_its_children_use_is_their_own():
         after = read_cpu_time()
     assert before and after and after.cores == len(usable_cores())
     # However little the machine has left for them, they have it, and nobody else is charged with it.
-    assert after.own - before.own > 0.2
-    assert after.own - before.own <= after.used - before.used + after.cores * 0.02
+    assert after.trial - before.trial > 0.2
+    assert after.trial - before.trial <= after.used - before.used + after.cores * 0.02
     later = read_cpu_time()
-    assert later and later.own >= after.own, "what a child has used is not forgotten when it ends"
+    assert later and later.trial >= after.trial, "what a child has used is not forgotten when it ends"
 
 
 def test_a_trial_beside_which_others_compute_is_flagged():

@@ -19,7 +19,7 @@ from lmsweep.orchestrator.commands.text.run_summary import trial_table
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading, read_until_closed
-from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, doubts, energy_row, gauge_rows
+from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, energy_row, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.validity_flags import exceeds_peak, flags_of_times, least_forward_flops
 from tests.support.made_up_results import Attempts, config
@@ -72,24 +72,24 @@ def watched(*changes: dict[str, Any], period: float = 0.1) -> Watch:
 )
 def test_what_holds_the_clocks_down_is_flagged(reasons: int | None, flags: tuple[Flag, ...]):
     watch = watched({}, {}, {"event_reasons": reasons}, {}, {})
-    assert doubts(watch, since=0.1, until=0.35) == flags
+    assert gpu_flags(watch, since=0.1, until=0.35) == flags
 
 
 def test_only_what_was_read_while_iterations_were_measured_counts():
     watch = watched({"event_reasons": 0x40}, {}, {}, {}, {"event_reasons": 0x40})
-    assert doubts(watch, since=0.15, until=0.35) == ()
-    assert doubts(watch, since=0.05, until=0.06) == (Flag.THROTTLED,), "the last reading before the first iteration"
-    assert doubts(watch, since=0.3, until=0.4) == (Flag.THROTTLED,)
+    assert gpu_flags(watch, since=0.15, until=0.35) == ()
+    assert gpu_flags(watch, since=0.05, until=0.06) == (Flag.THROTTLED,), "the last reading before the first iteration"
+    assert gpu_flags(watch, since=0.3, until=0.4) == (Flag.THROTTLED,)
 
 
 def test_another_process_on_the_gpu_is_flagged_and_an_unknown_number_is_not():
-    assert doubts(watched({}, {"processes": 2}, {}), since=0.0, until=0.2) == (Flag.SHARED_GPU,)
-    assert doubts(watched({"processes": None}), since=0.0, until=0.2) == ()
+    assert gpu_flags(watched({}, {"processes": 2}, {}), since=0.0, until=0.2) == (Flag.SHARED_GPU,)
+    assert gpu_flags(watched({"processes": None}), since=0.0, until=0.2) == ()
 
 
 def test_gauges_are_kept_as_they_were_read_apart_from_those_of_the_warm_up():
     watch = watched(*({"power": 100.0 * i, "temperature": None} for i in range(8)))
-    rows = {row.metric: row for row in gauge_rows(watch, warmup_from=0.15, since=0.45, until=0.65)}
+    rows = {row.metric: row for row in telemetry_rows(watch, warmup_from=0.15, since=0.45, until=0.65)}
     assert (rows["power"].unit, rows["power"].warmup_samples, rows["power"].samples) == (
         "W",
         (200.0, 300.0),
@@ -100,11 +100,13 @@ def test_gauges_are_kept_as_they_were_read_apart_from_those_of_the_warm_up():
 
 
 def test_gauges_that_were_not_read_have_a_reason():
-    (row, *_) = gauge_rows(watched({}, {}), warmup_from=5.0, since=6.0, until=6.05)
+    (row, *_) = telemetry_rows(watched({}, {}), warmup_from=5.0, since=6.0, until=6.05)
     assert (row.samples, row.reason) == (None, "the iterations ended too soon")
     silent = watched()
     silent.reason = "NVML: Driver Not Loaded"
-    assert {row.reason for row in gauge_rows(silent, warmup_from=0, since=1, until=2)} == {"NVML: Driver Not Loaded"}
+    assert {row.reason for row in telemetry_rows(silent, warmup_from=0, since=1, until=2)} == {
+        "NVML: Driver Not Loaded"
+    }
 
 
 def test_energy_is_the_counters_growth_over_the_iterations():
@@ -146,7 +148,7 @@ def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_whe
     out = io.StringIO()
     recorded = [replace(CALM, power=100.0 * i) for i in range(3)]
     with os.fdopen(told_fd) as told:
-        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded), told, out))
+        thread = threading.Thread(target=read_until_closed, args=(Replay(recorded).read, told, out))
         began = time.monotonic()
         thread.start()
         while not out.getvalue():

@@ -16,7 +16,7 @@ from lmsweep.trials.distributed.ranks.process_group import collective_library, j
 from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, synchronize, why_absent
-from lmsweep.trials.machine.live_phase import tell_phase
+from lmsweep.trials.machine.live_phase import report_phase
 from lmsweep.trials.machine.torch_private import clear_cublas_workspaces
 from lmsweep.trials.model.compiler import reset_compiler, save_share
 from lmsweep.trials.model.precision_modes import set_math_mode
@@ -113,7 +113,7 @@ class Workbench:
         """Add the time inside the context to `seconds[what]`, and the time since the last account to set-up."""
         self.seconds["setup"] += self._lap()
         if self.rank is None or self.rank.index == 0:
-            tell_phase(trial_id(self.config), what)
+            report_phase(trial_id(self.config), what)
         try:
             yield
             synchronize(self.config.device_type)

@@ -1,7 +1,7 @@
 """The code folder on its way to the other machines of a cluster: packed by the driver, unpacked beside each worker.
 
-Ray's own runtime environment would put the folder on the search path of Ray's workers, where a file such as `utils.py`
-or `trials/` hides what Ray and lmsweep import. Here only the process of a trial gets to see it.
+Ray's runtime environment would put the folder on the search path of Ray's workers, where a file such as `utils.py` or
+`trials/` hides what Ray and lmsweep import. Here only the process of a trial sees it.
 """
 
 import io
@@ -20,14 +20,13 @@ from lmsweep.trials.spec.reference import Code
 MAX_BYTES = 100_000_000
 """Most bytes of all files together: code is small, so a larger folder holds data or results."""
 LARGEST = 3
-"""How many files the message about too large a folder names."""
+"""Number of files that the message about too large a folder names."""
 
 
 def pack(code: Code, references: Iterable[str]) -> bytes:
-    """Return a zip archive of the files of the code folder that git would keep.
+    """Return a zip archive of what git would keep of the code folder, and of the source files of these references.
 
-    Source files of the packages that these references name are always in it, so that the digest of the copy is that of
-    the folder. Raises RequestError if the files are too large, or if git is missing and there is a .gitignore.
+    Raises RequestError if the files are too large, or if git is missing and there is a .gitignore.
     """
     folder = Path(code.folder)
     named = chain.from_iterable(source_files(text, code) for text in references)
@@ -59,7 +58,7 @@ def unpack(archive: bytes, folder: Path) -> None:
 
 
 def _kept_by_git(folder: Path) -> list[Path]:
-    """Return the files that git tracks or would add. A folder that is not under git is asked about as if it were."""
+    """Return the files that git tracks or would add, also where the folder is not under git."""
     found = ask_git(folder, "ls-files", "--cached", "--others", "--exclude-standard", "-z", "--", ".")
     if found is None:
         with tempfile.TemporaryDirectory() as empty:
@@ -74,5 +73,4 @@ def _kept_by_git(folder: Path) -> list[Path]:
 
 
 def _is_made(path: Path, folder: Path) -> bool:
-    """Whether a file is in a virtual environment or a cache, which no machine has use for but this one."""
     return "__pycache__" in path.parts or any((folder / parent / "pyvenv.cfg").exists() for parent in path.parents)

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.code.traceback_text import defined_at
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
+
+OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
+"""The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
 
 
 def arguments_of(text: str | None) -> dict[str, object]:
@@ -15,23 +19,19 @@ def arguments_of(text: str | None) -> dict[str, object]:
 
 
 def call(
-    function: Callable[..., object], offered: Mapping[str, object], own: Mapping[str, object], text: str
+    function: Callable[..., object], offered: Mapping[str, object], users: Mapping[str, object], text: str
 ) -> object:
-    """Call a function with `own` arguments, and with those `offered` ones that its signature names.
-
-    text: the reference, for messages. Raises RequestError if an own argument or a required one does not fit.
-    """
+    """Call a function with the user's arguments and the `offered` ones that it names. Raises RequestError."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # a class of an extension module has none
-        return function(**own)
+        return function(**users)
     parameters = signature.parameters
-    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-    unknown = [name for name in own if name not in parameters and not takes_any]
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     place = defined_at(function, code_in_use())
-    if unknown:
+    if unknown := [name for name in users if name not in parameters and not takes_any]:
         raise RequestError(f"{place}: {text}{signature} has no parameter {unknown[0]}")
-    given = {name: value for name, value in offered.items() if name in parameters and name not in own} | dict(own)
+    given = {name: value for name, value in offered.items() if name in parameters} | dict(users)
     missing = [
         name
         for name, one in parameters.items()

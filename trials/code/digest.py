@@ -12,7 +12,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
 
 SUFFIXES = frozenset((".py", ".pyx", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".metal"))
-"""Files of these kinds are source code."""
+"""Of source files."""
 
 
 def code_digest(references: tuple[str, ...], code: Code | None) -> str | None:
@@ -30,10 +30,7 @@ def code_digest(references: tuple[str, ...], code: Code | None) -> str | None:
 
 
 def source_files(text: str, code: Code) -> list[Path]:
-    """Return the files of the user's that the digest of a reference covers, none if it leads to an installed package.
-
-    Raises RequestError if the reference leads nowhere.
-    """
+    """Return the user's files that a reference's digest covers. Raises RequestError if it leads nowhere."""
     if text.startswith(HUGGING_FACE):
         path = Path(code.folder, text.removeprefix(HUGGING_FACE))
         return [file for file in (path, path / "config.json") if file.is_file()]
@@ -56,7 +53,6 @@ def code_folder(folder: str | Path, trusted: Iterable[str] = ()) -> Code:
 
 
 def _state_of(text: str, code: Code) -> list[str]:
-    """Return one line for each source file, or installed package, that a reference leads to."""
     content = [_line(file, code) for file in source_files(text, code)]
     if text.startswith(HUGGING_FACE):
         return [f"transformers {_version('transformers')}", *content]
@@ -67,9 +63,11 @@ def _state_of(text: str, code: Code) -> list[str]:
 
 
 def _files(path: Path, code: Code) -> set[Path]:
-    """Return the source files of the package that a file belongs to, and of those in the folder that it imports."""
+    top = path  # the folder of the top-level package, if it belongs to one
+    while (top.parent / "__init__.py").exists() and top.parent not in roots(code):
+        top = top.parent
     found: set[Path] = set()
-    waiting = [_top_level(path, code)]
+    waiting = [top]
     while waiting:
         top = waiting.pop()
         files = {file for file in top.rglob("*") if file.suffix in SUFFIXES} if top.is_dir() else {top}
@@ -82,25 +80,13 @@ def _files(path: Path, code: Code) -> set[Path]:
                         for place in (root / name, root / f"{name}.py")
                         if place.exists() and place not in found and place != top
                     ]
-        if top.is_dir():
-            found.add(top)
-        found |= files
+        found |= files | {top}
     return {file for file in found if file.is_file()}
 
 
-def _top_level(path: Path, code: Code) -> Path:
-    """Return the folder of the top-level package that a file belongs to; the file itself if it belongs to none."""
-    top = path
-    while (top.parent / "__init__.py").exists() and top.parent not in roots(code):
-        top = top.parent
-    return top
-
-
 def _imports(file: Path) -> list[str]:
-    if file.suffix != ".py":
-        return []
     try:
-        return sorted(set(imported_names(ast.parse(file.read_bytes()))))
+        return sorted(set(imported_names(ast.parse(file.read_bytes())))) if file.suffix == ".py" else []
     except (SyntaxError, ValueError):
         return []
 

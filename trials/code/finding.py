@@ -15,32 +15,28 @@ from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 Kind = Literal["fine", "cannot", "wrong"]
 """fine; cannot: something that lmsweep cannot do with this code, and why; wrong: no trial with it can succeed."""
 
+OURS = Path(__file__).resolve().parents[1]
+"""The folder of the modules that call the user's code."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """Does the code that one field of a configuration refers to work?"""
 
     field: str
-    """The configuration field with the reference: model_code, attention, optimizer, loss, ddp or step; or workload,
-    which is then the only one of `workloads`.
-    """
+    """model_code, attention, optimizer, loss, ddp or step; or workload, then the only one of `workloads`."""
     config: TrialConfig
-    """A configuration with it."""
     workloads: tuple[str, ...]
-    """What is measured on that configuration."""
 
     @property
     def reference(self) -> str:
-        """The reference itself."""
         return self.workloads[0] if self.field == "workload" else str(getattr(self.config, self.field))
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
         return asdict(self)
 
     @staticmethod
     def from_json(found: dict[str, Any]) -> "Question":
-        """Return the question that `as_json` wrote."""
         config = TrialConfig(**found["config"])
         return Question(field=found["field"], config=config, workloads=tuple(found["workloads"]))
 
@@ -54,11 +50,7 @@ class Finding:
     kind: Kind = "fine"
 
 
-OURS = Path(__file__).resolve().parents[1]
-"""The folder of the modules that call the user's code."""
-
-
-def cannot(what: str, error: BaseException, question: Question) -> Finding:
+def cannot(what: str, error: BaseException) -> Finding:
     """Return the finding that lmsweep cannot do this with the code, and why: what the code raised, or lmsweep."""
     if is_lmsweeps(error):
         words = f"lmsweep itself failed, not your code ({type(error).__name__}: {error}); please report it"
@@ -68,7 +60,7 @@ def cannot(what: str, error: BaseException, question: Question) -> Finding:
 
 
 def is_lmsweeps(error: BaseException) -> bool:
-    """Return whether an assertion or a look-up of lmsweep's own failed, which no code of the user's may cause."""
+    """Return whether an assertion or a look-up in lmsweep failed, which no code of the user's may cause."""
     frames = extract_tb(error.__traceback__)
     in_ours = bool(frames) and Path(frames[-1].filename).resolve().is_relative_to(OURS)
     return in_ours and isinstance(error, AssertionError | LookupError | AttributeError | NameError)
@@ -85,7 +77,6 @@ def error_words(error: BaseException, question: Question, code: Code) -> str:
 
 
 def _in_code(error: BaseException, code: Code) -> str | None:
-    """Return the error with the user's line that raised it, or that it names; None if there is none."""
     if re.match(r"[^\s:]+\.py:\d+: ", str(error).strip()):
         return str(error).strip()
     cause: BaseException | None = error

@@ -18,7 +18,7 @@ _FILTERS = r"^filter\..*\.(clean|process|smudge|required)$"
 
 
 def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) -> str | None:
-    """Return what git prints about the folder; None if it is not installed or fails. It runs no hook and no monitor."""
+    """Return what git prints about the folder; None if it is not installed or fails. Runs no hook and no monitor."""
     options = chain.from_iterable(("-c", f"{name}={value}") for name, value in settings.items())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
@@ -36,11 +36,7 @@ def ask_git(folder: Path, *arguments: str, settings: Mapping[str, str] = _SAFE) 
 
 
 def has_changes(folder: Path) -> bool | None:
-    """Return whether the folder has changes that are not committed; None if git does not say.
-
-    Filters are off, through which git would pass changed files. A file under one, as of LFS, therefore counts as
-    changed once it has been touched.
-    """
+    """Return whether the folder has changes that are not committed, None if git does not say. Runs no filter."""
     filters = ask_git(folder, "config", "--name-only", "-z", "--get-regexp", _FILTERS) or ""
     off = {name: "false" if name.endswith(".required") else "" for name in filters.split("\0") if name}
     if any("=" in name for name in off):

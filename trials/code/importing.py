@@ -1,7 +1,8 @@
 """Imports what references lead to, in the process of a trial.
 
 The code folder comes before installed packages, as with `python script.py`. But lmsweep and torch import some modules
-late, so a file of the folder that has the name of one of those, or of a module of Python, stays out of their way.
+late, so a file of the folder with the name of one of those, or of a module of Python, is never imported.
+
 """
 
 import functools
@@ -14,16 +15,15 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain
-from pathlib import Path
 from types import ModuleType
 
 from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import (
     check_reference,
     find_source,
-    is_own,
     is_reserved,
     is_users_file,
+    is_users_module,
     roots,
     trusted_packages,
 )
@@ -32,10 +32,10 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
 
 _IN_CHECKOUT = ("trials", "orchestrator", "analysis")
-"""Folders beside `lmsweep` in a checkout of it, which Python finds too. lmsweep itself imports them by no such name."""
+"""Folders beside `lmsweep` in a checkout of it, which Python finds too, and which lmsweep never imports."""
 
 
-class _CodeFinder(MetaPathFinder):
+class CodeFinder(MetaPathFinder):
     """Finds the top-level modules of one code folder."""
 
     def __init__(self, code: Code) -> None:
@@ -58,19 +58,16 @@ class _CodeFinder(MetaPathFinder):
 
 def use_code(code: Code) -> None:
     """Make the folder's modules importable in this process. A process has one code folder."""
-    present = [finder for finder in sys.meta_path if isinstance(finder, _CodeFinder)]
+    present = [finder for finder in sys.meta_path if isinstance(finder, CodeFinder)]
     if present:
         assert present[0].code.folder == code.folder, "a process that has imported code is not used for another's"
         return
-    sys.meta_path.insert(0, _CodeFinder(code))
+    sys.meta_path.insert(0, CodeFinder(code))
     sys.meta_path.append(ProjectFinder(code))
 
 
 def load(text: str) -> object:
-    """Return what a reference leads to, importing its module. `use_code` has named the folder.
-
-    Raises RequestError if it leads to nothing that the user's code defines, and what the import raises.
-    """
+    """Import and return what a reference names. Raises RequestError if it is not the user's, and import errors."""
     code = code_in_use()
     check_reference(text, code)
     reference = parse_reference(text)
@@ -80,7 +77,7 @@ def load(text: str) -> object:
         raise CodeError(user_line(error, code)) from error
     except ImportError as error:
         top = (error.name or "").partition(".")[0]
-        if is_reserved(top) and is_own(top, code):
+        if is_reserved(top) and is_users_module(top, code):
             raise CodeError(
                 f"{user_line(error, code)}: {top} is also the name of a module that lmsweep or PyTorch imports, so the "
                 f"one in {code.folder} is never imported; rename it"
@@ -102,11 +99,7 @@ def load(text: str) -> object:
 
 @contextmanager
 def nothing_cached() -> Iterator[None]:
-    """A context that begins and ends with empty caches in the user's modules (`functools.cache`, `lru_cache`).
-
-    A table that they keep is a tensor of one run: another run, on tensors without storage or on another device, cannot
-    use it.
-    """
+    """A context that begins and ends with empty caches in the user's modules: their tensors are of one run."""
     _empty_caches()
     try:
         yield
@@ -115,7 +108,7 @@ def nothing_cached() -> Iterator[None]:
 
 
 def _empty_caches() -> None:
-    for code in [finder.code for finder in sys.meta_path if isinstance(finder, _CodeFinder)]:
+    for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
         for module in list(sys.modules.values()):
             file = str(vars(module).get("__file__"))
             if file.startswith(code.folder) and is_users_file(file, code):
@@ -129,7 +122,7 @@ def _empty_caches() -> None:
 def code_in_use() -> Code:
     """Return the code folder of this process. Raises RequestError if there is none."""
     for finder in sys.meta_path:
-        if isinstance(finder, _CodeFinder):
+        if isinstance(finder, CodeFinder):
             return finder.code
     raise RequestError("a reference to your own code needs the folder that it is in; give it by --code")
 
@@ -159,7 +152,9 @@ def _import(reference: Reference, code: Code) -> ModuleType:
     parts = path.relative_to(code.folder).with_suffix("").parts
     if all(part.isidentifier() for part in parts) and not is_reserved(parts[0]):
         if not (path.parent / "__init__.py").exists():
-            _look_in(path.parent)  # a script imports its neighbours by their bare names
+            # A script imports its neighbours by their bare names.
+            finder = next(finder for finder in sys.meta_path if isinstance(finder, CodeFinder))
+            finder.folders += [str(path.parent)] if str(path.parent) not in finder.folders else []
         return import_module(".".join(parts))
     name = "lmsweep_code_" + "_".join("".join(c if c.isalnum() else "_" for c in part) for part in parts)
     if name not in sys.modules:
@@ -172,9 +167,3 @@ def _import(reference: Reference, code: Code) -> ModuleType:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-def _look_in(folder: Path) -> None:
-    finder = next(finder for finder in sys.meta_path if isinstance(finder, _CodeFinder))
-    if str(folder) not in finder.folders:
-        finder.folders.append(str(folder))

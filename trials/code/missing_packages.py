@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lmsweep.trials.code.project import projects
-from lmsweep.trials.code.source import is_own, is_users_file, roots
+from lmsweep.trials.code.source import is_users_file, is_users_module, roots
 from lmsweep.trials.spec.reference import Code
 
 DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python", "dotenv": "python-dotenv", "sklearn": "scikit-learn"}
@@ -22,7 +22,7 @@ _FORGIVEN = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 def missing_packages(files: Iterable[Path], code: Code) -> list[str]:
     """Return the top-level modules that importing these files of the user's needs and that are not installed.
 
-    Imports in functions, under `if`, and in a `try` that goes on without them do not count. Runs none of the code.
+    Imports in functions, under `if`, and in a `try` that continues without them do not count. Runs none of the code.
     """
     waiting = [found for file in files for found in (file, *_packages_of(file))]
     seen, names = set[Path](), set[str]()
@@ -38,7 +38,7 @@ def missing_packages(files: Iterable[Path], code: Code) -> list[str]:
             if (
                 not level
                 and not (file.parent / f"{top}.py").exists()
-                and not is_own(top, code)
+                and not is_users_module(top, code)
                 and not _is_installed(top)
             ):
                 names.add(top)
@@ -64,7 +64,7 @@ def install_words(names: Iterable[str], code: Code) -> str:
 
 
 def not_built(message: str, file: Path, code: Code) -> str:
-    """Return what to run if a package of the user's imports a part that is compiled when it is installed, else ''."""
+    """Return what to run if the user's package imports a part that is compiled when it is installed, else ''."""
     found = re.match(r"cannot import name '(\w+)' from partially initialized module '([\w.]+)'", message)
     if not found or (file.parent / f"{found[1]}.py").exists() or (file.parent / found[1]).is_dir():
         return ""
@@ -104,14 +104,14 @@ def _forgives(handler: ast.ExceptHandler) -> bool:
 
 
 def _files_of(place: Path, parts: list[str]) -> Iterator[Path]:
-    """Yield the files that importing `a.b` runs in a folder: those of the packages on its way, too."""
+    """Yield the files that importing `a.b` from a folder runs, those of its packages included."""
     for end in range(1, len(parts) + 1):
         path = place.joinpath(*parts[:end])
         yield from (file for file in (path / "__init__.py", path.with_name(f"{path.name}.py")) if file.is_file())
 
 
 def _packages_of(file: Path) -> Iterator[Path]:
-    """Yield the files that Python runs before this one: those of the packages that it is in."""
+    """Yield the files of the packages that a file is in, which Python runs before it."""
     for folder in file.parents:
         if not (folder / "__init__.py").is_file():
             return
@@ -126,7 +126,6 @@ def _is_installed(name: str) -> bool:
 
 
 def _elsewhere(name: str, code: Code) -> Path | None:
-    """Return the file or package of this name that is in the folder, but where nothing looks for it."""
     folder = Path(code.folder)
     patterns = (f"*/{name}.py", f"*/*/{name}.py", f"*/{name}/__init__.py")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):

@@ -21,8 +21,6 @@ UNKNOWN_VERSION = "0+unknown"
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """What one pyproject.toml says."""
-
     file: Path
     name: str
     version: str = UNKNOWN_VERSION
@@ -32,7 +30,7 @@ class Project:
     """`tool.uv.sources`: where the dependencies that no index has are."""
 
     def requirement(self, package: str) -> list[str]:
-        """Return the words that an installer takes for a dependency, none if the project does not have it."""
+        """Return the arguments for an installer of a dependency, none if the project does not have it."""
         wanted = canonicalize_name(package)
         for text in self.dependencies:
             try:
@@ -96,7 +94,7 @@ def other_python(code: Code) -> str:
 
 
 class ProjectFinder(DistributionFinder):
-    """Finds the metadata of the code folder's own projects. The last finder: an installed distribution comes first."""
+    """Finds the metadata of the projects in the code folder, where no installed distribution has the name."""
 
     def __init__(self, code: Code) -> None:
         self.code = code

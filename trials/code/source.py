@@ -1,7 +1,8 @@
-"""Finds the source file of a reference without importing anything, and refuses what is not the user's own code.
+"""Finds the source file of a reference without importing anything, and refuses what is not the user's code.
 
 A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, or in an
 installed package that registers it by an entry point or that the user trusts by name.
+
 """
 
 import ast
@@ -40,21 +41,14 @@ def is_reserved(name: str) -> bool:
 
 
 def roots(code: Code) -> list[Path]:
-    """Return the folders in which top-level modules of the user's code are looked for.
-
-    They are the folder, the projects in it (with a pyproject.toml of their own, as cs336-basics or packages/NAME), and
-    `src` of each.
-    """
+    """Return the code folder, the projects in it (with a pyproject.toml, as packages/NAME), and `src` of each."""
     projects = [file.parent for file in project_files(code)]
     folders = dict.fromkeys([Path(code.folder), *projects])
     return [place for root in folders for place in (root, root / "src") if place.is_dir()]
 
 
 def check_reference(text: str, code: Code) -> None:
-    """Raise RequestError unless the reference leads to something that the user's code defines. Runs none of it.
-
-    What can only be known by importing is checked again by `importing.load`.
-    """
+    """Raise RequestError unless the reference names something that the user's code defines. Runs none of it."""
     reference = parse_reference(text)
     path = find_source(reference, code)
     if path is not None:
@@ -62,10 +56,7 @@ def check_reference(text: str, code: Code) -> None:
 
 
 def find_source(reference: Reference, code: Code) -> Path | None:
-    """Return the source file of a reference; None if it is in a trusted package.
-
-    Raises RequestError if it is in neither the code folder nor a trusted package.
-    """
+    """Return a reference's file, None in a trusted package. Raises RequestError if it is in neither place."""
     if reference.file is not None:
         return _inside(Path(code.folder) / reference.file, reference, code)
     assert reference.module is not None, "a reference names a file or a module"
@@ -89,7 +80,8 @@ def find_source(reference: Reference, code: Code) -> Path | None:
             if candidate.exists():
                 return _inside(candidate, reference, code)
     names = [file.stem for root in roots(code) for file in root.glob("*.py")]
-    near = nearest(reference.module, [*names, *_packages(code)])
+    names += [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
+    near = nearest(reference.module, names)
     raise RequestError(
         f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}"
         f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
@@ -97,10 +89,7 @@ def find_source(reference: Reference, code: Code) -> Path | None:
 
 
 def line_of(text: str, code: Code) -> str | None:
-    """Return `mine/model.py:12`, the line that defines what a reference names; None if the files do not say.
-
-    Raises RequestError if the reference leads to nothing that may be called.
-    """
+    """Return `mine/model.py:12`, the line that defines what a reference names, if the files say."""
     reference = parse_reference(text)
     path = find_source(reference, code)
     if path is None:
@@ -150,7 +139,7 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
-def is_own(name: str, code: Code) -> bool:
+def is_users_module(name: str, code: Code) -> bool:
     """Return whether the code folder has a top-level module or package of this name."""
     return any((root / f"{name}.py").exists() or (root / name).is_dir() for root in roots(code))
 
@@ -163,10 +152,6 @@ def is_users_file(path: Path | str, code: Code) -> bool:
     if not resolved.is_relative_to(folder):
         return False
     return not {"site-packages", "dist-packages"} & set(resolved.relative_to(folder).parts)
-
-
-def _packages(code: Code) -> list[str]:
-    return [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
 
 
 def _inside(path: Path, reference: Reference, code: Code) -> Path:
@@ -194,7 +179,9 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
         near = nearest(first, origins)
         raise RequestError(f"{path}:1: defines no {first}{f'; did you mean {near}?' if near else ''}")
     origin = origins[first]
-    if (origin is not None and not (is_own(origin, code) or origin in trusted_packages(code))) or origin in OURS:
+    if (
+        origin is not None and not (is_users_module(origin, code) or origin in trusted_packages(code))
+    ) or origin in OURS:
         raise RequestError(
             f"{path}:1: {first} is imported from {origin}; a reference must lead to what your own code defines "
             f"(write a function around it, or add --trust {origin})"

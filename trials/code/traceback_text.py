@@ -8,17 +8,16 @@ from pathlib import Path
 
 from lmsweep.trials.code.missing_packages import install_words, missing_packages, not_built
 from lmsweep.trials.code.project import other_python
-from lmsweep.trials.code.source import is_own, is_users_file
+from lmsweep.trials.code.source import is_users_file, is_users_module
 from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 
 _IN_SOURCE = re.compile(r"at \d+:\d+:")
-"""How a message of Triton's compiler begins, before an excerpt of the source, a line with `^` and, perhaps, the cause.
-"""
+"""Begins a message of Triton's compiler; an excerpt of the source, a line with `^` and, perhaps, the cause follow."""
 
 _WITHOUT_GPU = ("0 active drivers ([])", "cannot be accessed from Triton (cpu tensor?)")
-"""What Triton says where there is no GPU, and where a tensor is not on it."""
+"""Triton's messages where there is no GPU, and where a tensor is not on it."""
 
 
 class CodeError(Exception):
@@ -26,10 +25,7 @@ class CodeError(Exception):
 
 
 def user_line(error: BaseException, code: Code) -> str | None:
-    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's; None if there is none.
-
-    Of an exit it says `mine/model.py:12: exited with code 0 in forward`.
-    """
+    """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's, if any."""
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
         own = [(error.filename, error.lineno or 1, "")]
     else:
@@ -49,22 +45,22 @@ def user_line(error: BaseException, code: Code) -> str | None:
     top = (getattr(error, "name", None) or "").partition(".")[0]
     if type(error) is ImportError:
         words += not_built(said, Path(file), code)
-    if type(error) is ModuleNotFoundError and top and not is_own(top, code):
+    if type(error) is ModuleNotFoundError and top and not is_users_module(top, code):
         files = [Path(file) for file, *_ in own]
         words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
     return f"{_place(file, line, code)}: {words}"
 
 
 def what_it_says(error: BaseException) -> str:
-    """Return the message of an error. The user's own class may fail to tell it."""
+    """Return the message of an error. A class of the user's may fail to make it."""
     try:
         return str(error).strip()
     except Exception as failure:  # noqa: BLE001 - it is the user's code that runs here
-        return f"its message cannot be told: {type(failure).__name__}"
+        return f"it fails to make its message: {type(failure).__name__}"
 
 
 def said_by(error: BaseException) -> str:
-    """Return what an error says in one line. Compilers say first where they are: their cause is found, and its line."""
+    """Return the message of an error in one line; of a compiler's, the cause and its line."""
     lines = what_it_says(error).splitlines() or [""]
     if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
         return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")
@@ -95,7 +91,7 @@ def needs_gpu(error: BaseException) -> bool:
 
 
 def hung_line(stacks: str, code: Code) -> str | None:
-    """Return `mine/model.py:12` for the innermost line of the user's in what faulthandler printed; None if none is."""
+    """Return `mine/model.py:12` for the innermost line of the user's in what faulthandler printed, if any."""
     for found in _DUMPED.finditer(stacks):
         if is_users_file(found["file"], code):
             return _place(found["file"], int(found["line"]), code)
@@ -103,7 +99,7 @@ def hung_line(stacks: str, code: Code) -> str | None:
 
 
 def running_line(thread: int, code: Code) -> str | None:
-    """Return `mine/model.py:12` for the innermost line of the user's that a thread of this process is at."""
+    """Return `mine/model.py:12` for the innermost line of the user's that a thread of this process is at, if any."""
     for frame in reversed(traceback.extract_stack(sys._current_frames().get(thread))):
         if is_users_file(frame.filename, code):
             return _place(frame.filename, frame.lineno or 1, code)
@@ -111,7 +107,7 @@ def running_line(thread: int, code: Code) -> str | None:
 
 
 def defined_at(found: object, code: Code) -> str:
-    """Return `mine/model.py:12`, where a function or class of the user's is defined; the folder if that is unknown."""
+    """Return `mine/model.py:12`, where a function or class of the user's is defined, else the folder."""
     try:
         wrapped = inspect.unwrap(found)  # type: ignore[arg-type]
         file, (_, line) = inspect.getsourcefile(wrapped), inspect.getsourcelines(wrapped)

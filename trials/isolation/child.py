@@ -10,14 +10,14 @@ from pathlib import Path
 
 from lmsweep.trials.bench.run_trial import run_trial
 from lmsweep.trials.isolation.messages import Finished, Request
-from lmsweep.trials.machine.processes import lead_own_group, sender
+from lmsweep.trials.machine.processes import lead_group, sender
 from lmsweep.trials.results.record import Record
 
 PRINT_STACKS = signal.SIGVTALRM
-"""The signal at which a child and its ranks print their stacks. No scheduler sends it, and it dumps no core."""
+"""At this signal a child and its ranks print their stacks. No scheduler sends it, and it dumps no core."""
 
 SCHEDULERS_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
-"""What a scheduler may send to every process of a job. Only the command decides what ends by it."""
+"""What a scheduler may send to every process of a job. Only the command decides what they end."""
 
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:
@@ -26,7 +26,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
     Standard output and error go to `output_fd`, so that the last output of a dead child is known. `inherited_fd`
     belongs to the parent's connection to its client and is closed here.
     """
-    lead_own_group(parent_pid, inherited_fd)
+    lead_group(parent_pid, inherited_fd)
     send = sender(connection, partial(_say_error, output=Path(f"/proc/{parent_pid}/fd/{output_fd}")))
     for stream in (1, 2):
         os.dup2(output_fd, stream)
@@ -51,7 +51,7 @@ def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: 
 
 
 def _free_signals() -> None:
-    """Let the trial's code handle the signals that its server was started without; until it does, ignore them."""
+    """Let the trial's code handle the signals that its server blocks; until it does, ignore them."""
     for number in SCHEDULERS_SIGNALS:
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, signal.SIG_IGN)

@@ -16,10 +16,10 @@ from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
 POLL_SECONDS = 0.2
-"""Seconds between two checks whether the trial has been cancelled."""
+"""Between two checks whether the trial has been cancelled."""
 
 PATIENCE = 180.0
-"""Seconds beyond a trial's timeout until its server counts as hung. They include the start of the server."""
+"""Seconds beyond a trial's timeout until its server counts as hung, the start of the server included."""
 
 
 class IsolatedRunner:
@@ -33,11 +33,9 @@ class IsolatedRunner:
         compiles: bool = False,
         server: ServerProcess | None = None,
     ) -> None:
-        """`cores` are the logical cores that the server and everything it starts are pinned to; empty: no pinning.
+        """`cores`: for the server and what it starts; empty: no pinning. `python`: its interpreter.
 
-        `python` is the interpreter that runs the server: this one, or that of an environment made for its trials.
-        compiles: whether trials compile; the server then imports the compiler ahead.
-        server: one that was started ahead in the same way, which becomes this runner's.
+        compiles: whether the server imports the compiler. server: one that was started early.
         """
         self._cores = cores
         self._python = python
@@ -45,7 +43,6 @@ class IsolatedRunner:
         self._server = server
 
     def start(self) -> None:
-        """Start the server without waiting for it, so that it is ready when the first trial comes."""
         self._connect()
 
     def run(
@@ -88,13 +85,9 @@ class IsolatedRunner:
     def precompile(
         self, configs: tuple[TrialConfig, ...], *, environment: Fingerprint, sharers: int = 1, most: int | None = None
     ) -> Precompiled:
-        """Put the graph of the first of these trials, and a share of the other graphs, into the compiler's cache.
+        """Put the graph of the first of these trials, and a share of the others, into the compiler's cache.
 
-        If `most` is given, all sharers together compile no more than this many graphs, those of the first trials.
-
-        The server compiles its graphs in parallel. If another of the `sharers` servers is compiling the first graph, it
-        waits for that. A graph that fails to compile, or takes longer than the longest timeout of the trials, is left
-        for its trial to compile.
+        All `sharers` together compile at most `most` graphs. A trial compiles a graph that failed, or was too slow.
         """
         begin = time.monotonic()
         connection = self._connect()
@@ -115,7 +108,6 @@ class IsolatedRunner:
         return Precompiled(graphs=graphs, seconds=time.monotonic() - begin)
 
     def close(self) -> None:
-        """End the server and its children."""
         if self._server:
             self._server.end()
         self._server = None

@@ -13,13 +13,12 @@ class Request:
     """A trial to run."""
 
     attempt: Attempt
-    """The trial, with the identity of this execution."""
     fallback: Fingerprint
-    """The environment that planning expected, for the rows of a child that dies before it has determined its own."""
+    """The expected environment, for the rows of a child that dies before it has determined it."""
     requested_at: float
-    """time.monotonic() of the request."""
+    """time.monotonic()."""
     keep: bool = False
-    """Whether the child should be prepared for another trial afterwards."""
+    """Whether to prepare the child for another trial afterwards."""
     part: Part | None = None
     """The ranks on this machine; None if all ranks are."""
 
@@ -29,7 +28,6 @@ class Finished:
     """The child's last message about a request."""
 
     reusable: bool
-    """Whether the child is clean enough to run another trial."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,7 @@ class PrecompileRequest:
     """Graphs to compile before the trials that need them."""
 
     configs: tuple[TrialConfig, ...]
-    """The configurations of these trials, the next one first."""
+    """Of these trials, the next one first."""
     environment_id: str
     """The environment they will run in. Graphs that were compiled for it before are skipped."""
     sharers: int
@@ -47,15 +45,12 @@ class PrecompileRequest:
 
     @property
     def longest(self) -> float:
-        """Most seconds that this may take: the longest timeout of the trials."""
+        """The longest timeout of the trials, in seconds."""
         return max(config.timeout_seconds for config in self.configs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precompiled:
-    """The result of a precompilation."""
-
     graphs: int
     """Graphs that this server compiled. The others were in the cache, or another server compiles them."""
     seconds: float
-    """Time that it took."""

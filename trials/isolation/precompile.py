@@ -1,8 +1,8 @@
 """Precompilation: compiles the graphs of many trials in parallel, before they run, into the compiler's cache on disk.
 
-The graphs are compiled with fake tensors. Nothing is allocated on the device and no kernel runs, so as many processes
-can compile as there are cores. The trials then find their code in the cache. A trial that still had to compile is
-flagged `cold_cache`.
+The graphs are compiled with fake tensors: nothing is allocated on the device and no kernel runs, so as many processes
+can compile as there are cores. A trial that still has to compile is flagged `cold_cache`.
+
 """
 
 import fcntl
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lmsweep.trials.isolation.messages import PrecompileRequest
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.machine.processes import kill_group, lead_own_group
+from lmsweep.trials.machine.processes import kill_group, lead_group
 from lmsweep.trials.machine.torch_private import (
     FakeTensorMode,
     inductor,
@@ -42,33 +42,27 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.words import HIDDEN_LOSSES, CompileMode
 
 LOOK_AGAIN_SECONDS = 0.05
-"""Seconds between two checks whether another server has compiled a graph."""
+"""Between two checks whether another server has compiled a graph."""
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
-    """Return one configuration per distinct graph of these trials, in their order.
-
-    Graphs for max-autotune are left out, because it times kernels on the device, which a trial must have to itself, and
-    graphs with a memory budget, whose trial decides what to recompute.
-    """
+    """Return one configuration per distinct graph of these trials that is compiled before they run, in their order."""
     return list(dict.fromkeys(_graph_of(config) for config in configs if has_shared_graph(config)))
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
-    """Whether a trial's graph is compiled ahead: not the loss alone, which takes a second, not kernels to be timed,
-    not one within a memory budget, and no code of the user's.
-    """
+    """Return whether a trial's graph is compiled before it runs: not a loss, and not what needs the device."""
     compiles = config.compile != "none" or config.attention == "flex"
     return (
         compiles
         and config.memory_budget is None
         and not config.compile_mode.startswith("max-autotune")
-        and not imports_own_code(config)
+        and not imports_users_code(config)
     )
 
 
-def imports_own_code(config: TrialConfig) -> bool:
-    """Whether the graph holds code of the user's, which only the process of its trial imports."""
+def imports_users_code(config: TrialConfig) -> bool:
+    """Return whether the graph holds code of the user's, which only the process of its trial imports."""
     return config.model_code is not None or is_reference(config.attention)
 
 
@@ -86,10 +80,7 @@ def precompile(config: TrialConfig, *, threads: int) -> None:
 def compile_only(
     graph: torch.fx.GraphModule, inputs: list[Tensor | torch.SymInt], mode: CompileMode = "default"
 ) -> Callable[..., object]:
-    """Compile the graph with Inductor, for its cache, and return the uncompiled graph: a Dynamo backend.
-
-    `mode` is a mode of torch.compile.
-    """
+    """Compile the graph with Inductor, for its cache, and return the uncompiled graph: a Dynamo backend."""
     # The cache key includes the annotated types of the inputs. Annotate those that the trial's tensors will have.
     for node in graph.graph.find_nodes(op="placeholder"):
         is_parameter = isinstance(node.meta["example_value"], torch.nn.Parameter)
@@ -119,14 +110,11 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
 
 
 def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
-    """Make sure the graph of the first configuration is in the cache. Return the number of graphs compiled here.
+    """Compile the graph of the first configuration and this server's share of the others; return how many it compiled.
 
-    If it is missing, this server's share of the other missing graphs is compiled too, each in a forked process, as many
-    at once as there are cores. Graphs that another server is compiling are left to it; for the first graph this waits.
-    No graph may take longer than its trial's timeout.
-
-    A file in the cache folder marks each compiled graph, so later sweeps skip it. A lock beside the mark is held by the
-    process that compiles the graph. Raises EOFError if the client goes away meanwhile.
+    Each in a forked process, as many at once as there are cores. Another server's graphs are left to it; for the
+    first graph this waits. No graph may take longer than its trial's timeout. A file in the cache folder marks each
+    compiled graph; a process that compiles one holds the lock beside it. Raises EOFError if the client disconnects.
     """
     first = next(iter(graphs_of(request.configs[:1])), None)
     if first is None or _mark(first, request.environment_id).exists():
@@ -171,8 +159,8 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
 
 
 def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int, inherited_fd: int) -> None:
-    """Compile one graph silently. If it fails, its trial will report the error."""
-    lead_own_group(parent_pid, inherited_fd)
+    """If it fails, its trial will report the error."""
+    lead_group(parent_pid, inherited_fd)
     silence = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(silence, stream)
@@ -194,10 +182,7 @@ def _claim(mark: Path) -> Iterator[bool]:
 
 
 def _wait_for(mark: Path, client: Connection, until: float) -> None:
-    """Wait until the graph is compiled, no process is compiling it, or time.monotonic() reaches `until`.
-
-    Raises EOFError if the client goes away meanwhile.
-    """
+    """Wait until the graph is compiled, nobody compiles it, or it is late. Raises EOFError without a client."""
     while not mark.exists() and time.monotonic() < until:
         with _claim(mark) as nobody_else:
             if nobody_else:  # compiling it failed

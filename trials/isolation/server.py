@@ -1,9 +1,10 @@
 """The trial server: a process that has imported torch, never touches a device, and forks a fresh child per trial.
 
 `python -m lmsweep.trials.isolation.server PARENT FD [compiles]` serves one client over the socket FD, which is
-connected or listens, and dies with the process PARENT. With `compiles` it has imported the compiler, too. A forked
-child finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator
-and without the compiled code of other trials.
+connected or listens, and dies with the process PARENT. With `compiles` it imports the compiler, too. A forked child
+finishes its first matrix product in a fraction of the time that a new interpreter needs, with a clean allocator and
+without the compiled code of other trials.
+
 """
 
 import gc
@@ -30,7 +31,7 @@ from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import why_to_end
 from lmsweep.trials.machine.huge_pages import use_huge_pages
-from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, members_of_group
+from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, processes_in_group
 from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
@@ -45,13 +46,13 @@ PRELOAD = (
     *(workload.module for workload in BUILT_IN.values() if workload.preloads),
 )
 LAST_WORDS_SECONDS = 0.5
-"""Seconds that a hung child gets to write its stack."""
+"""Time for a hung child to write its stack."""
 PARENT_SECONDS = 1.0
-"""Seconds between two checks whether the parent lives, until a client connects."""
+"""Between two checks whether the parent lives, until a client connects."""
 END_SECONDS = 10.0
-"""How long to wait until what a killed child has started has ended."""
+"""Time limit for the end of what a killed child has started."""
 WATCH_SECONDS = 0.25
-"""Seconds between two checks of the memory that a child holds."""
+"""Between two checks of the memory that a child holds."""
 
 
 class Child:
@@ -69,12 +70,11 @@ class Child:
         theirs.close()
 
     def last_words(self) -> str:
-        """Return the end of the process's output."""
         self.output.seek(0)
         return self.output.read().decode(errors="replace")[-16_000:].strip()
 
     def kill(self) -> None:
-        """Kill the process and everything it started, without waiting."""
+        """Without waiting."""
         assert self.process.pid is not None, "the process was started"
         kill_group(self.process.pid)
 
@@ -83,14 +83,14 @@ class Child:
         self.kill()
         self.process.join()
         assert self.process.pid is not None, "the process was started"
-        await_end(members_of_group(self.process.pid), END_SECONDS)
+        await_end(processes_in_group(self.process.pid), END_SECONDS)
         self.connection.close()
         self.output.close()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
-    """How a child ended that did not finish its request."""
+    """The end of a child that did not finish its request."""
 
     status: Status
     """lost, oom or timeout."""
@@ -111,7 +111,6 @@ class Server:
         """A child that has been killed but not waited for."""
 
     def serve(self) -> None:
-        """Answer requests until the client goes away."""
         is_in_huge_pages = False
         with suppress(EOFError, ConnectionResetError):
             while True:
@@ -175,7 +174,9 @@ class Server:
         if ready:
             child.process.join()
             assert child.process.exitcode is not None, "it has ended"
-            reason = _exit_reason(child.process.exitcode)
+            is_killed = child.process.exitcode == -signal.SIGKILL
+            hint = " (the kernel's out-of-memory killer sends it too)" if is_killed else ""
+            reason = f"its process {exit_words(child.process.exitcode)}{hint}"
             return Death(status=Status.LOST, error=f"{reason}\n{child.last_words()}".strip())
         with suppress(ProcessLookupError):
             os.killpg(child.process.pid or 0, PRINT_STACKS)  # the child and its ranks print their stacks
@@ -229,10 +230,7 @@ def import_compiler() -> None:
 
 
 def client_of(fd: int, parent_pid: int) -> Connection:
-    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it.
-
-    Ends this process if the parent dies before a client connects.
-    """
+    """Return the connection to the client: the socket `fd` or, if it listens, the first that connects to it."""
     given = socket.socket(fileno=fd)
     if not given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return Connection(given.detach())
@@ -244,12 +242,10 @@ def client_of(fd: int, parent_pid: int) -> Connection:
 
 
 def may_share_a_process(trial: Trial) -> bool:
-    """Return whether the trial may run in a process that has run another trial.
+    """Return whether the trial may run in a process that has run another, which saves the start of Inductor.
 
-    Sharing saves a compiled trial the seconds that Inductor takes to start. Once the allocator and the compiler are
-    cleared, earlier trials change neither times nor the bytes of tensors. They do change the memory that the allocator
-    has reserved, so only workloads that `may_follow` share a process. A trial that is measured in several processes
-    shows how far fresh processes differ, so it shares none.
+    The allocator keeps memory of earlier trials, so only workloads that `may_follow` do. Trials that are measured in
+    several processes show how far fresh processes differ.
     """
     if trial.code:
         return False  # modules of the user's that were imported for an earlier trial may have changed since
@@ -257,11 +253,6 @@ def may_share_a_process(trial: Trial) -> bool:
         return False  # torchao replaces parts of Inductor for the rest of the process
     alone = not trial.config.compiles or trial.config.processes > 1
     return not alone and all(workload_named(name).may_follow for name in trial.workloads)
-
-
-def _exit_reason(exitcode: int) -> str:
-    hint = " (the kernel's out-of-memory killer sends it too)" if exitcode == -signal.SIGKILL else ""
-    return f"its process {exit_words(exitcode)}{hint}"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from lmsweep.trials.machine.processes import pinned
 MODULE = "lmsweep.trials.isolation.server"
 
 END_SECONDS = 10.0
-"""How long a server may take to end before it is killed."""
+"""Time limit for the end of a server; then it is killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +27,13 @@ class ServerProcess:
 
     connection: Connection
     process: psutil.Process
-    """By which a later process with the same number is not mistaken for it."""
+    """Distinguishes it from a later process with the same number."""
     child: "subprocess.Popen[bytes] | None"
-    """The process, if it is a child of this one; None for one that was started ahead by the command."""
+    """The process, if it is a child of this one; None for one that the command started early."""
 
     @classmethod
     def start(cls, cores: tuple[int, ...], *, python: str, compiles: bool) -> Self:
-        """Start a server on these logical cores, without waiting for it. Empty: no pinning.
-
-        python: the interpreter that runs it. compiles: whether it also imports the compiler.
-        """
+        """Start a server on these logical cores (empty: no pinning), without waiting for it."""
         ours, theirs = socket.socketpair()
         with theirs, pinned(cores):
             child = subprocess.Popen(
@@ -67,7 +64,7 @@ class ServerProcess:
         return None
 
     def has_ended(self) -> bool:
-        """Return whether the server is gone. For use between requests, when a server sends nothing."""
+        """Return whether the server has ended. For use between requests, when a server sends nothing."""
         return self.connection.poll()
 
     def kill(self) -> None:
@@ -88,7 +85,6 @@ class ServerProcess:
             self.child.wait()
 
     def _is_closed(self) -> bool:
-        """Wait for the server to close the connection, and return whether it has."""
         with suppress(ConnectionError, EOFError):
             while self.connection.poll(END_SECONDS):
                 self.connection.recv_bytes()  # an answer that nobody waits for any more

@@ -1,7 +1,8 @@
-"""Trial servers that start before it is known what will run, so that they import torch while the run is planned.
+"""Trial servers that import torch while the run is planned, before their workers exist.
 
 Each waits for the worker of its slot, which finds it in a folder that only this user may enter. A worker that finds
-none there starts a server of its own.
+none there starts a server.
+
 """
 
 import os
@@ -20,14 +21,13 @@ from lmsweep.trials.machine.processes import kill_group, pinned
 from lmsweep.trials.machine.scratch import scratch_folder
 
 LONGEST_FOLDER = 103 - len("/GPU-01234567-89ab-cdef-0123-456789abcdef.1234567")
-"""Longest path, in bytes, of a folder in which servers can be found: the path of a socket is limited to 103 or 107."""
+"""Longest path, in bytes, of a folder with servers: the path of a socket is limited to 103 or 107."""
 
 
 class Standby:
     """A trial server for each GPU that this process may use, or one for the CPU. They end with this process."""
 
     def __init__(self) -> None:
-        """Start none yet."""
         self._open = ExitStack()
         self._servers: list[subprocess.Popen[bytes]] = []
         self.folder: Path = self._open.enter_context(scratch_folder())
@@ -35,11 +35,7 @@ class Standby:
 
     @classmethod
     def start(cls, *, gpus: bool, cpu: bool, compiles: bool) -> Self:
-        """Start a server for each GPU, one for trials without a GPU, or both, without waiting for them.
-
-        None are started if the path of the temporary folder is too long for a socket. compiles: whether they also
-        import the compiler.
-        """
+        """Start a server for each GPU, one for trials without a GPU, or both; none if the folder's path is too long."""
         standby = cls()
         try:
             if len(os.fsencode(standby.folder)) > LONGEST_FOLDER:
@@ -95,7 +91,7 @@ def slot_name(gpu_ids: Collection[str]) -> str:
 
 
 def visible_gpus(gpus: list[Gpu]) -> list[str]:
-    """Return which of these GPUs this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs among these that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [gpu.names[0] for gpu in gpus]

@@ -1,12 +1,13 @@
 """Makes the environment that a trial's software asks for, once, and keeps it in the cache folder.
 
 An environment is a virtual environment that holds only what differs. A `.pth` file puts the packages that are installed
-beside lmsweep behind its own on the search path, so lmsweep, NumPy and the rest need not be installed again.
+beside lmsweep behind it on the search path, so lmsweep, NumPy and the rest need not be installed again.
 
-`uv`, if it is there, or else `pip` installs from the index that the user has configured for it, and only wheels: the
-set-up code of a source distribution would run here. A new environment runs
+`uv` or else `pip` installs from the index that the user has configured for it, and only wheels: the set-up code of a
+source distribution would run here. A new environment runs
 `python -m lmsweep.trials.isolation.virtual_environment NAME...`, which imports what trials import and prints the
 versions of these packages.
+
 """
 
 import fcntl
@@ -28,19 +29,19 @@ from typing import IO
 
 from packaging.specifiers import SpecifierSet
 
-from lmsweep.trials.machine.cache_folder import cache_folder
 from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
+from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.software_pins import pinned
 
 MOST_SECONDS = 3600.0
-"""Time that an installation may take: torch with CUDA's libraries is a download of some 3 GB."""
+"""Time limit of an installation: torch with CUDA's libraries is a download of some 3 GB."""
 
 COMPLETE = "complete.json"
-"""The file that marks an environment as usable; it is written last, and lists what was installed."""
+"""Marks an environment as usable; written last, it lists what was installed."""
 
 _WITH_TORCH = re.compile(r"torch|triton|nvidia-|cuda-|setuptools")
-"""Packages of which each release of torch asks for its own, so the installed ones must not be kept."""
+"""Packages that each release of torch needs in another release, so the installed ones must not be kept."""
 
 _LATER = re.compile(
     r"connect|timed out|timeout|temporary failure|name or service not known|dns|unreachable|no space left|"
@@ -66,10 +67,7 @@ class SoftwareError(Exception):
 
 
 def folder_of(software: str) -> Path:
-    """Return the folder of the environment, whether or not it has been made.
-
-    It differs by the environment that lmsweep runs in, whose packages it shares.
-    """
+    """Return the folder of the environment, made or not. It differs by the environment whose packages it shares."""
     shared = [sys.prefix, sys.version, platform.machine(), *_shared_packages()]
     digest = hashlib.sha256("\n".join([software, *shared]).encode()).hexdigest()[:16]
     return cache_folder() / "software" / digest
@@ -90,10 +88,9 @@ def is_inside(software: str) -> bool:
 
 
 def interpreter_with(software: str, say: Callable[[str], None] = lambda words: None) -> str:
-    """Return the path of the environment's Python, after making the environment if it is not there.
+    """Return the environment's Python, after making the environment if needed: one process at a time.
 
-    One process at a time makes it, and others wait. One that was killed leaves a folder that is never used: the next
-    process begins anew. `say` is told what takes time. Raises SoftwareError with the installer's reason.
+    `say` reports what takes time. Raises SoftwareError with the installer's reason.
     """
     folder = folder_of(software)
     python = folder / "bin" / "python"
@@ -138,13 +135,12 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
 
 
 def _shared_packages() -> list[str]:
-    """Return the folders with the packages of the environment that lmsweep runs in, the first to be searched first."""
+    """The first to be searched first."""
     folders = [entry for entry in sys.path if os.path.basename(entry).endswith("-packages") and os.path.isdir(entry)]
     return list(dict.fromkeys(folders))
 
 
 def _installer() -> str | None:
-    """Return the path of uv, or `pip`; None if neither is there."""
     places = os.pathsep.join([os.environ.get("PATH", ""), os.path.dirname(sys.executable)])
     if uv := shutil.which("uv", path=places):
         return uv
@@ -156,7 +152,6 @@ def _installer() -> str | None:
 
 
 def _install(software: str, installer: str, folder: Path, python: Path, lock: IO[str]) -> None:
-    """Install the requirements and what they need. Raises SoftwareError."""
     wanted = ["--only-binary", ":all:", *software.split()]
     if installer == "pip":  # it sees the shared packages, and installs only what they do not satisfy
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
@@ -176,7 +171,6 @@ def _install(software: str, installer: str, folder: Path, python: Path, lock: IO
 
 
 def _where_builds_are(software: str) -> str:
-    """Return where a build of torch is that is named by its label (cu126, cpu, ...), or nothing."""
     label = pinned(software).get("torch", "").partition("+")[2]
     if not label:
         return ""
@@ -185,11 +179,7 @@ def _where_builds_are(software: str) -> str:
 
 
 def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
-    """Return what the installer said if it failed, else None.
-
-    It inherits the lock, which thus stays taken until it ends, even if this process is killed. It looks for neither
-    modules nor settings in the current folder.
-    """
+    """Return what the installer said if it failed. It inherits the lock, which stays taken until it ends."""
     try:
         done = subprocess.run(
             words,
@@ -209,7 +199,7 @@ def _run(words: list[str], folder: Path, lock: IO[str]) -> str | None:
 
 
 def _installed_releases(software: str) -> list[str]:
-    """Return what is installed here as requirements, without what the software names and what belongs to a torch."""
+    """Requirements, without what the software names and what belongs to a torch."""
     named = pinned(software)
     found: dict[str, str] = {}
     for one in importlib.metadata.distributions():
@@ -221,20 +211,19 @@ def _installed_releases(software: str) -> list[str]:
 
 
 def _reason(said: str) -> str:
-    """Return the lines of an installer's message that say what is wrong, as one."""
+    """One line of what an installer says is wrong."""
     lines = [line.strip(" ×╰├│─▶\t") for line in said.splitlines()]
-    if _CONFLICT in lines:  # pip's errors then say no more than that there is one
+    if _CONFLICT in lines:  # pip's errors then say only that there is one
         begin = lines.index(_CONFLICT) + 1
-        told = "; ".join(lines[begin : lines.index("", begin)])
+        message = "; ".join(lines[begin : lines.index("", begin)])
     elif errors := [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]:
-        told = "; ".join(errors)
+        message = "; ".join(errors)
     else:  # uv writes one sentence over several lines
-        told = " ".join(line for line in lines if line and not line.startswith("Using Python"))
-    return told if len(told) <= _SHOWN else f"{told[: _SHOWN // 2]} ... {told[-_SHOWN // 2 :]}"
+        message = " ".join(line for line in lines if line and not line.startswith("Using Python"))
+    return message if len(message) <= _SHOWN else f"{message[: _SHOWN // 2]} ... {message[-_SHOWN // 2 :]}"
 
 
 def _check(software: str, python: Path) -> None:
-    """Raise SoftwareError if a trial there cannot run, or has other versions."""
     wanted = pinned(software)
     words = command("lmsweep.trials.isolation.virtual_environment", *wanted, python=str(python))
     done = subprocess.run(

@@ -12,24 +12,19 @@ SYSTEM = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """A logical core."""
-
     number: int
-    """Number of the logical core."""
     physical: int
     """The first logical core of the same physical core."""
     numa_node: int | None
-    """Number of its NUMA node; None if the system does not report it."""
+    """None if the system does not report it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU of the machine, whether this process may use it or not."""
-
     names: tuple[str, ...]
     """Its index and its UUID; CUDA_VISIBLE_DEVICES accepts both."""
     numa_node: int | None
-    """Number of its NUMA node; None if the system does not report it."""
+    """None if the system does not report it."""
 
 
 def usable_cores() -> list[int]:
@@ -65,8 +60,7 @@ def find_gpus() -> list[Gpu]:
 def cores_of(gpu_ids: Sequence[str], gpus: Sequence[Gpu], cores: Sequence[Core]) -> tuple[int, ...]:
     """Return the logical cores that belong to the GPUs with these ids; all cores if there are none.
 
-    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all. The share
-    does not depend on whether other GPUs are in use. A core has two owners only if there are fewer cores than GPUs.
+    Each GPU owns an equal share of the physical cores of its NUMA node or, if the nodes are unknown, of all.
     """
     mine = [gpu for gpu in gpus if set(gpu.names) & set(gpu_ids)]
     if not mine:
@@ -88,7 +82,7 @@ def share_of(cores: Sequence[int], index: int, parts: int) -> tuple[int, ...]:
 
 
 def _physical(cores: Sequence[Core], numa_node: int | None) -> list[int]:
-    """Return the physical cores of a NUMA node, or of all nodes for None."""
+    """Of all nodes for None."""
     return list(dict.fromkeys(core.physical for core in cores if numa_node in (None, core.numa_node)))
 
 

@@ -19,18 +19,16 @@ TICK = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class CpuTime:
-    """Cumulative CPU time on some cores, in seconds."""
-
     at: float
     """time.monotonic() of the reading."""
     cores: int
     """Number of these logical cores."""
     used: float
-    """CPU time of all processes."""
+    """Of all processes."""
     stolen: float
     """Steal time: CPU time that the hypervisor gave to other guests."""
-    own: float
-    """CPU time of this process and its descendants, on any core."""
+    trial: float
+    """Of this process and its descendants, on any core."""
 
 
 def read_cpu_time() -> CpuTime | None:
@@ -41,10 +39,10 @@ def read_cpu_time() -> CpuTime | None:
     mine = [each[core] for core in cores]
     work = ("user", "nice", "system", "irq", "softirq")
     me = psutil.Process()
-    own = 0.0
+    trial = 0.0
     for process in (me, *me.children(recursive=True)):
         try:
-            own += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
+            trial += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
         except psutil.NoSuchProcess:
             continue  # it has just ended, and its time is now its parent's
     return CpuTime(
@@ -52,21 +50,18 @@ def read_cpu_time() -> CpuTime | None:
         cores=len(cores),
         used=sum(getattr(core, name, 0.0) for core in mine for name in work),
         stolen=sum(getattr(core, "steal", 0.0) for core in mine),
-        own=own,
+        trial=trial,
     )
 
 
 def is_host_busy(before: CpuTime | None, after: CpuTime | None, device_type: str) -> bool:
-    """Return whether other processes took CPU time, between two readings, that the trial needed.
-
-    A trial on a CPU needs all of its cores, one on a GPU only those that launch the work. False if a reading is None.
-    """
+    """Return whether other processes took CPU time that the trial needed: on a GPU, that of its launching cores."""
     if before is None or after is None:
         return False
     seconds = after.at - before.at
-    own, stolen = after.own - before.own, after.stolen - before.stolen
-    others = after.used - before.used - own
+    trial, stolen = after.trial - before.trial, after.stolen - before.stolen
+    others = after.used - before.used - trial
     needed = after.cores if device_type == "cpu" else min(after.cores, LAUNCHING_CORES)
     free = (after.cores - needed + max(LEAST_TAKEN, LEAST_SHARE * after.cores)) * seconds
     # Each core's count can be off by one tick.
-    return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (own + stolen)
+    return others - after.cores * TICK > free or stolen - TICK > LEAST_STOLEN * (trial + stolen)

@@ -1,8 +1,4 @@
-"""Host memory: how much of it a trial may hold, and how much it holds.
-
-A trial that holds more is ended before the kernel's out-of-memory killer picks a process, which may be any. Plans skip
-trials that would be ended.
-"""
+"""Host memory that a trial may hold, so that the kernel's out-of-memory killer need not pick a process."""
 
 import os
 from collections.abc import Iterator
@@ -23,7 +19,7 @@ _CGROUP_MOUNT = Path("/sys/fs/cgroup")
 
 
 def memory_asked_for() -> int | None:
-    """Return the bytes in the environment variable, or None if it is not set. Raises RequestError if it is no size."""
+    """Return the bytes in the environment variable, None if it is not set. Raises RequestError if it is not a size."""
     if VARIABLE not in os.environ:
         return None
     size = bytes_of(os.environ[VARIABLE])
@@ -33,15 +29,13 @@ def memory_asked_for() -> int | None:
 
 
 def memory_there_is(host: int) -> int:
-    """Return the bytes available to trials on a host with `host` bytes: the least of these, the container's limits and
-    the environment variable. Raises RequestError if the variable is not a size.
-    """
+    """Return the bytes for trials on a host with `host` bytes, within the container's and the variable's limits."""
     asked_for = memory_asked_for()
     return min([host, *_container_limits(), *([] if asked_for is None else [asked_for])])
 
 
 def memory_for_a_trial(host: int) -> int:
-    """Return the bytes that a trial may hold on a host with `host` bytes: `memory_there_is` less the reserve."""
+    """Return the bytes that a trial may hold on a host with `host` bytes."""
     return round((1 - RESERVE) * memory_there_is(host))
 
 
@@ -67,11 +61,7 @@ def _container_limits() -> tuple[int, ...]:
 
 
 def limits_of_groups(groups: Path, mount: Path) -> Iterator[int]:
-    """Yield the memory limits, in bytes, of the cgroups in the file `groups` and of all their parents.
-
-    `mount` is where cgroups are mounted. Versions 1 and 2 are supported. A container sees its own cgroup as the root;
-    those of Slurm and systemd are below it.
-    """
+    """Yield the memory limits, in bytes, of the cgroups in a file and their parents, mounted at `mount`."""
     lines = groups.read_text().splitlines() if groups.exists() else ["0::/"]
     for line in lines:
         _, controllers, name = line.split(":", 2)

@@ -5,6 +5,7 @@ A research folder may contain files called random.py, torch.py or trials.py. `py
 
 `python -P interpreter.py MODULE ARGUMENT...` runs a module of lmsweep. Before the search path is in order it imports
 only `sys` and `os`, which every interpreter has already imported.
+
 """
 
 import os
@@ -14,30 +15,23 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 """The folder that contains `lmsweep`: a checkout, or site-packages."""
 
 MADE_BY_US = "lmsweep-software.txt"
-"""A file at the top of an environment that lmsweep made for a trial's software."""
+"""At the top of an environment that lmsweep made for a trial's software."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 
 
 def command(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
-    """Return the command that runs a module of lmsweep, by this or another interpreter. Start it with
-    `env=environment()`.
-    """
+    """Return the command that runs a module of lmsweep. Start it with `env=environment()`."""
     return [python, *script(__file__)[1:], module, *arguments]
 
 
 def script(path: str, *arguments: str) -> list[str]:
-    """Return the command that runs a file of lmsweep without adding its folder to the search path. Start it with
-    `env=environment()`.
-    """
+    """Return the command that runs a file of lmsweep, without its folder on the path, in `environment()`."""
     return [sys.executable, "-P", os.path.abspath(path), *arguments]
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without PYTHONPATH entries that are relative or the current folder.
-
-    Processes started with it pass it on to their own children.
-    """
+    """Return this process's environment without PYTHONPATH entries that are relative or the current folder."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(entry for entry in entries if not _is_here(entry))
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -45,10 +39,7 @@ def environment() -> dict[str, str]:
 
 
 def order_search_path() -> None:
-    """Reorder sys.path: standard library, lmsweep, the user's PYTHONPATH, site-packages. Drop the current folder.
-
-    In an environment that lmsweep made, its own packages come before PYTHONPATH: the trial asked for them.
-    """
+    """Order sys.path: standard library, lmsweep, packages made for the trial, PYTHONPATH, site-packages."""
     of_the_library = [entry for entry in sys.path if _is_standard(entry)]
     first = sys.path.index(of_the_library[0])
     named = [entry for entry in sys.path[:first] if entry != ROOT and not _is_here(entry)]

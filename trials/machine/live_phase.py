@@ -1,4 +1,4 @@
-"""Tells the live view of a run what a trial is doing: one small file per running trial, written between its phases."""
+"""Reports to the live view of a run what a trial is doing: one small file per running trial, written between phases."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ FOLDER = "LMSWEEP_LIVE_PHASES"
 
 @contextmanager
 def watched_phases() -> Iterator[Path]:
-    """Yield a folder in which the trials of processes that start meanwhile tell their phases."""
+    """Yield a folder in which the trials of processes that start meanwhile report their phases."""
     with scratch_folder() as folder:
         os.environ[FOLDER] = str(folder)
         try:
@@ -22,8 +22,8 @@ def watched_phases() -> Iterator[Path]:
             del os.environ[FOLDER]
 
 
-def tell_phase(name: str, phase: str) -> None:
-    """Write the phase of the trial of this name. A folder that has gone is no failure of the trial."""
+def report_phase(name: str, phase: str) -> None:
+    """Write the phase of the trial of this name. A missing folder is no failure of the trial."""
     if folder := os.environ.get(FOLDER):
         partial = Path(folder, f".{name}-{os.getpid()}")
         try:
@@ -34,7 +34,7 @@ def tell_phase(name: str, phase: str) -> None:
 
 
 def read_phase(folder: Path, name: str) -> str | None:
-    """Return the last phase that the trial of this name told; None if it has told none."""
+    """Return the last phase that the trial of this name reported, if any."""
     try:
         return (folder / name).read_text() or None
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""How running out of memory is told from other failures."""
+"""Distinguishes out-of-memory errors from other failures."""
 
 import torch
 
 MESSAGES = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""Of the RuntimeErrors of allocators other than CUDA's caching allocator, which have no exception type of their own."""
+"""Of RuntimeErrors by allocators other than CUDA's caching allocator, which raise no special type."""
 
 
 def ran_out_of_memory(error: BaseException) -> bool:

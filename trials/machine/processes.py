@@ -19,10 +19,10 @@ PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that this process gets when its parent dies."""
 
 CLOSED_ITS_OUTPUT = 97
-"""Exit code of a process whose code has closed the connection that its result goes through."""
+"""Exit code of a process whose code has closed the connection for its result."""
 
 POLL_SECONDS = 0.005
-"""Seconds between two checks whether a killed process has ended."""
+"""Between two checks whether a killed process has ended."""
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -35,10 +35,7 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def die_when_free(lock: Path) -> None:
-    """End this process, from a sleeping thread, as soon as the lock on this file is free.
-
-    The holder of the lock need not be the parent. The kernel frees the lock when the holder dies.
-    """
+    """End this process, from a sleeping thread, as soon as the lock on this file is free: its holder has died."""
 
     def watch() -> None:
         with lock.open() as file:
@@ -55,7 +52,7 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def members_of_group(pid: int) -> list[psutil.Process]:
+def processes_in_group(pid: int) -> list[psutil.Process]:
     """Return the processes of the group that this process leads or has led."""
     found = []
     for one in psutil.pids():
@@ -68,8 +65,7 @@ def members_of_group(pid: int) -> list[psutil.Process]:
 def await_end(processes: Iterable[psutil.Process], seconds: float) -> None:
     """Wait until these processes have ended, but no longer than this.
 
-    A process has ended once its last thread has, which frees its memory and its devices, even if its parent has not
-    waited for it yet: the first process of a container may do so for orphans once a second only, or never.
+    The end of its last thread frees the memory and devices of a process, even if its parent never waits for it.
     """
     deadline = time.monotonic() + seconds
     waiting = list(processes)
@@ -95,11 +91,8 @@ def is_stopped(process: psutil.Process) -> bool:
         return False
 
 
-def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
-    """Make a forked process the leader of its own group and let it die with its parent.
-
-    `inherited_fd` is a file descriptor of the parent that the fork closes.
-    """
+def lead_group(parent_pid: int, inherited_fd: int) -> None:
+    """Make a forked process the leader of a group and let it die with its parent; close the parent's `inherited_fd`."""
     os.setsid()
     die_with_parent(parent_pid)
     os.close(inherited_fd)
@@ -107,10 +100,7 @@ def lead_own_group(parent_pid: int, inherited_fd: int) -> None:
 
 @contextlib.contextmanager
 def exits_raise() -> Iterator[None]:
-    """Within the context, `os._exit` in the main thread raises SystemExit, whose traceback says who called it.
-
-    Other threads, and processes that are forked meanwhile, exit as usual.
-    """
+    """Within the context, `os._exit` in the main thread of this process raises SystemExit, which has a traceback."""
     here, leave = os.getpid(), os._exit
 
     def raise_exit(status: int) -> NoReturn:
@@ -128,10 +118,7 @@ def exits_raise() -> Iterator[None]:
 def sender(
     connection: Connection, on_closed: Callable[[object], object] = lambda _message: None
 ) -> Callable[[object], None]:
-    """Return what sends messages over the connection, and ends this process if the user's code has closed it.
-
-    The descriptor may even have been opened anew, for a file of the user's. `on_closed` gets the message.
-    """
+    """Return a function that sends messages, and ends this process if the user's code closed the connection."""
     opened = os.fstat(connection.fileno())
 
     def send(message: object) -> None:
@@ -166,6 +153,6 @@ def pinned(cores: tuple[int, ...]) -> Iterator[None]:
 
 
 def pin(cores: tuple[int, ...]) -> None:
-    """Pin this thread, and what it starts from now on, to these logical cores. Empty: no pinning."""
+    """Pin this thread, and what it starts afterwards, to these logical cores. Empty: no pinning."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)

@@ -1,8 +1,9 @@
-"""Scratch folders: temporary folders that are deleted even if their process is killed."""
+"""Scratch folders, which are deleted even if their process is killed, and the cache folder, which is kept."""
 
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,16 +13,12 @@ from lmsweep.trials.spec.config import RequestError
 
 _PREFIX = "lmsweep-scratch-"
 _MARK = ".delete-unless-locked"
-"""A file that marks a scratch folder, because a user's folder may begin with the same letters."""
+"""Marks a scratch folder, because a user's folder may begin with the same letters."""
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Yield a new temporary folder, and delete it when the context ends.
-
-    The folder is locked meanwhile. If its process is killed, the next call, in any process, finds the lock free and
-    deletes the folder.
-    """
+    """Yield a new temporary folder, locked meanwhile. If its process is killed, the next call deletes it."""
     parent = temporary_folder()
     for left in parent.glob(f"{_PREFIX}*"):
         _delete_unless_locked(left)
@@ -42,10 +39,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def temporary_folder() -> Path:
-    """Return the folder for temporary files: TMPDIR, or the system's if TMPDIR is not writable.
-
-    Raises RequestError if no such folder is writable.
-    """
+    """Return the folder for temporary files: TMPDIR, or the system's. Raises RequestError if neither is writable."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -65,3 +59,20 @@ def _delete_unless_locked(folder: Path) -> None:
                 folder.rmdir()  # only what is empty: its process was killed before it could put the mark there
         finally:
             os.close(lock)
+
+
+def cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/lmsweep`, by default in `~/.cache`, else in TMPDIR. Raises RequestError."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmsweep"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK | os.X_OK):
+            return folder
+    except (OSError, RuntimeError):  # Path.home raises RuntimeError for a user that the system does not know
+        pass
+    folder = temporary_folder() / f"lmsweep-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise RequestError(f"{folder} is not a folder of this user alone; set XDG_CACHE_HOME to one that is")
+    return folder

@@ -25,7 +25,7 @@ from lmsweep.trials.bench.run_trial import as_unsupported
 from lmsweep.trials.code.finding import Finding, Question, cannot, error_words, is_lmsweeps
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.code.source import is_users_file
-from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_own_group
+from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_group
 from lmsweep.trials.numerics.check_findings import findings
 from lmsweep.trials.spec.reference import Code
 
@@ -86,7 +86,7 @@ def _unfinished(stack: str, exit_code: int | None, code: Code, limit: float | No
 def _examine(
     question: Question, code: Code, seconds: float, sender: Connection, inherited: int, stack: IO[str]
 ) -> None:
-    lead_own_group(os.getppid(), inherited)
+    lead_group(os.getppid(), inherited)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the user's code prints is no answer
     faulthandler.enable(stack)
     faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
@@ -98,7 +98,7 @@ def _examine(
     except Exception as raised:  # noqa: BLE001 - whatever the user's code raises is the finding
         error = as_unsupported(raised, question.config, code)
         wrong = Finding(what="works", found=error_words(error, question, code), kind="wrong")
-        sender.send(cannot("works", error, question) if is_lmsweeps(error) else wrong)
+        sender.send(cannot("works", error) if is_lmsweeps(error) else wrong)
     faulthandler.cancel_dump_traceback_later()
 
 

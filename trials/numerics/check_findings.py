@@ -7,7 +7,7 @@ from dataclasses import replace
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import load
-from lmsweep.trials.isolation.precompile import imports_own_code
+from lmsweep.trials.isolation.precompile import imports_users_code
 from lmsweep.trials.numerics.check_model import check_model
 from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_step
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
@@ -32,7 +32,7 @@ def findings(question: Question) -> Iterator[Finding]:
 
 
 def _compiled_ahead(config: TrialConfig) -> Finding:
-    if not imports_own_code(config):
+    if not imports_users_code(config):
         return Finding(what="compiled ahead", found="as without your code, which is in no compiled graph")
     reason = "only a trial's own process imports your code, so each trial compiles its graph itself"
     return Finding(what="compiled ahead", found=reason, kind="cannot")
@@ -49,7 +49,7 @@ def _prediction(question: Question) -> Finding:
     except (UnpredictableError, UnsupportedError) as error:
         return Finding(what="predicted memory", found=str(error), kind="cannot")
     except Exception as error:  # noqa: BLE001 - running it on the device may succeed
-        found = cannot("predicted memory", error, question)
+        found = cannot("predicted memory", error)
         return replace(found, found=f"on tensors without values: {found.found}")
 
 

@@ -46,7 +46,7 @@ def check_model(question: Question) -> Iterator[Finding]:
     except Exception as error:
         if here.kind != "fine" and not _is_about_values(error):
             raise
-        yield cannot("without values", error, question)
+        yield cannot("without values", error)
     yield _flops(config)
     yield here
 
@@ -88,7 +88,7 @@ def _forward_here(question: Question) -> Finding:
     except Exception as error:
         if config.device_type == "cpu":
             raise
-        return cannot(what, error, question)  # a kernel for CUDA need not run on a CPU
+        return cannot(what, error)  # a kernel for CUDA need not run on a CPU
     check_devices(model, "cpu", question.reference)
     if not logits.isfinite().all():
         return Finding(what=what, found="its logits are not finite", kind="wrong")

@@ -34,7 +34,7 @@ def check_attention(question: Question) -> Iterator[Finding]:
     except Exception as error:
         if config.device_type == "cpu":
             raise
-        yield cannot("against float64", error, question)
+        yield cannot("against float64", error)
         return
     wants = _what_is_wanted(small, gradients) if any(one.disagrees for one in errors) else ""
     for one in errors:
@@ -122,6 +122,6 @@ def check_step(question: Question) -> Iterator[Finding]:
     except Exception as error:
         if question.config.device_type == "cpu":
             raise
-        yield cannot("one iteration on this CPU", error, question)
+        yield cannot("one iteration on this CPU", error)
         return
     yield Finding(what="one iteration on this CPU", found=", ".join(phase.name for phase in phases))

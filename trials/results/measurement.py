@@ -24,7 +24,7 @@ class Measurement:
     warmup_samples: tuple[float, ...] = ()
     """One value per warm-up iteration."""
     flags: tuple[Flag, ...] = ()
-    """Doubts about these samples, raised by the measurement itself."""
+    """Reasons to question these samples."""
     reason: str | None = None
 
 

@@ -35,10 +35,10 @@ class Flag(StrEnum):
     """What the flag means, and what to do about it."""
 
     def __new__(cls, value: str, advice: str) -> "Flag":
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.advice = advice
-        return member
+        flag = str.__new__(cls, value)
+        flag._value_ = value
+        flag.advice = advice
+        return flag
 
     HOST_BOUND = (
         "host_bound",

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
 
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
+from lmsweep.trials.spec.reference import REFERENCES
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -162,6 +164,36 @@ AXES: tuple[str, ...] = tuple(
     if name != "device"  # the name of the device stands for it
 )
 """The fields in which trials of one job may differ."""
+
+
+DETERMINES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(REFERENCES, ("code", "code_digest")),
+    "model": tuple(name for name in MODEL if name != "vocab_size"),
+    "code": ("code_digest",),
+    "code_revision": ("code_digest",),
+    "device_name": ("device_memory",),
+    "device": ("device_name", "device_memory", "driver_version", "cuda_version", "triton_version"),
+    "torch_version": ("cuda_version", "triton_version"),
+    "software": ("torch_version", "cuda_version", "triton_version"),
+}
+"""Key of a result -> the keys that may change with it."""
+
+MACHINE = ("device_name", "torch_version")
+"""Keys that nearly always determine `device` and the rest of the environment."""
+
+
+def determines(*names: str) -> set[str]:
+    """Return the keys that may change with these, directly or through others."""
+    direct = {follower for name in names for follower in DETERMINES.get(name, ())}
+    return direct | determines(*direct) if direct else direct
+
+
+def determined_by(name: str) -> tuple[str, ...]:
+    """Return the keys that determine this one, or nearly always do."""
+    leaders = {leader for leader, followers in DETERMINES.items() if name in followers}
+    if name == "device" or (name in ENVIRONMENT_FIELDS and name not in (*MACHINE, "code_digest")):
+        leaders |= {*MACHINE}
+    return tuple(sorted(leaders))
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:

@@ -25,7 +25,7 @@ class DdpVariant:
     shared: tuple[str, ...] = ()
     """What a rank holds only a share of."""
     in_groups: bool = False
-    """Whether ranks share within groups, each of which is a replica."""
+    """Whether ranks share within groups that are replicas."""
 
     @property
     def fully_shards(self) -> bool:

@@ -140,6 +140,8 @@ def _of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
     device, head = c.device_type, c.head_width
     if c.window is not None and (c.model_code is not None or c.attention not in WITH_WINDOW):
         yield f"{c.model_code or f'attention {c.attention}'} takes no window; these do: {', '.join(WITH_WINDOW)}"
+    if c.is_hugging_face and is_reference(c.attention):
+        yield f"{c.model_code} has its own attention layers; attention is a reference, {c.attention}"
     if c.document_length is not None and (c.model_code is not None or is_reference(c.attention)):
         yield (
             f"document_length is for lmsweep's own model and attention; {c.model_code or c.attention} does not learn "

@@ -1,5 +1,9 @@
-"""Statistics of samples, without torch: intervals of medians, and trends.
+"""Statistics of samples and of processes, on NumPy arrays: no torch, no pandas.
 
-median_interval.py   the confidence interval of a median
+significance.py      whether two measurements differ: interval of their ratio, rank test, Holm's correction
+ratio.py             the interval of the ratio of two medians
+pooling.py           the median of several processes, and its interval
+sample_stats.py      median, interval, mean and outliers of many series at once
 trend.py             whether a series becomes slower or faster
+median_interval.py   the confidence interval of a median
 """

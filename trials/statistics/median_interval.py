@@ -12,7 +12,7 @@ from only n samples. The ranks are therefore moved outwards for each possible rh
 No interval reaches beyond the samples. Where even their range would say too little, there is none: with fewer than
 FEWEST_BOUNDED samples, and with an effective sample size below LEAST_WORTH.
 
-The coverage is simulated in tests/data/test_sample_stats.py and tabulated in docs/measuring.md.
+The coverage is simulated in tests/statistics/test_sample_stats.py and tabulated in docs/measuring.md.
 
 Functions that take a (rows, n) matrix handle many series of one length. Functions of one series come last.
 """
@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, ndtr, ndtri, stdtr, stdtrit
 
 CONFIDENCE = 0.95
-"""Coverage of the intervals."""
 
 FEWEST_BOUNDED = 6
 """Fewest independent samples whose range covers the median in 95 % of cases: 1 - 2 / 2**6."""
@@ -48,10 +47,7 @@ _PRIOR = np.array([2.5, *[1.0] * 10])[:, None]
 
 
 class Intervals(NamedTuple):
-    """The medians of many series and the ends of their 95 % intervals, each an array of shape (rows,).
-
-    The ends are NaN where the samples give no interval.
-    """
+    """Medians of many series and the ends of their 95 % intervals, each of shape (rows,); NaN where there is none."""
 
     median: Floats
     low: Floats
@@ -60,7 +56,7 @@ class Intervals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Correlation:
-    """What the samples say about rho. Both arrays have shape (values of rho, series)."""
+    """What the samples say about rho; both arrays have shape (values of rho, series)."""
 
     likelihood: Floats
     """Marginal likelihood of the samples' normal scores, with their mean and scale integrated out."""
@@ -77,12 +73,9 @@ class Correlation:
 
 
 def correlation(samples: Floats) -> Correlation:
-    """Return what each row of a (rows, n) matrix says about its rho.
-
-    It uses ranks, because a single outlier would hide the correlation of the values.
-    """
+    """Return what each row of a (rows, n) matrix says about its rho. Ranks keep one outlier from hiding it."""
     n = samples.shape[1]
-    scores = ndtri((_ranks(samples) + 0.625) / (n + 0.25))
+    scores = ndtri((ranks(samples) + 0.625) / (n + 0.25))
     squares = (scores**2).sum(axis=1)
     at_ends = scores[:, 0] ** 2 + scores[:, -1] ** 2
     neighbours = (scores[:, 1:] * scores[:, :-1]).sum(axis=1)
@@ -101,10 +94,10 @@ def correlation(samples: Floats) -> Correlation:
 
 
 def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
-    """Return the 95 % half-width of a mixture of Student's t distributions, relative to one of scale 1.
+    """Return the 95 % half-width, shape (rows,), of a mixture of Student's t distributions, relative to one of scale 1.
 
-    `chances` are the weights of the mixture and `errors` the scales of its components, both of shape (components,
-    rows). `freedom` is the degrees of freedom. The result has shape (rows,).
+    chances, errors: weights and scales of the components, both of shape (components, rows); freedom: degrees of
+    freedom.
     """
     # Interpolate Student's t in a table: evaluating it would take most of the time of loading a large store.
     places = np.linspace(0, 40, 4001)
@@ -121,7 +114,7 @@ def widest_likely(chances: Floats, errors: Floats, freedom: int) -> Floats:
 
 
 def effective_size(chances: Floats, n: int) -> Floats:
-    """Return the effective size of series of n samples, n (1 - rho) / (1 + rho), at the mean rho of these chances."""
+    """Return the effective size of series of n samples, n (1 - rho) / (1 + rho), at the mean rho."""
     rho = (chances * _RHO).sum(axis=0)
     size: Floats = n * (1 - rho) / (1 + rho)
     return size
@@ -161,13 +154,13 @@ def count_outliers(samples: Floats) -> NDArray[np.int64]:
 
 
 def median_interval(series: Sequence[float]) -> tuple[float, float]:
-    """Return the low and the high end of the interval of one series' median, NaN if there is none."""
+    """Return both ends of the interval of one series' median, NaN if there is none."""
     found = intervals(np.asarray(series, dtype=np.float64)[None, :])
     return float(found.low[0]), float(found.high[0])
 
 
 def relative_half_width(series: Sequence[float]) -> float:
-    """Return half the width of the interval of one series' median, divided by the median, NaN if there is none."""
+    """Return half the width of that interval divided by the median, NaN if there is none."""
     low, high = median_interval(series)
     return float((high - low) / 2 / np.median(series))
 
@@ -179,7 +172,7 @@ def independent_worth(series: Sequence[float]) -> float:
 
 
 def _between(ordered: Floats, depth: Floats) -> Intervals:
-    """Return the medians and the order statistics at these interpolated depths from each end of the sorted rows."""
+    """The medians, and the order statistics at these interpolated depths from each end of the sorted rows."""
     n = ordered.shape[1]
     places = np.clip(depth, 0, (n - 1) / 2)
     rank = places.astype(np.int64)
@@ -191,7 +184,7 @@ def _between(ordered: Floats, depth: Floats) -> Intervals:
 
 
 def _depth(n: int) -> float:
-    """Return the interpolated number of order statistics outside the interval at each end."""
+    """The interpolated number of order statistics outside the interval at each end."""
     missed = 2 * bdtr(np.arange(n // 2), n, 0.5)  # non-coverage of the interval from rank k + 2 to n - k - 1, 1-based
     if n < FEWEST or missed[0] > 1 - CONFIDENCE:
         return 0.0
@@ -201,8 +194,8 @@ def _depth(n: int) -> float:
     return last + float((n - rank) * share / (rank + (n - 2 * rank) * share))
 
 
-def _ranks(samples: Floats) -> Floats:
-    """Return the ranks, from 0, within each row. Ties share their mean rank."""
+def ranks(samples: Floats) -> Floats:
+    """Return the ranks, from 0, within each row; ties share their mean rank. Importing scipy.stats takes a second."""
     rows, n = samples.shape
     order = np.argsort(samples, axis=1)
     ordered = np.take_along_axis(samples, order, axis=1)

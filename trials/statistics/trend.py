@@ -1,12 +1,9 @@
 """The trend test: whether the samples of a series drift up or down.
 
-The test is that of Mann (1945) and Kendall. It counts how many more pairs of samples rise than fall, so it assumes
-nothing about the shape of the noise and detects a slow drift, a slow decay and a step.
-
-Autocorrelated samples show trends by chance. The variance of the count is therefore inflated by (1 + rho) / (1 - rho),
-the factor of an AR(1) process (Hamed and Rao, Journal of Hydrology 204, 1998). Rho is estimated from the ranks of the
-differences of neighbours, because a trend does not affect these; the autocorrelation of the samples themselves would
-count the trend as noise.
+It is that of Mann (1945) and Kendall, which assumes nothing about the shape of the noise. Autocorrelated samples show
+trends by chance, so the variance is inflated by (1 + rho) / (1 - rho), the factor of an AR(1) process (Hamed and Rao,
+Journal of Hydrology 204, 1998). Rho is estimated from the ranks of the differences of neighbours, which a trend does
+not affect.
 """
 
 from collections.abc import Sequence
@@ -14,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import rankdata
 
-from lmsweep.trials.statistics.median_interval import Floats
+from lmsweep.trials.statistics.median_interval import Floats, ranks
 
 SIGNIFICANCE = 0.03
 """False-positive rate of the test for independent samples. It is higher for correlated ones."""
@@ -34,7 +30,7 @@ def is_drifting(series: Sequence[float]) -> bool:
 
 
 def have_trend(samples: Floats) -> NDArray[np.bool_]:
-    """Return the same for each row of a (rows, n) matrix, as an array of shape (rows,)."""
+    """Return the same for each row of a (rows, n) matrix."""
     rows, n = samples.shape
     if n < FEWEST:
         return np.zeros(rows, dtype=bool)
@@ -57,8 +53,8 @@ def trend_p(samples: Floats) -> Floats:
 
 
 def correlation_of_neighbours(samples: Floats) -> Floats:
-    """Return the rho, from 0 to 0.9, of an AR(1) process with these differences of neighbours, whatever its trend."""
-    steps = rankdata(np.diff(samples, axis=1), axis=1)
+    """Return the rho, from 0 to 0.9, of an AR(1) process with these differences of neighbours."""
+    steps = ranks(np.diff(samples, axis=1))
     centred = steps - steps.mean(axis=1, keepdims=True)
     variance = (centred**2).sum(axis=1)
     covariance = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)

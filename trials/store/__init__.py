@@ -1,12 +1,12 @@
 """The results on disk: Parquet files that readers always see whole.
 
     store.py          the tables of a store: append, read, compact
+    fragments.py      the rows of one attempt in one table
     parquet_file.py   one Parquet file: encode, decode, and which files it replaces
     directory.py      atomic and durable files in a local folder or an object store
 
-Each attempt adds one immutable fragment per table. On a local disk it is written under a temporary name, synced and
-renamed. Compaction writes one file that names the files it replaces, then deletes those. A reader that finds both
-counts the rows once. A writer merges its own fragments as it goes, from the rows that it
-still has. Readers and compaction merge fragments in groups, because an open fragment takes about a
-hundred times the memory of its rows. The next run moves unreadable files to `damaged/` and names them.
+Each attempt adds one immutable fragment per table. Compaction writes one file that names the files it replaces, then
+deletes those. A reader that finds both counts the rows once. A writer merges the fragments that it adds, from the rows
+that it still has. Readers and compaction merge fragments in groups, because an open fragment takes about a hundred
+times the memory of its rows. The next run moves unreadable files to `damaged/` and names them.
 """

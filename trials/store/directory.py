@@ -2,6 +2,7 @@
 
 On a local disk a file is written under a temporary name, synced and renamed into place. Readers never see half a file,
 and a crash loses at most the file that was being written. An object store shows an object only once it is complete.
+
 """
 
 import contextlib
@@ -24,11 +25,11 @@ from lmsweep.trials.spec.config import RequestError
 Answer = TypeVar("Answer")
 
 ABANDONED_SECONDS = 86400.0
-"""Age from which a temporary file is abandoned: writing one takes minutes at most, and clocks may differ."""
+"""Age of an abandoned temporary file: writing one takes minutes at most, and clocks may differ."""
 
 
 ANSWER_SECONDS = 30.0
-"""How long the file system of a store may take for its first answer."""
+"""Time limit for the first answer of a store's file system."""
 
 
 def _answer(location: str, ask: Callable[[], Answer]) -> Answer:
@@ -68,7 +69,6 @@ class Folder:
 
     @property
     def path(self) -> Path:
-        """The path of a local folder."""
         assert self.is_local
         return Path(self._root)
 
@@ -88,14 +88,10 @@ class Folder:
             raise RequestError(f"cannot write to the store {self.location}: {error}") from error
 
     def has_folder(self, path: str) -> bool:
-        """Return whether there is a folder at `path`."""
         return bool(self._files.get_file_info(f"{self._root}/{path}").type == pafs.FileType.Directory)
 
     def names(self, path: str, suffix: str) -> list[str]:
-        """Return the sorted names of the files at `path` that end in `suffix`; none if there is no such folder.
-
-        Raises RequestError if the folder cannot be reached.
-        """
+        """Return the sorted names of the files at `path` that end in `suffix`; none if there is no such folder."""
         selector = pafs.FileSelector(f"{self._root}/{path}", allow_not_found=True)
         try:
             infos = self._files.get_file_info(selector)
@@ -104,10 +100,7 @@ class Folder:
         return sorted(info.base_name for info in infos if info.is_file and info.base_name.endswith(suffix))
 
     def open(self, path: str) -> pa.NativeFile:
-        """Open the file for reading. A remote file is read completely, so that a network error is not taken for damage.
-
-        Raises FileNotFoundError if the file is gone, and RequestError if a remote folder cannot be reached.
-        """
+        """Open the file, a remote one read completely. Raises FileNotFoundError, and RequestError if unreachable."""
         if self.is_local:
             return self._files.open_input_file(f"{self._root}/{path}")
         try:
@@ -144,7 +137,7 @@ class Folder:
             os.close(parent)
 
     def delete_half_written(self) -> None:
-        """Delete the temporary files of killed writers. Recent ones stay, as a writer may still be at work on them."""
+        """Delete the temporary files of killed writers, except recent ones, which may still be written."""
         if not self.is_local:
             return
         for left in self.path.glob(".writing/*"):
@@ -153,25 +146,20 @@ class Folder:
                     left.unlink()
 
     def delete_written_under_lock(self, prefix: str) -> None:
-        """Delete temporary files of this prefix. All their writers hold a lock, which this process has now."""
+        """Delete temporary files of this prefix. Their writers hold a lock, which this process has now."""
         for left in self.path.glob(f".writing/*-{prefix}*"):
             left.unlink(missing_ok=True)
 
     def delete(self, path: str) -> None:
-        """Delete the file."""
         self._files.delete_file(f"{self._root}/{path}")
 
     def move(self, path: str, into: str) -> None:
-        """Move the file at `path` into the folder `into`."""
         self._files.create_dir(f"{self._root}/{into}", recursive=True)
         self._files.move(f"{self._root}/{path}", f"{self._root}/{into}/{Path(path).name}")
 
     @contextlib.contextmanager
     def lock(self, name: str) -> Iterator[bool]:
-        """Yield whether this process holds the lock exclusively. The kernel releases it when the process dies.
-
-        A remote folder never grants the lock, because no lock would keep two machines apart.
-        """
+        """Yield whether this process holds the lock exclusively, until it dies; never in a remote folder."""
         if not self.is_local:
             yield False
             return
@@ -216,7 +204,7 @@ def _file_system(location: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _check_encoding(path: str) -> None:
-    """Raise RequestError if Python and Arrow, which writes every name in UTF-8, would mean different files by it."""
+    """Raise RequestError if Python and Arrow, which writes names in UTF-8, would mean different files by it."""
     encoding = sys.getfilesystemencoding()
     try:
         if os.fsencode(path) == path.encode():

@@ -15,17 +15,14 @@ from lmsweep.trials.spec.config import RequestError
 _REPLACES = b"lmsweep_replaces"
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
-"""Columns that every version of lmsweep writes into every table. A file without them is not one of ours."""
+"""Columns of every table. A file without them is not one of ours."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A file of the store that cannot be read."""
-
     path: str
-    """Path relative to the store."""
+    """Relative to the store."""
     error: str
-    """Why it cannot be read."""
 
 
 def encode(table: pa.Table, **options: Any) -> bytes:
@@ -36,10 +33,9 @@ def encode(table: pa.Table, **options: Any) -> bytes:
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-    """Return the columns of schema `wanted` from an open file, with the file's own metadata, or why it is damaged.
+    """Return the columns of schema `wanted`, null where an older file lacks them, or why the file is damaged.
 
-    A column that an older file lacks is null. `path` names the file in messages. Raises RequestError if the file was
-    written by a newer lmsweep.
+    `path` names the file in messages. Raises RequestError if a newer lmsweep wrote it.
     """
     try:
         with pq.ParquetFile(source) as file:
@@ -66,7 +62,6 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
 
 
 def replacing(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
-    """Return the table, marked as the replacement of the files with these names."""
     return table.replace_schema_metadata({**schema.metadata, _REPLACES: json.dumps(names).encode()})
 
 

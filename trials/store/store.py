@@ -9,21 +9,17 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
 from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.directory import Folder
+from lmsweep.trials.store.fragments import TABLES, fragment_of, fragments_of, schema_of_table, table_of
 from lmsweep.trials.store.parquet_file import Damage, decode, encode, live, replaced_by, replacing
-
-TABLES = ("measurements", *DETAIL_TABLES)
-"""The tables of a store."""
 
 COMPACTED = "compacted-"
 """Prefix of the names of files that replace others."""
@@ -35,34 +31,12 @@ takes 0.1 ms for each; to read a fragment takes 3 ms."""
 
 
 class _Files(NamedTuple):
-    """The contents of a table's files."""
-
     rows: pa.Table
     names: list[str]
     """The readable files: those that hold the rows, and those that a compacted file replaces."""
-    damage: list[Damage]
-
-
-class _Merged(NamedTuple):
-    """The contents of some files of a table, merged."""
-
-    rows: pa.Table
     replaced: set[str]
     """Names of the files that these files replace."""
     damage: list[Damage]
-
-
-class _Fragment(NamedTuple):
-    """The rows of one attempt in one table, and the file that holds them."""
-
-    rows: Sequence[Record] | Sequence[DetailRow]
-    table_name: str
-    name: str
-    content: bytes
-
-    @property
-    def path(self) -> str:
-        return f"{self.table_name}/{self.name}"
 
 
 class Outcome(NamedTuple):
@@ -71,38 +45,7 @@ class Outcome(NamedTuple):
     status: str
     """A word of `Status`."""
     processes: int
-    """Attempts that succeeded, each in a process of its own."""
-
-
-def _fragment_of(rows: Sequence[Record] | Sequence[DetailRow]) -> _Fragment:
-    assert rows, "an attempt leaves at least one row"
-    first = rows[0]
-    if isinstance(first, Record):
-        table_name, name = "measurements", f"{first.trial_id}-{first.attempt_id}.parquet"
-    else:
-        table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is type(first.detail))
-        name = f"{first.trial.trial_id}-{first.trial.attempt_id}.parquet"
-    # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
-    content = encode(_table_of(rows), write_statistics=False, use_dictionary=False)
-    return _Fragment(rows, table_name, name, content)
-
-
-def _details_by_table(rows: Sequence[Row]) -> list[list[DetailRow]]:
-    details = [row for row in rows if isinstance(row, DetailRow)]
-    tables = [[row for row in details if isinstance(row.detail, kind)] for kind in DETAIL_TABLES.values()]
-    return [table for table in tables if table]
-
-
-def _table_of(rows: Sequence[Record] | Sequence[DetailRow]) -> pa.Table:
-    first = rows[0]
-    if isinstance(first, Record):
-        return rows_to_table(rows, Record)
-    return rows_to_table(rows, DetailRow, type(first.detail))
-
-
-def schema_of_table(name: str) -> pa.Schema:
-    """Return the Arrow schema of the table `name`."""
-    return schema_of(Record) if name == "measurements" else schema_of(DetailRow, DETAIL_TABLES[name])
+    """Number of successful attempts, each in a fresh process."""
 
 
 class Store:
@@ -127,14 +70,10 @@ class Store:
     def keep(self, rows: Sequence[Row]) -> list[Record]:
         """Add all rows of an attempt and return its records. A file is added before the row that names it.
 
-        In a local store, fragments are merged after every KEPT_AT_A_TIME attempts.
-
-        Raises OSError as `append` does. Whatever was written before the error is complete: no row names a missing file.
-        Raises ValueError or TypeError, and adds nothing, if a value does not fit its column.
+        In a local store, fragments are merged after every KEPT_AT_A_TIME attempts. Raises OSError as `append` does: no
+        row then names a missing file. Raises ValueError or TypeError, and adds nothing, if a value does not fit.
         """
-        records = records_of(rows)
-        # Encoded first: if a value does not fit its column, nothing of the attempt is stored.
-        fragments = [*map(_fragment_of, _details_by_table(rows)), _fragment_of(records)]
+        fragments = fragments_of(rows)  # encoded first: if a value does not fit its column, nothing is stored
         for row in rows:
             if isinstance(row, StoredFile):
                 self.add_artifact(row.path, row.content)
@@ -146,26 +85,15 @@ class Store:
             with contextlib.suppress(OSError):  # no room for the merged file: every row is stored all the same
                 self._merge_kept()
             self._kept.clear()  # what has not been merged here will be by `compact`
-        return records
+        return records_of(rows)
+
+    def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
+        """Add rows of one table and one attempt as one durable fragment, or raise OSError and add nothing."""
+        fragment = fragment_of(rows)
+        self._folder.put(fragment.path, fragment.content)
 
     def add_artifact(self, path: str, content: bytes) -> None:
-        """Add a file durably. `path` is relative to the store: `artifacts/` followed by plain names.
-
-        Raises RequestError for any other path, and OSError as `append` does.
-        """
-        self._check_artifact(path)
-        self._folder.put(path, content)
-
-    def read_artifact(self, path: str) -> bytes:
-        """Return the content of the file that a row's `artifact` names.
-
-        Raises FileNotFoundError if it is gone, and RequestError if the path leads out of `artifacts/`.
-        """
-        self._check_artifact(path)
-        with self._folder.open(path) as stream:
-            return bytes(stream.read())
-
-    def _check_artifact(self, path: str) -> None:
+        """Add a file durably at `artifacts/` and plain names. Raises RequestError for other paths, and OSError."""
         first, *names = path.split("/")
         plain = first == "artifacts" and names and all(FILE_NAME.fullmatch(name) for name in names)
         if plain and self.is_local:  # a symbolic link may lead out of the store
@@ -173,154 +101,29 @@ class Store:
             plain = (root / path).resolve().is_relative_to(root.resolve())
         if not plain:
             raise RequestError(f"{path!r} is not the path of an artifact")
-
-    def append(self, rows: Sequence[Record] | Sequence[DetailRow]) -> None:
-        """Add the rows, all of one table and one attempt, as one durable fragment.
-
-        Raises OSError if the disk is full or the store cannot be reached. The store is then unchanged.
-        """
-        fragment = _fragment_of(rows)
-        self._folder.put(fragment.path, fragment.content)
-
-    def _merge_kept(self) -> None:
-        """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
-        with self._alone() as locked:
-            for table_name, kept in self._kept.items() if locked else ():
-                there = set(self._folder.names(table_name, ".parquet"))
-                names = [name for name in kept if name in there]
-                rows: list[Any] = [row for name in names for row in kept[name]]  # of one type
-                if rows:
-                    self._replace(table_name, _table_of(rows), names)
+        self._folder.put(path, content)
 
     def take_from(self, waiting: "Store") -> None:
-        """Move the files of the local store `waiting` into this one. A file is moved before the row that names it.
-
-        Raises OSError if this store cannot be reached. Files that have not been moved then stay in `waiting`.
-        """
+        """Move the files of a local store into this one, a file before the row that names it. Raises OSError."""
         folder = waiting._folder.path
-
-        def files(part: str) -> list[Path]:
-            return sorted(one for one in (folder / part).rglob("*") if one.is_file())
-
         # Records are listed first and moved last. In the other order, a record written meanwhile could be moved without
         # the files that it names.
-        records = files("measurements")
-        details = [path for name in DETAIL_TABLES for path in files(name)]
-        for path in [*files("artifacts"), *details, *records]:
+        parts = ("measurements", *reversed(DETAIL_TABLES), "artifacts")
+        listed = [sorted(one for one in (folder / part).rglob("*") if one.is_file()) for part in parts]
+        for path in (path for files in reversed(listed) for path in files):
             with contextlib.suppress(FileNotFoundError):  # another driver on this machine moved it
                 self._folder.put(str(path.relative_to(folder)), path.read_bytes())
                 path.unlink()
 
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
-        """Return all rows of a table under the current schema, and the files that could not be read.
+        """Return all rows of a table, and the files that could not be read. `columns` selects some; None is all.
 
-        A column that an older store lacks is null. `columns` selects some; None is all. Raises RequestError if a file
-        was written by a newer lmsweep.
+        A column that an older store lacks is null. Raises RequestError if a newer lmsweep wrote a file.
         """
         schema = schema_of_table(table_name)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         found = self._read_files(table_name, wanted)
         return found.rows.replace_schema_metadata(schema.metadata), found.damage
-
-    def _read_files(self, table_name: str, wanted: pa.Schema) -> _Files:
-        """Return the contents of all files of a table.
-
-        If a compaction finished meanwhile, the files are listed and read again: it may have moved rows from a listed
-        file into one that was not listed.
-        """
-        names = self._folder.names(table_name, ".parquet")
-        while True:
-            found = self._read_listed(table_name, names, wanted)
-            now = self._folder.names(table_name, ".parquet")
-            if {name for name in now if name.startswith(COMPACTED)} <= set(names):
-                return found
-            names = now
-
-    def _read_listed(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
-        """Return the contents of these files.
-
-        Compacted files are read first, because they name the fragments that need not be read. Fragments are merged in
-        groups of MERGED_AT_A_TIME: a fragment has few rows, and its own table takes a hundred times their bytes.
-        """
-        compacted = [name for name in names if name.startswith(COMPACTED)]
-        fragments = [name for name in names if not name.startswith(COMPACTED)]
-        parts, damage, replaced = [wanted.empty_table()], [], set[str]()
-        starts = range(0, len(fragments), MERGED_AT_A_TIME)
-        for group in (compacted, *(fragments[start : start + MERGED_AT_A_TIME] for start in starts)):
-            part = self._read_together(table_name, [name for name in group if name not in replaced], wanted)
-            parts.append(part.rows)
-            replaced |= part.replaced
-            damage += part.damage
-        unread = {item.path for item in damage}
-        readable = [name for name in names if f"{table_name}/{name}" not in unread]
-        return _Files(pa.concat_tables(parts), readable, damage)
-
-    def _read_together(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Merged:
-        """Return the merged contents of these files."""
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            contents = list(pool.map(lambda name: self._read_fragment(f"{table_name}/{name}", wanted), names))
-        tables = {name: item for name, item in zip(names, contents, strict=True) if isinstance(item, pa.Table)}
-        whole = pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks()
-        replaced = {name for table in tables.values() for name in replaced_by(table)}
-        return _Merged(whole, replaced, [item for item in contents if isinstance(item, Damage)])
-
-    def _read_fragment(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-        try:
-            with self._folder.open(path) as source:
-                return decode(source, path, wanted)
-        except FileNotFoundError:  # another driver has compacted it or set it aside since the folder was listed
-            return wanted.empty_table()
-        except OSError as error:
-            return Damage(path=path, error=str(error))
-
-    def compact(self) -> None:
-        """Merge the fragments of each table into one file. Others may read and write the store meanwhile.
-
-        Does nothing while another process is compacting. Does nothing on a remote store either, because no lock there
-        could keep two drivers apart.
-        """
-        if not self.exists():
-            return
-        with self._alone() as locked:
-            if not locked:
-                return
-            for table_name in TABLES:
-                schema = schema_of_table(table_name)
-                found = self._read_files(table_name, schema)
-                if len(found.names) < 2:
-                    continue
-                self._replace(table_name, found.rows, found.names)
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Yield whether no other process merges files. What killed ones have left half-written is then deleted."""
-        with self._folder.lock(".compaction-lock") as locked:
-            if locked:
-                self._folder.delete_written_under_lock(COMPACTED)
-            yield locked
-
-    def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
-        """Replace these files of a table by one with their rows."""
-        merged = replacing(rows, schema_of_table(table_name), names)
-        self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # an upload has moved it
-                self._folder.delete(f"{table_name}/{name}")
-
-    def set_aside_damage(self) -> list[Damage]:
-        """Move unreadable files to `damaged/` and return them, so that other Parquet readers do not fail on them.
-
-        Also deletes the temporary files of killed writers.
-        """
-        self._folder.delete_half_written()
-        damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
-        for item in damage:
-            self._folder.move(item.path, "damaged")
-        return damage
-
-    def statuses(self) -> dict[tuple[str, str], str]:
-        """Return the status of each (environment_id, measurement_id), as `outcomes` has it."""
-        return {key: outcome.status for key, outcome in self.outcomes().items()}
 
     def outcomes(self) -> dict[tuple[str, str], Outcome]:
         """Return the status of each (environment_id, measurement_id) and how many processes measured it.
@@ -344,3 +147,92 @@ class Store:
     def count_fragments(self) -> int:
         """Return the number of files that hold the measurements."""
         return len(self._folder.names("measurements", ".parquet"))
+
+    def compact(self) -> None:
+        """Merge the fragments of each table into one file, unless another process does or the store is remote."""
+        if not self.exists():
+            return
+        with self._alone() as locked:
+            for table_name in TABLES if locked else ():
+                found = self._read_files(table_name, schema_of_table(table_name))
+                if len(found.names) > 1:
+                    self._replace(table_name, found.rows, found.names)
+
+    def set_aside_damage(self) -> list[Damage]:
+        """Move unreadable files to `damaged/` and return them; delete the temporary files of killed writers."""
+        self._folder.delete_half_written()
+        damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
+        for item in damage:
+            self._folder.move(item.path, "damaged")
+        return damage
+
+    def _merge_kept(self) -> None:
+        """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
+        with self._alone() as locked:
+            for table_name, kept in self._kept.items() if locked else ():
+                there = set(self._folder.names(table_name, ".parquet"))
+                names = [name for name in kept if name in there]
+                rows: list[Any] = [row for name in names for row in kept[name]]  # of one type
+                if rows:
+                    self._replace(table_name, table_of(rows), names)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Yield whether no other process merges files. What killed ones have left half-written is then deleted."""
+        with self._folder.lock(".compaction-lock") as locked:
+            if locked:
+                self._folder.delete_written_under_lock(COMPACTED)
+            yield locked
+
+    def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
+        merged = replacing(rows, schema_of_table(table_name), names)
+        self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # an upload has moved it
+                self._folder.delete(f"{table_name}/{name}")
+
+    def _read_files(self, table_name: str, wanted: pa.Schema) -> _Files:
+        """Return the contents of all files of a table, listed again if a compaction finished meanwhile."""
+        names = self._folder.names(table_name, ".parquet")
+        while True:
+            found = self._read_listed(table_name, names, wanted)
+            now = self._folder.names(table_name, ".parquet")
+            if {name for name in now if name.startswith(COMPACTED)} <= set(names):
+                return found
+            names = now
+
+    def _read_listed(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
+        """Return the contents of these files.
+
+        Compacted files are read first, because they name the fragments that need not be read. Fragments are merged in
+        groups of MERGED_AT_A_TIME: a fragment has few rows, and its table takes a hundred times their bytes.
+        """
+        compacted = [name for name in names if name.startswith(COMPACTED)]
+        fragments = [name for name in names if not name.startswith(COMPACTED)]
+        parts, damage, replaced = [wanted.empty_table()], [], set[str]()
+        starts = range(0, len(fragments), MERGED_AT_A_TIME)
+        for group in (compacted, *(fragments[start : start + MERGED_AT_A_TIME] for start in starts)):
+            part = self._read_together(table_name, [name for name in group if name not in replaced], wanted)
+            parts.append(part.rows)
+            replaced |= part.replaced
+            damage += part.damage
+        unread = {item.path for item in damage}
+        readable = [name for name in names if f"{table_name}/{name}" not in unread]
+        return _Files(pa.concat_tables(parts), readable, replaced, damage)
+
+    def _read_together(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            contents = list(pool.map(lambda name: self._read_file(f"{table_name}/{name}", wanted), names))
+        tables = {name: item for name, item in zip(names, contents, strict=True) if isinstance(item, pa.Table)}
+        whole = pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks()
+        replaced = {name for table in tables.values() for name in replaced_by(table)}
+        return _Files(whole, list(tables), replaced, [item for item in contents if isinstance(item, Damage)])
+
+    def _read_file(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
+        try:
+            with self._folder.open(path) as source:
+                return decode(source, path, wanted)
+        except FileNotFoundError:  # another driver has compacted it or set it aside since the folder was listed
+            return wanted.empty_table()
+        except OSError as error:
+            return Damage(path=path, error=str(error))

@@ -16,7 +16,7 @@ from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
-from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
@@ -81,7 +81,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         *flags_of_errors(errors),
         *host_bound,
         *series.flags,
-        *doubts(watch, since=series.since, until=series.until),
+        *gpu_flags(watch, since=series.since, until=series.until),
     )
     yield from _times(config, phases, series, latencies, traced, common)
     with bench.account("measured"):

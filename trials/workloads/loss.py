@@ -10,7 +10,7 @@ from lmsweep.trials.bench.host_bound import queued_host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory
-from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.memory.meter import AllocatorMeter, TensorMeter
 from lmsweep.trials.memory.rows import unknown_rows, value_rows
 from lmsweep.trials.memory.storage_tracker import StorageTracker
@@ -43,7 +43,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         watch.wait()
         series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
         host_bound = queued_host_bound_flags(bench, timer, series.measured)
-    flags = (*host_bound, *series.flags, *doubts(watch, since=series.since, until=series.until))
+    flags = (*host_bound, *series.flags, *gpu_flags(watch, since=series.since, until=series.until))
     for i, name in enumerate(("forward", "backward", "step")):
         warmup, samples = (tuple(_seconds(one, i) for one in taken) for taken in (series.warmup, series.measured))
         too_fast = (Flag.PHYSICS_VIOLATION,) if name == "step" and _exceeds(bench, median(samples)) else ()

@@ -10,7 +10,7 @@ from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
-from lmsweep.trials.machine.gpu.telemetry import Watch, doubts, gauge_rows
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.model.captured_step import capture_phases
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
@@ -71,21 +71,21 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
     if config.compiles:
         yield from _compile_counts(graphs)
-    # In a captured step the device waits between kernels too, but for none of the host's launches.
+    # In a captured step the device also waits between kernels, but not for the host.
     busy = [one.step for one in device] if config.capture == "none" else []
     common = (
         *flags_of_errors(errors),
         *(() if all(finite) else (Flag.NOT_FINITE,)),
         *host_bound_flags(busy, [one.step for one in series.measured]),
         *series.flags,
-        *doubts(watch, since=series.since, until=series.until),
+        *gpu_flags(watch, since=series.since, until=series.until),
     )
     names = phase_names(phases)
     flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
     if has_events(config.device_type):
         yield from device_rows(names, device)
-    yield from gauge_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
+    yield from telemetry_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
 
 

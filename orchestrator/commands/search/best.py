@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.measure import Prices
-from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
@@ -24,24 +24,18 @@ if TYPE_CHECKING:
 @takes_request("what goal subject_to price budget where on other store grids overrides address predict code trusted")
 def best(
     request: PlanRequest,
-    what: Annotated[list[str], typer.Argument(help="A sweep to search, or stores whose results are enough.")] = [  # noqa: B006
-        "results"
-    ],
-    goal: Annotated[str, typer.Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
-    subject_to: Annotated[
-        list[str], typer.Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")
-    ] = [],  # noqa: B006
-    price: Prices = [],  # noqa: B006
-    budget: Annotated[str | None, typer.Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
-    where: Annotated[list[str], typer.Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],  # noqa: B006
+    what: Annotated[Texts, Argument(help="A sweep to search, or stores whose results are enough.")] = ["results"],
+    goal: Annotated[str, Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
+    subject_to: Annotated[Texts, Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")] = [],
+    price: Prices = [],
+    budget: Annotated[Text, Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
+    where: Annotated[Texts, Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],
     on: Annotated[
-        list[str],
-        typer.Option("--for", metavar="GPU", help="H200: what this GPU would do, predicted from a store; repeatable."),
-    ] = [],  # noqa: B006
+        Texts, Option("--for", metavar="GPU", help="H200: what this GPU would do, predicted from a store; repeatable.")
+    ] = [],
     other: Annotated[
-        list[str],
-        typer.Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable."),
-    ] = [],  # noqa: B006
+        Texts, Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable.")
+    ] = [],
 ) -> None:
     """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
 

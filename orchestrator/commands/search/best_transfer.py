@@ -1,5 +1,6 @@
 """What `lmsweep best STORE --for DEVICE` prints: stored results, predicted for a device that did not measure them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,9 +12,10 @@ from lmsweep.analysis.best.transfer_text import how_wrong, job_tables
 from lmsweep.orchestrator.commands.text.show_table import show_parts
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.analytic.datasheets import Device, capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.rules import why_not_on
 
 
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:
@@ -36,7 +38,13 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
             f"{title}: nothing can be predicted for {', '.join(names)}; it takes device times (the workload timing, on "
             "CUDA) of lmsweep's own models, on another device whose datasheet is known"
         )
-    say("\n".join(how_wrong(one) for one in found))
+    reasons = Counter(reason for one in found for each in one.cells if (reason := _why_not(each, one.target)))
+    found = [_without(one, [each for each in one.cells if _why_not(each, one.target)]) for one in found]
+    if not any(one.cells for one in found):
+        raise RequestError(f"{title}: nothing can be predicted for {', '.join(names)}: {next(iter(reasons))}")
+    for reason, count in reasons.items():
+        say(f"{count} cell{'s' * (count > 1)} left out: {reason}")
+    say("\n".join(how_wrong(one) for one in found if one.cells))
     fitting = [_without(one, [each for each in one.cells if not _fits(each, one.target, aim)]) for one in found]
     for whole, kept in zip(found, fitting, strict=True):
         if left := len(whole.cells) - len(kept.cells):
@@ -61,6 +69,11 @@ def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
     there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
     room = budget(one.cell.config, there)
     return one.cell.keeps(aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)
+
+
+def _why_not(one: Predicted, target: Device) -> str | None:
+    """Return why the target does not run it."""
+    return why_not_on(one.cell.config, "timing", capabilities_of(target))
 
 
 def _without(one: Transfer, gone: Sequence[Predicted]) -> Transfer:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from lmsweep.orchestrator.commands.options import takes_request
+from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.trials.spec.config import RequestError
 
@@ -16,12 +16,12 @@ NO_LIMIT = "9999h"
 @takes_request("sweep good bad releases package processes value store grids overrides code trusted")
 def bisect(
     request: PlanRequest,
-    good: Annotated[str | None, typer.Option(help="A release from before the change: 2.11.0.")] = None,
-    bad: Annotated[str | None, typer.Option(help="A release from after the change: 2.13.0.")] = None,
-    releases: Annotated[str | None, typer.Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
-    package: Annotated[str, typer.Option(help="The package whose releases are searched.")] = "torch",
-    processes: Annotated[int, typer.Option(help="Fresh processes that measure each release.")] = 3,
-    value: Annotated[list[str], typer.Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],  # noqa: B006
+    good: Annotated[Text, Option(help="A release from before the change: 2.11.0.")] = None,
+    bad: Annotated[Text, Option(help="A release from after the change: 2.13.0.")] = None,
+    releases: Annotated[Text, Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
+    package: Annotated[str, Option(help="The package whose releases are searched.")] = "torch",
+    processes: Annotated[int, Option(help="Fresh processes that measure each release.")] = 3,
+    value: Annotated[Texts, Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],
 ) -> None:
     """Find the release in which a cell of a sweep became faster or slower: measure the ends, then halve.
 

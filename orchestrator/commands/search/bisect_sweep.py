@@ -12,8 +12,8 @@ import pandas as pd
 from packaging.version import InvalidVersion, Version
 
 from lmsweep.analysis import load
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import Comparison, compare
-from lmsweep.analysis.comparison.device_first import HOST_LIMITED
 from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.columns import label
 from lmsweep.orchestrator.api import load_requested, make_ready, software_of

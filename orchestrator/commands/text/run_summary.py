@@ -85,7 +85,7 @@ def trial_table(rows: Sequence[Record]) -> str:
 
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     """Return the texts of COLUMNS for each row."""
-    from lmsweep.analysis.data.sample_stats import describe_samples
+    from lmsweep.trials.statistics.sample_stats import describe_samples
 
     lines = []
     for row in rows:
@@ -146,7 +146,7 @@ def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[s
         show_table(table, pages=False)
         told = render(table, "text")
         say("")
-    parts = [flag_words(frame, told=told)]
+    parts = [flag_words(frame, said=told)]
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"

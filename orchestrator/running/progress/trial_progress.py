@@ -56,9 +56,9 @@ class RunProgress:
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console or Console()
-        self._view = LiveView(eta, self._described, phases, shows_time_left=not is_search)
+        self.view = LiveView(eta, self._described, phases, shows_time_left=not is_search)
         self._live = Live(
-            get_renderable=self._view.draw, console=self._console, refresh_per_second=REFRESHED, transient=True
+            get_renderable=self.view.draw, console=self._console, refresh_per_second=REFRESHED, transient=True
         )
 
     def __enter__(self) -> Self:
@@ -72,7 +72,7 @@ class RunProgress:
     def started(self, planned: PlannedTrial) -> None:
         if not self._began:
             self._began = time.monotonic()
-        self._view.phase_names[planned.index] = planned.trial_id
+        self.view.phase_names[planned.index] = planned.trial_id
         self.eta.started(planned)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
@@ -80,7 +80,7 @@ class RunProgress:
         self.eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
         self._done += 1
         self._failed += failed
-        self._view.flags.update({flag for row in rows for flag in row.flags})
+        self.view.flags.update({flag for row in rows for flag in row.flags})
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from lmsweep.trials.machine.gpu.accelerator import synchronize
-from lmsweep.trials.machine.gpu.telemetry import Watch, doubts
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.results.outcome import Flag
 
 
@@ -28,7 +28,7 @@ class WatchedRank:
         """Stop sampling; return the flags for the interval between these many seconds ago: hosts have other clocks."""
         now = time.monotonic()
         self._watch.close()
-        return doubts(self._watch, since=now - since_ago, until=now - until_ago)
+        return gpu_flags(self._watch, since=now - since_ago, until=now - until_ago)
 
     def align(self) -> None:
         """Wait until the devices of all ranks are idle."""

@@ -5,4 +5,5 @@ gpu_inventory.py    the state of every NVIDIA GPU, read without torch
 nvml_sampler.py     a process that samples one GPU through NVML
 telemetry.py        clocks, power, temperature and energy during a trial, from those samples
 cuda_keepalive.py   a process that keeps the CUDA driver initialised between trials
+
 """

@@ -2,6 +2,7 @@
 
 `cuda` is also what PyTorch calls AMD's GPUs in its builds for ROCm. Of an accelerator with another name lmsweep uses
 what its module offers, and gives a reason for what is missing. Only NVIDIA's GPUs have a compute capability and NVML.
+
 """
 
 import sys
@@ -47,7 +48,6 @@ def has_events(device_type: str) -> bool:
 
 
 def synchronize(device_type: str) -> None:
-    """Wait until the device has finished all work that was enqueued."""
     if device_type != "cpu":
         device_module(device_type).synchronize()
 
@@ -79,10 +79,7 @@ def reset_peak(device_type: str) -> None:
 
 
 def free_bytes(device_type: str) -> int | None:
-    """Return the bytes that this process can still allocate: on CUDA of the device, on a CPU of its address space.
-
-    None if nothing limits the address space (`ulimit -v`), and on other devices.
-    """
+    """Return the bytes that this process can still allocate, on CPU of its address space; None if nothing says so."""
     if device_type == "cuda":
         free, _ = torch.cuda.mem_get_info()
         return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
@@ -126,10 +123,7 @@ def is_nvidia(device_type: str) -> bool:
 
 
 def compute_capability(device_type: str) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU; (0, 0) of every other device.
-
-    PyTorch also gives AMD's GPUs a number of this kind, which is the name of their architecture.
-    """
+    """Return the compute capability of an NVIDIA GPU, else (0, 0): of AMD's it names an architecture."""
     return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)
 
 

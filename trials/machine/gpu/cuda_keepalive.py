@@ -14,10 +14,7 @@ import sys
 
 
 class ReadyCudaDriver:
-    """A process that keeps the driver initialised for the visible GPUs until it is closed or its owner dies.
-
-    Without a driver it ends at once, and trials only start more slowly.
-    """
+    """A process that keeps the driver initialised until it is closed or its owner dies; without a driver it ends."""
 
     def __init__(self) -> None:
         # Imported here because the script itself must not import lmsweep.
@@ -28,13 +25,11 @@ class ReadyCudaDriver:
         )
 
     def close(self) -> None:
-        """Kill the process."""
         with self._process:
             self._process.kill()
 
 
 def main() -> None:
-    """Initialise the driver and sleep until standard input is closed."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

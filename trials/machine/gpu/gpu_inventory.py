@@ -1,7 +1,4 @@
-"""The NVIDIA GPUs of a machine as the driver reports them while nothing is measured.
-
-Reading is passive and needs no torch, so GPUs that torch cannot use are listed too.
-"""
+"""The NVIDIA GPUs of a machine as the driver reports them while nothing is measured; needs no torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,27 +10,26 @@ class GpuState:
     """The state of one GPU. A field is None if the driver does not report it."""
 
     name: str
-    """Full name, such as `NVIDIA H100 80GB HBM3`."""
+    """Such as `NVIDIA H100 80GB HBM3`."""
     driver_version: str
-    """Version of NVIDIA's driver."""
     memory: int | None
-    """Total memory in bytes."""
+    """In bytes."""
     memory_used: int | None
-    """Bytes in use, including those of the driver itself."""
+    """Bytes, including those of the driver itself."""
     processes: int | None
     """Processes that can run kernels on the GPU. A container may hide those outside it."""
     utilization: int | None
     """Percent of the driver's last sampling period in which a kernel ran."""
     temperature: int | None
-    """Chip temperature in degC."""
+    """degC."""
     slowdown_temperature: int | None
     """Temperature in degC at which the hardware lowers the clocks."""
     power_limit: float | None
-    """Power limit in force, in W."""
+    """W."""
     default_power_limit: float | None
-    """Default power limit, in W."""
+    """W."""
     persistent: bool | None
-    """Whether the driver stays loaded while no process uses the GPU (persistence mode)."""
+    """Persistence mode: whether the driver stays loaded while no process uses the GPU."""
     partitioned: bool | None
     """Whether the GPU is partitioned into instances (MIG)."""
     ecc: bool | None
@@ -44,10 +40,8 @@ class GpuState:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuInventory:
-    """The GPUs of this machine."""
-
     gpus: tuple[GpuState, ...] = ()
-    """One state per GPU, in the driver's order."""
+    """In the driver's order."""
     reason: str | None = None
     """Why the driver could not be asked; None if it answered."""
 

@@ -2,7 +2,8 @@
 
 `nvml_sampler.py UUID` runs as a script until its standard input closes. It is a separate process so that no reading
 delays the trial, and it imports nothing of lmsweep so that it starts reading at once. Each reading is a line of JSON:
-the first is printed immediately, the others at the end. Reading is passive.
+the first is printed immediately, the others at the end.
+
 """
 
 import json
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 PERIOD = 0.1
 """Seconds between two readings."""
@@ -22,28 +23,21 @@ class Reading:
     """The state of a GPU at one moment. A field is None if the driver does not report it for this GPU."""
 
     at: float
-    """time.monotonic() of the reading. All processes of a machine share this clock."""
+    """time.monotonic(), a clock that all processes of a machine share."""
     sm_clock: float | None
-    """Clock of the streaming multiprocessors in Hz."""
+    """Of the streaming multiprocessors, in Hz."""
     memory_clock: float | None
-    """Clock of the memory in Hz."""
+    """Hz."""
     power: float | None
-    """Power draw in W; on recent GPUs the driver's mean over the last second."""
+    """W; on recent GPUs the driver's mean over the last second."""
     temperature: float | None
-    """Chip temperature in degC."""
+    """degC."""
     energy: float | None
-    """Energy in J since the driver was loaded."""
+    """J since the driver was loaded."""
     event_reasons: int | None
     """NVML's clock event reasons: bits that say why the clocks are not higher."""
     processes: int | None
     """Number of processes that can run kernels on the GPU, including the trial's."""
-
-
-class Reader(Protocol):
-    """Something that reads the state of a GPU."""
-
-    def read(self) -> Reading:
-        """Return the state now."""
 
 
 class Nvml:
@@ -58,7 +52,6 @@ class Nvml:
         self._gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def read(self) -> Reading:
-        """Return the state now."""
         nvml = self._nvml
         processes = self._ask(nvml.nvmlDeviceGetComputeRunningProcesses)
         return Reading(
@@ -81,14 +74,14 @@ class Nvml:
         return value if unit is None else value * unit
 
 
-def read_until_closed(reader: Reader, told: TextIO, out: TextIO) -> None:
-    """Write the first reading to `out` at once, and all later ones when the stream `told` closes."""
-    print(json.dumps(asdict(reader.read())), file=out, flush=True)
+def read_until_closed(read: Callable[[], Reading], closing: TextIO, out: TextIO) -> None:
+    """Write the first reading to `out` at once, and all later ones when the stream `closing` closes."""
+    print(json.dumps(asdict(read())), file=out, flush=True)
     readings = []
     closed: list[Any] = []
     while not closed:
-        closed = select.select([told], [], [], PERIOD)[0]
-        readings.append(reader.read())
+        closed = select.select([closing], [], [], PERIOD)[0]
+        readings.append(read())
     for reading in readings:
         print(json.dumps(asdict(reading)), file=out)
 
@@ -102,7 +95,7 @@ def main() -> None:
     except pynvml.NVMLError as error:
         print(json.dumps({"error": f"NVML: {error}"}), flush=True)
         return
-    read_until_closed(reader, sys.stdin, sys.stdout)
+    read_until_closed(reader.read, sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":

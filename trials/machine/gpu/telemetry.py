@@ -15,23 +15,22 @@ from lmsweep.trials.machine.interpreter import environment, script
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 
-GAUGES = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
+SAMPLED = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
 """Fields of a reading that are stored, and their units."""
 
 THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 """NVML's clock event reasons: hardware slowdown, software and hardware thermal slowdown, power brake."""
 POWER_CAPPED = 0x04
-"""NVML's clock event reason: the software power limit."""
+"""Likewise: the software power limit."""
 
 ENERGY_SECONDS = 2.0
-"""Shortest time in seconds to measure energy over, as the driver updates its counter a few times a second."""
+"""Shortest time to measure energy over, as the driver updates its counter a few times a second."""
 
 
 class Watch:
     """Samples the GPU of this process while the context is open, with a last reading as it closes."""
 
     def __init__(self, device_type: str) -> None:
-        """Start sampling if the device is an NVIDIA GPU."""
         self.readings: list[Reading] = []
         self.reason: str | None = None
         """Why there are no readings."""
@@ -50,14 +49,12 @@ class Watch:
         )
 
     def wait(self) -> None:
-        """Wait for the first reading."""
         if self._process and not self.readings and self.reason is None:
             assert self._process.stdout is not None, "it is a pipe"
             self._take(self._process.stdout.readline())
 
     @property
     def counts_energy(self) -> bool:
-        """Whether the driver counts the GPU's energy."""
         return bool(self.readings) and self.readings[0].energy is not None
 
     def __enter__(self) -> Self:
@@ -67,7 +64,6 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Stop sampling and collect the readings."""
         self.wait()
         if self._process:
             for line in self._process.communicate()[0].splitlines():
@@ -81,14 +77,11 @@ class Watch:
             self.readings.append(Reading(**answer))
 
 
-def gauge_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
-    """Yield one measurement per gauge, from the readings between `since` and `until`.
-
-    Its warm-up samples are the readings from `warmup_from` to `since`. All three are values of time.monotonic().
-    """
+def telemetry_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
+    """Yield a measurement per sampled quantity. All times are of time.monotonic()."""
     during = _during(watch, since, until)
     before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
-    for name, unit in GAUGES.items():
+    for name, unit in SAMPLED.items():
         samples = _values(during, name)
         reason = watch.reason or ("this driver does not report it" if during else "the iterations ended too soon")
         yield Measurement(
@@ -114,7 +107,7 @@ def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> 
     return Measurement(phase="step", metric="energy", unit="J", samples=samples, reason=reason)
 
 
-def doubts(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
+def gpu_flags(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
     """Return the flags that the readings between `since` and `until` (time.monotonic()) raise."""
     during = _during(watch, since, until)
     events = 0

@@ -7,17 +7,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from lmsweep.trials.code.calling import arguments_of, call
+from lmsweep.trials.code.calling import OFFERED, arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
 from lmsweep.trials.model.users.users_forward import mark_inputs, misfit
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS
-
-OFFERED = ("vocab_size", "context_length", *PLAIN_DIMENSIONS)
-"""The fields that a model is called with, if its signature has them, in addition to `device` and `dtype`."""
-
 
 CHECKPOINTED = "_checkpoint_wrapped_module."
 """What PyTorch's checkpoint wrapper adds to the path of a weight or module."""

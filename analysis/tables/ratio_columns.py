@@ -1,7 +1,7 @@
 """Ratios of two medians with intervals, and tables that show them next to the medians."""
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -9,41 +9,16 @@ import pandas as pd
 from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.statistics.median_interval import Floats
+from lmsweep.trials.statistics.ratio import RatioInterval, ratio_interval
 
 Kind = Literal["speed_up", "change"]
 """speed_up: baseline / median; change: median / baseline - 1."""
 
 
-class RatioInterval(NamedTuple):
-    """Ratios and the ends of their 95 % intervals, arrays of one shape."""
-
-    ratio: Floats
-    low: Floats
-    high: Floats
-
-
-def ratio_interval(
-    median: Floats, low: Floats, high: Floats, base: Floats, base_low: Floats, base_high: Floats
-) -> RatioInterval:
-    """Return median / base and its 95 % interval, from the intervals of two independent measurements, all positive.
-
-    The distances to either end are added in quadrature on a logarithmic scale: "method of variance estimates
-    recovery", Donner and Zou, Statistical Methods in Medical Research 21 (2012). The ends are NaN if an interval is
-    unknown or reaches 0.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = median / base
-        below = np.hypot(np.log(median / low), np.log(base_high / base))
-        above = np.hypot(np.log(high / median), np.log(base / base_low))
-        return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))
-
-
 def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
-    """Return the table with a column for each value's ratio to the baseline.
+    """Return the table with a column for each value's ratio to the column whose `key` has the value `baseline`.
 
-    key: the column key whose values are compared with its value `baseline`. A ratio needs both medians, and has the
-    flags of both.
+    A ratio needs both medians, and has the flags of both.
     """
     columns = table.median.columns
     names = [str(name) for name in columns.names]

@@ -26,7 +26,7 @@ from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
-from lmsweep.trials.code.importing import _CodeFinder, use_code
+from lmsweep.trials.code.importing import CodeFinder, use_code
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -90,7 +90,7 @@ def _code() -> Iterator[None]:
 
 
 def _forget_code() -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _CodeFinder)]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
 
 
 needs_transformers = pytest.mark.skipif(
@@ -284,7 +284,7 @@ def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overr
 
 
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="vocab_size is the Hugging Face configuration's own; use override"):
+    with pytest.raises(RequestError, match="the Hugging Face configuration states vocab_size; use override"):
         trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)
     with pytest.raises(RequestError, match="there is no file"):
         trial_of("model: 'hf:hf/lama.json'", tmp_path)

@@ -5,13 +5,13 @@ import pandas as pd
 import pytest
 from scipy import signal, stats
 
-from lmsweep.analysis.data.sample_stats import describe, describe_samples
-from lmsweep.trials.statistics.median_interval import _ranks, independent_interval, independent_worth
+from lmsweep.trials.statistics.median_interval import independent_interval, independent_worth, ranks
+from lmsweep.trials.statistics.sample_stats import describe, describe_samples
 
 
 def described(*rows: list[float]) -> pd.DataFrame:
     values = np.array([value for row in rows for value in row], dtype=float)
-    return describe(values, np.cumsum([0, *map(len, rows)]))
+    return pd.DataFrame(describe(values, np.cumsum([0, *map(len, rows)])))
 
 
 def ar1(*, rho: float, rows: int, n: int, seed: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def ar1(*, rho: float, rows: int, n: int, seed: int) -> np.ndarray:
 def coverage(series: np.ndarray, *, median: float = 1.0) -> tuple[float, float]:
     """How often a row has an interval, and how often that covers the median."""
     rows, n = series.shape
-    table = describe(series.ravel(), np.arange(rows + 1) * n)
+    table = pd.DataFrame(describe(series.ravel(), np.arange(rows + 1) * n))
     table = table[table["low"].notna()]
     return len(table) / rows, float(((table["low"] <= median) & (table["high"] >= median)).mean())
 
@@ -152,7 +152,7 @@ def test_intervals_on_a_busy_machine_cover_the_median(stay: float, n: int, least
 @pytest.mark.parametrize("n", [6, 8, 9, 10, 25, 100])
 def test_no_interval_reaches_beyond_the_samples(n: int) -> None:
     for series in (*(bursts(stay, rows=300, n=n) for stay in (0.3, 0.9)), ar1(rho=0.97, rows=300, n=n, seed=1) - 5):
-        table = describe(series.ravel(), np.arange(301) * n)
+        table = pd.DataFrame(describe(series.ravel(), np.arange(301) * n))
         without = table["low"].isna()
         assert (without == table["high"].isna()).all()
         assert (without | (table["low"] >= table["min"]) & (table["high"] <= table["max"])).all()
@@ -161,7 +161,7 @@ def test_no_interval_reaches_beyond_the_samples(n: int) -> None:
 
 def test_the_widening_costs_independent_samples_little_width() -> None:
     series = ar1(rho=0.0, rows=2000, n=100, seed=3)
-    table = describe(series.ravel(), np.arange(2001) * 100)
+    table = pd.DataFrame(describe(series.ravel(), np.arange(2001) * 100))
     ordered = np.sort(series, axis=1)
     assert (table["high"] - table["low"]).median() <= 1.15 * np.median(ordered[:, 60] - ordered[:, 39])
 
@@ -174,7 +174,7 @@ def test_a_long_series_is_worth_as_many_independent_samples_as_its_process_says(
 
 def test_equal_samples_share_the_mean_of_their_ranks() -> None:
     row = np.repeat([0.0, 7.0, 0.0, 0.0, 1.0, 9.0], 10)[None, :]  # in runs, and mostly zeros
-    np.testing.assert_array_equal(_ranks(row)[0], stats.rankdata(row[0]) - 1)
+    np.testing.assert_array_equal(ranks(row)[0], stats.rankdata(row[0]) - 1)
 
 
 def test_one_series_is_described_as_a_row_of_many_is() -> None:
@@ -183,7 +183,7 @@ def test_one_series_is_described_as_a_row_of_many_is() -> None:
     assert describe_samples(series) == (row["median"], row["low"], row["high"]) == (2.75, 0.5, 9.0)
 
 
-def test_a_drift_counts_as_next_to_no_independent_samples_and_has_no_interval() -> None:
+def test_a_drift_is_worth_one_independent_sample_at_most_and_has_no_interval() -> None:
     drift = list(np.arange(1.0, 51.0))
     assert independent_worth(drift) <= 1
     assert described(drift).iloc[0][["low", "high"]].isna().all()

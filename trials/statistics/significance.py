@@ -6,15 +6,13 @@ by at least the noise of the machine, if it is known. The Mann-Whitney test, whi
 distribution of the noise, is significant after Holm's correction for the number of pairs. The interval of the ratio
 excludes 1. Only the interval accounts for correlation between neighbouring samples and within processes, so it is what
 keeps false positives rare if several processes were measured; with one process on each side it is the noise.
-tests/comparison/test_compare.py simulates the error rates.
+tests/statistics/test_significance.py simulates the error rates.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import mannwhitneyu
 
-from lmsweep.analysis.data.pooling import REACH, spread_of_medians, student, within_processes
-from lmsweep.analysis.tables.ratios import RatioInterval
 from lmsweep.trials.statistics.median_interval import (
     FEWEST,
     Floats,
@@ -24,6 +22,8 @@ from lmsweep.trials.statistics.median_interval import (
     intervals,
     widest_likely,
 )
+from lmsweep.trials.statistics.pooling import REACH, spread_of_medians, student, within_processes
+from lmsweep.trials.statistics.ratio import RatioInterval
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal, independent samples calls any pair different."""
@@ -35,11 +35,6 @@ _NORMAL = 1.96
 """Half width of a 95 % interval of a normal distribution, in standard deviations."""
 
 
-def median_of_processes(samples: Floats) -> Floats:
-    """Return the median over processes of each process's median; samples has shape (pairs, processes, samples)."""
-    return np.median(np.median(samples, axis=2), axis=1)
-
-
 def ratio_of_medians(baseline: Floats, contrast: Floats) -> RatioInterval:
     """Return contrast / baseline and its 95 % interval; both have shape (pairs, processes, samples) and are positive.
 
@@ -49,9 +44,9 @@ def ratio_of_medians(baseline: Floats, contrast: Floats) -> RatioInterval:
     """
     sides = [np.log(baseline), np.log(contrast)]
     processes = [side.shape[1] for side in sides]
-    ratio = median_of_processes(contrast) / median_of_processes(baseline)
+    ratio = np.median(np.median(contrast, axis=2), axis=1) / np.median(np.median(baseline, axis=2), axis=1)
     if max(processes) == 1:
-        return _told(ratio, *_within(sides[0][:, 0], sides[1][:, 0]), *sides)
+        return _limited(ratio, *_within(sides[0][:, 0], sides[1][:, 0]), *sides)
     medians = [np.median(side, axis=2) for side in sides]
     freedom = sum(processes) - 2
     squares = sum(((of_side - of_side.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for of_side in medians)
@@ -64,7 +59,7 @@ def ratio_of_medians(baseline: Floats, contrast: Floats) -> RatioInterval:
     if all(side.shape[2] > 1 for side in sides):
         one, other = (_distances(side) for side in sides)
         below, above = (np.maximum(between, np.hypot(one[1 - end], other[end])) for end in (0, 1))
-    return _told(ratio, below, above, *sides)
+    return _limited(ratio, below, above, *sides)
 
 
 def p_values(baseline: Floats, contrast: Floats) -> Floats:
@@ -98,12 +93,11 @@ def holm(p: Floats) -> Floats:
 def direction(
     ratio: Floats, low: Floats, high: Floats, p: Floats, least: Floats, noise: Floats | float = 0.0
 ) -> NDArray[np.float64]:
-    """Return the direction of each difference: 1, -1, 0 or NaN.
+    """Return 1 where the contrast is larger by at least `least` and `noise`, -1 where it is smaller by as much, 0 where
+    the whole interval is closer to 1 than `least`, and NaN where the samples do not decide.
 
-    1: the contrast is larger by at least `least` and `noise`, which are shares. -1: it is smaller by at least as much.
-    0: the whole interval is closer to 1 than `least`. NaN: the samples do not decide. p: adjusted by `holm`; noise: how
-    far two processes of the same cell differ. Smaller by 2 % means 1 / 1.02, so that exchanging the sides exchanges the
-    verdicts.
+    p: adjusted by `holm`; least, noise: shares. Smaller by 2 % means 1 / 1.02, so that exchanging the sides exchanges
+    the verdicts.
     """
     found = np.full(len(ratio), np.nan)
     found[(low > 1 / (1 + least)) & (high < 1 + least)] = 0
@@ -117,10 +111,10 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
     """Distances from the difference of medians of two (rows, n) matrices to the ends of its 95 % interval.
 
     Both sides are assumed to have the same autocorrelation rho, so both contribute to its estimate. For each possible
-    rho the distances of both intervals are added in quadrature (Donner and Zou, Statistical Methods in Medical Research
-    21, 2012). The ends lie within the ratios of one side's samples to the other's: ten samples cannot tell high
-    autocorrelation from chance, and without a limit their intervals would be too wide to find any difference. Fewer
-    than FEWEST samples have Student's t instead, which may reach beyond them.
+    rho the distances of both intervals are added in quadrature (Donner and Zou, as in `ratio_interval`). The ends lie
+    within the ratios of one side's samples to the other's: ten samples cannot distinguish high autocorrelation from
+    chance, and without a limit their intervals would be too wide to find any difference. Fewer than FEWEST samples
+    have Student's t instead, which may reach beyond them.
     """
     sides = (baseline, contrast)
     fewest = min(side.shape[1] for side in sides)
@@ -139,23 +133,22 @@ def _within(baseline: Floats, contrast: Floats) -> tuple[Floats, Floats]:
         (side[:, -1] - middle[0], middle[0] - side[:, 0]) for side, middle in zip(ordered, (one, other), strict=True)
     ]
     limits = [outermost[0][0] + outermost[1][1], outermost[0][1] + outermost[1][0]]
-    told = np.minimum(*(effective_size(chances, side.shape[1]) for side in sides)) >= LEAST_WORTH
+    known = np.minimum(*(effective_size(chances, side.shape[1]) for side in sides)) >= LEAST_WORTH
     reach = []
     for (of_one, of_other), limit in zip(ends, limits, strict=True):
         errors = np.hypot(first.error * of_one, second.error * of_other)
-        least = np.hypot(of_one, of_other)
-        distance = np.clip(widest_likely(chances, errors, freedom), least, limit)
-        reach.append(np.where(told, distance, np.nan))
+        distance = np.clip(widest_likely(chances, errors, freedom), np.hypot(of_one, of_other), limit)
+        reach.append(np.where(known, distance, np.nan))
     return reach[0], reach[1]
 
 
-def _told(ratio: Floats, below: Floats, above: Floats, baseline: Floats, contrast: Floats) -> RatioInterval:
-    """The interval at these distances, without ends where it would say next to nothing. The sides are logarithms."""
+def _limited(ratio: Floats, below: Floats, above: Floats, baseline: Floats, contrast: Floats) -> RatioInterval:
+    """The interval at these distances, without ends where it would say too little. The sides are logarithms."""
     centre = np.log(ratio)
     most = contrast.max(axis=(1, 2)) - baseline.min(axis=(1, 2))
     least = contrast.min(axis=(1, 2)) - baseline.max(axis=(1, 2))
-    told = (centre - below >= least - np.log(REACH)) & (centre + above <= most + np.log(REACH))
-    low, high = (np.where(told, np.exp(end), np.nan) for end in (centre - below, centre + above))
+    known = (centre - below >= least - np.log(REACH)) & (centre + above <= most + np.log(REACH))
+    low, high = (np.where(known, np.exp(end), np.nan) for end in (centre - below, centre + above))
     return RatioInterval(ratio=ratio, low=low, high=high)
 
 

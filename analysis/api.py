@@ -1,4 +1,4 @@
-"""A table of a store's results, as `lmsweep table` prints it."""
+"""What the commands `table` and `compare` print, as functions."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lmsweep.analysis.data.arguments import with_arguments
+from lmsweep.analysis.comparison.compare import Comparison, select_sides
+from lmsweep.analysis.comparison.compare import compare as compare_sides
+from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.code_states import latest_code
-from lmsweep.analysis.data.flop_rates import is_flop_rate
+from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.selection import select, workloads_beside
 from lmsweep.analysis.presets import make_preset
@@ -16,11 +18,10 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.metrics import counts_flops
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import short_name
 from lmsweep.trials.spec.workloads import BUILT_IN
-
-WORKLOAD = "workload"
 
 
 def table(
@@ -37,10 +38,9 @@ def table(
     """Return a table of the results; `lmsweep.render(table, "markdown")` prints it.
 
     store: its location, or the name of one that ships with lmsweep. rows, cols: fields that make the rows and columns;
-    without either, all that vary. values: `PHASE.METRIC`, such as `step.time`; without, the most telling ones. where:
-    field -> the values it must have, separated by commas. preset: the name of a table instead, which fixes rows,
-    columns and values. prices: `H200=3.5`, dollars per hour, for the preset `cost`. flops: how attention's FLOPs are
-    counted; model by default.
+    without either, all that vary. values: `PHASE.METRIC`, such as `step.time`. where: field -> the values it must have,
+    separated by commas. preset: the name of a table instead, which fixes rows, columns and values. prices: `H200=3.5`,
+    dollars per hour, for the preset `cost`. flops: how attention's FLOPs are counted; model by default.
 
     A warning names the workloads that are not in the table. Raises RequestError, a ValueError, if there is no store or
     no result, for an unknown name, and if a cell would hold several results.
@@ -52,7 +52,7 @@ def table(
         if rows or cols or values:
             raise RequestError(f"--preset {preset} fixes the rows, columns and values; use --where to select results")
         return make_preset(preset, store, where=conditions, prices=parse_prices(list(prices)), flops=flops)
-    if flops and not any(map(is_flop_rate, values)):
+    if flops and not any(map(counts_flops, values)):
         raise RequestError(
             f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
         )
@@ -61,19 +61,17 @@ def table(
 
 
 def tables(store: str, *, where: Mapping[str, str]) -> list[Table]:
-    """Return everything that varies in a store: one table for each workload whose times are shown.
-
-    Their times measure different work, and each workload has keys of its own.
-    """
+    """Return everything that varies in a store: one table for each workload whose times are shown."""
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
     whole = _pivot(frame, conditions)
-    if WORKLOAD not in whole.median.index.names:
+    if "workload" not in whole.median.index.names:
         return [whole]
-    names = whole.median.index.get_level_values(WORKLOAD)
+    names = whole.median.index.get_level_values("workload")
     shown = [name for name in [*BUILT_IN, *names] if name in set(names)]
     return [
-        replace(_pivot(frame, {**conditions, WORKLOAD: name}), title=short_name(name)) for name in dict.fromkeys(shown)
+        replace(_pivot(frame, {**conditions, "workload": name}), title=short_name(name))
+        for name in dict.fromkeys(shown)
     ]
 
 
@@ -102,3 +100,53 @@ def _pivot(
             f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", stacklevel=3
         )
     return found
+
+
+def compare(
+    store: str,
+    other: str | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    contrast: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    across: Sequence[str] = (),
+    values: Sequence[str] = (),
+    min_effect: float | None = None,
+) -> Comparison:
+    """Compare two selections of a store, or two stores; the first is the baseline. `.listing()` is what the command
+    prints.
+
+    store, other: their locations, or names of stores that ship with lmsweep. baseline, contrast: field -> value, which
+    select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
+    may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
+    difference that counts, as a fraction. `.frame` of the result has a row for each cell. Raises RequestError, a
+    ValueError, if a side has no results, and if the sides differ in anything else, hardware and software included.
+    """
+    first, second, conditions = dict(baseline or {}), dict(contrast or {}), dict(where or {})
+    if other is None and not (first and second):
+        raise RequestError(
+            "nothing to compare; give --baseline FIELD=VALUE and --contrast FIELD=VALUE, or a second store"
+        )
+    named = [*conditions, *first, *second, *across]
+    stores = [
+        with_arguments(latest_code(load(location, pooled=False), named), named)
+        for location in (store, other)
+        if location
+    ]
+    frame = select(stores[0], conditions)
+    if other is None:
+        one, two, between = select_sides(frame, first, second)
+    else:
+        one = select(frame, first, option="--baseline")
+        two = select(select(stores[1], conditions), second, option="--contrast")
+        between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
+    return compare_sides(
+        one,
+        two,
+        between=between,
+        stores=(store, other) if other else None,
+        across=tuple(across),
+        values=list(values) or None,
+        least=min_effect,
+        machines=machines(*stores),
+    )

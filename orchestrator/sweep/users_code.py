@@ -1,4 +1,4 @@
-"""Reads the places of a sweep file that may lead to the user's own code: models, attention, optimizers, wrappers.
+"""Reads the values of a sweep file that may lead to the user's code: models, attention, optimizers, wrappers.
 
     model: cs336_basics.model:TransformerLM
     model: {name: mine, call: "mine.model:Model", size: small, args: {theta: 10000}, blocks: layers}
@@ -6,7 +6,7 @@
     step: mine.step:make           or {call: mine.step:make, args: {accumulate: 4}}
     attention: ./flash.py:Flash    or {call: "./flash.py:Flash", args: {block: 64}}
 
-What they lead to is found in the files of the code folder here; nothing of it runs.
+Nothing that they lead to runs here.
 """
 
 import json
@@ -20,40 +20,33 @@ from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.source import check_reference, parameters_of
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, WORDS, RequestError, Trial
-from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES, VOCABULARIES, ModelSize
+from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SIZES, VOCABULARIES
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, canonical, is_reference, short_name
 from lmsweep.trials.spec.suggestions import choices
 
 GROUPS = {"model": "lmsweep.models", "attention": "lmsweep.attention", "optimizer": "lmsweep.optimizers"}
 """The entry point groups through which an installed package adds words to a field."""
 
-ALL_DIMENSIONS: tuple[str, ...] = tuple(ModelSize.__dataclass_fields__)
-"""The configuration fields that a model's name stands for."""
-
-DIMENSIONS: tuple[str, ...] = tuple(name for name in ALL_DIMENSIONS if name not in SHAPE_FIELDS)
-"""Those without which there is no model."""
-
 _KEYS = {
-    "model": ("name", "call", "args", "blocks", "size", "hf", "override", *DIMENSIONS),
+    "model": ("name", "call", "args", "blocks", "size", "hf", "override", *PLAIN_DIMENSIONS),
     **dict.fromkeys(("attention", "optimizer", "ddp", "step"), ("call", "args")),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fields:
-    """A value that stands for several fields, such as a model: fields and their values."""
+    """A value that stands for several fields, such as a model."""
 
     values: dict[str, Any]
 
 
 def size_fields(name: str) -> dict[str, Any]:
-    """Return the fields that the name of a size stands for: its dimensions and, if it has its own, its vocabulary."""
-    vocabulary = {"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {}
-    return asdict(SIZES[name]) | vocabulary
+    """Return the dimensions of a named size and, if it has one, its vocabulary."""
+    return asdict(SIZES[name]) | ({"vocab_size": VOCABULARIES[name]} if name in VOCABULARIES else {})
 
 
 def argument_of(name: str) -> str | None:
-    """Return `model_args` for the key `model_args.theta`; None if the key is not one of an argument."""
+    """Return `model_args` for the key `model_args.theta`, None for a key that is no argument."""
     field, dot, argument = name.partition(".")
     return field if dot and argument.isidentifier() and field in ARGUMENTS.values() else None
 
@@ -62,26 +55,23 @@ def read_code(field: str, value: object) -> object:
     """Return the word itself, or the Fields that a reference or mapping stands for. Raises ValueError for others."""
     if isinstance(value, dict) and {"call", "hf"} & set(value):
         return _read_mapping(field, value)
+    if isinstance(value, str) and value in WORDS.get(field, ()):
+        return value
+    offered = registered(field)
     if isinstance(value, str):
-        if value in WORDS.get(field, ()):
-            return value
-        if value in (offered := registered(field)):
+        if value in offered:
             return Fields(values=_fields(field, canonical(offered[value]), name=value))
         if field == "model" and value.startswith(HUGGING_FACE):
             return Fields(values=_fields(field, value))
         if is_reference(value):
             return Fields(values=_fields(field, canonical(value)))
-    words = [*(SIZES if field == "model" else WORDS.get(field, ())), *registered(field)]
-    article = "an" if field[0] in "aeiou" else "a"
-    either = "or a mapping of its dimensions, " if field == "model" else ""
-    others = f"{either}or your own as package.module:name"
-    offered_here = choices(value, words)
-    end = f" ({others})" if offered_here.endswith("?") else f", {others}"
-    raise ValueError(f"{shown(value)} is not {article} {field}{offered_here}{end}")
+    listed = choices(value, [*(SIZES if field == "model" else WORDS.get(field, ())), *offered])
+    others = f"{'or a mapping of its dimensions, ' if field == 'model' else ''}or your own as package.module:name"
+    end = f" ({others})" if listed.endswith("?") else f", {others}"
+    raise ValueError(f"{shown(value)} is not {'an' if field[0] in 'aeiou' else 'a'} {field}{listed}{end}")
 
 
 def registered(field: str) -> dict[str, str]:
-    """Return the words that installed packages add to a field, each with its reference."""
     return {one.name: one.value for one in entry_points(group=GROUPS[field])} if field in GROUPS else {}
 
 
@@ -89,17 +79,14 @@ def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a configuration with those like `model_args.theta` collected as JSON in `model_args`."""
     found = {name: value for name, value in arguments.items() if "." not in name}
     for field in ARGUMENTS.values():
-        own = {name.partition(".")[2]: value for name, value in arguments.items() if argument_of(name) == field}
-        if own:
-            found[field] = json.dumps(own, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        users = {name.partition(".")[2]: value for name, value in arguments.items() if argument_of(name) == field}
+        if users:
+            found[field] = json.dumps(users, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return found
 
 
 def with_code(trials: Iterable[Trial], folder: str | None, trusted: Iterable[str] = ()) -> tuple[Trial, ...]:
-    """Return the trials with the code folder in those that have references. Runs nothing that they lead to.
-
-    Raises RequestError, with all of them, if references lead to nothing that may be called.
-    """
+    """Return the trials, those with references with the code folder. Raises RequestError about all wrong ones."""
     listed = tuple(trials)
     if not any(trial.references or trial.config.is_hugging_face for trial in listed):
         return listed
@@ -130,7 +117,7 @@ def _with_code(trial: Trial, code: Code) -> Trial:
 def _fields(field: str, text: str, *, name: str | None = None) -> dict[str, Any]:
     if field != "model":
         return {field: text}
-    return {"model": name or short_name(text), "model_code": text, **dict.fromkeys(DIMENSIONS), "d_model": 0}
+    return {"model": name or short_name(text), "model_code": text, **dict.fromkeys(PLAIN_DIMENSIONS), "d_model": 0}
 
 
 def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
@@ -140,20 +127,21 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
     for key in written:
         if key not in legal:
             raise ValueError(f"{shown(key)} is not a key of {field}{choices(key, legal)}")
+    for key in ("name", "blocks"):
+        if key in written and not isinstance(written[key], str):
+            raise ValueError(f"{key} is {shown(written[key])}; write text")
+    call = written.get("call")
     if field == "model" and "hf" in written:
-        path = written["hf"]
-        if not isinstance(path, str) or "call" in written:
+        if not isinstance(written["hf"], str) or call is not None:
             raise ValueError("hf takes the name or path of a Hugging Face configuration, without call")
-        values = _fields(field, HUGGING_FACE + path, name=written.get("name"))
-        arguments = written.get("override") or {}
+        text, arguments = HUGGING_FACE + written["hf"], written.get("override") or {}
+    elif isinstance(call, str) and is_reference(call):
+        text, arguments = canonical(call), written.get("args") or {}
     else:
-        call = written.get("call")
-        if not isinstance(call, str) or not is_reference(call):
-            raise ValueError(f"call is {shown(call)}; write package.module:name or ./file.py:name")
-        values = _fields(field, canonical(call), name=written.get("name"))
-        arguments = written.get("args") or {}
+        raise ValueError(f"call is {shown(call)}; write package.module:name or ./file.py:name")
     if not isinstance(arguments, dict):
         raise ValueError(f"args is {shown(arguments)}; write a mapping of names to values")
+    values = _fields(field, text, name=written.get("name"))
     if "blocks" in written:
         values["blocks"] = written["blocks"]
     if "size" in written:
@@ -162,12 +150,9 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
         values |= size_fields(written["size"])
         if "name" not in written:
             values["model"] = f"{values['model']}-{written['size']}"
-    for dimension in DIMENSIONS:
+    for dimension in PLAIN_DIMENSIONS:
         if dimension in written:
             if not isinstance(written[dimension], int) or written[dimension] < 1:
                 raise ValueError(f"{dimension} is {shown(written[dimension])}; it must be a whole number from 1")
             values[dimension] = written[dimension]
-    for name in ("name", "blocks"):
-        if name in written and not isinstance(written[name], str):
-            raise ValueError(f"{name} is {shown(written[name])}; write text")
     return Fields(values=values | {f"{ARGUMENTS[field]}.{name}": value for name, value in arguments.items()})

@@ -1,13 +1,16 @@
-"""Reads the classes and functions that the files of a folder define, from the syntax alone: nothing is imported."""
+"""Reads the classes and functions that the files of a folder define, from the syntax alone."""
 
 import ast
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from lmsweep.trials.code.source import is_reserved, roots
 from lmsweep.trials.spec.reference import Code
+
+Kind = Literal["model", "attention", "optimizer", "ddp"]
 
 _SKIPPED = frozenset(("site-packages", "node_modules", "build", "dist", "tests", "test", "results", "__pycache__"))
 
@@ -22,6 +25,39 @@ class Parameter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Settings:
+    reference: str
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A class or function that a sweep may refer to."""
+
+    kind: Kind
+    reference: str
+    """As a sweep file names it."""
+    place: str
+    parameters: tuple[Parameter, ...]
+    """What it is called with, after the tensors, the weights or the module that it works on."""
+    is_likely: bool = True
+    """Whether it looks like a whole: a model with embedding and head, not a part of one."""
+    settings: Settings | None = None
+    """The class of its only required parameter, if that is an object with settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """A class or function that a sweep could measure only with something that the user writes."""
+
+    kind: Kind
+    reference: str
+    place: str
+    advice: str
+    """Why, and what to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Class:
     """A class of the folder."""
 
@@ -30,20 +66,41 @@ class Class:
     bases: frozenset[str]
     """Last names of its bases, `Module` for nn.Module, and of theirs in this folder."""
     methods: dict[str, ast.FunctionDef]
+    code: Code
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def reference(self) -> str:
+        return reference_to(self.file, self.name, self.code)
+
+    @property
+    def place(self) -> str:
+        return place_of(self.file, self.node, self.code)
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Of its constructor."""
+        return self.parameters_of("__init__")
+
+    def parameters_of(self, method: str) -> tuple[Parameter, ...]:
+        """Return the parameters of a method, none if the class does not define it."""
+        return tuple(parameters_of(self.methods[method])) if method in self.methods else ()
 
     def calls(self) -> set[str]:
-        """The last name of everything that it calls."""
+        """By last name."""
         return {last_name(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
 
 
 def python_files(code: Code) -> Iterator[Path]:
     """Yield the files of a folder that may define what a sweep measures."""
     for folder, inside, files in os.walk(code.folder):
-        skipped = (_SKIPPED, lambda name: name.startswith("."))
         inside[:] = sorted(
             name
             for name in inside
-            if name not in skipped[0] and not skipped[1](name) and not Path(folder, name, "pyvenv.cfg").exists()
+            if name not in _SKIPPED and not name.startswith(".") and not Path(folder, name, "pyvenv.cfg").exists()
         )
         for name in sorted(files):
             if name.endswith(".py") and not name.startswith(("test_", "conftest")):
@@ -51,14 +108,14 @@ def python_files(code: Code) -> Iterator[Path]:
 
 
 def parse(file: Path) -> ast.Module | None:
-    """Return the syntax of a file; None if it is no Python."""
+    """Return the syntax of a file, None if it is no Python."""
     try:
         return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):  # no code that could be imported
+    except (SyntaxError, ValueError, OSError):
         return None
 
 
-def classes_of(trees: dict[Path, ast.Module]) -> list[Class]:
+def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
     """Return the classes at the top of these files."""
     nodes = [(node, file) for file, tree in trees.items() for node in tree.body if isinstance(node, ast.ClassDef)]
     direct: dict[str, set[str]] = {}
@@ -75,6 +132,7 @@ def classes_of(trees: dict[Path, ast.Module]) -> list[Class]:
             file=file,
             bases=all_bases(node.name, frozenset()),
             methods={one.name: one for one in node.body if isinstance(one, ast.FunctionDef)},
+            code=code,
         )
         for node, file in nodes
     ]
@@ -114,6 +172,6 @@ def reference_to(file: Path, name: str, code: Code) -> str:
     return f"./{file.relative_to(code.folder).as_posix()}:{name}"
 
 
-def place_of(file: Path, node: ast.stmt, code: Code) -> str:
+def place_of(file: Path, node: ast.stmt | ast.expr, code: Code) -> str:
     """Return `mine/model.py:12`."""
     return f"{file.relative_to(code.folder)}:{node.lineno}"

@@ -1,0 +1,101 @@
+"""Pools the processes that measured the same configuration into one result, for tables, comparisons and the report.
+
+Each successful attempt at a measurement in an environment is one process; a failure counts only if none succeeded
+(docs/measuring.md). `lmsweep.trials.statistics.pooling` has the statistics.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
+from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
+
+RESULT = ("measurement_id", "environment_id")
+"""Columns that identify a result: one measurement in one environment."""
+
+_VALUE = [*RESULT, "phase", "metric"]
+
+
+def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
+    """Return the rows of one attempt per result: the newest with a status in `prefer`, else the newest."""
+    attempts = frame[[*RESULT, "attempt_id", "started_at"]].assign(preferred=frame["status"].isin([*prefer]))
+    attempts = attempts.drop_duplicates([*RESULT, "attempt_id"])
+    kept = attempts.sort_values(["preferred", "started_at", "attempt_id"]).drop_duplicates([*RESULT], keep="last")
+    if len(kept) == len(attempts):
+        return frame
+    key = [*RESULT, "attempt_id"]
+    chosen = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(kept[key]))
+    return frame[chosen].reset_index(drop=True)
+
+
+def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows of each successful attempt, and of the newest failure of results without one.
+
+    within: further columns that distinguish results, besides RESULT.
+    """
+    ok = (frame["status"] == Status.OK).to_numpy()
+    if ok.all():
+        return frame
+    key = [*within, *RESULT]
+    measured = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(frame.loc[ok, key]))
+    failed = frame[~measured].sort_values(["started_at", "attempt_id"], kind="stable")
+    newest = failed.drop_duplicates(key, keep="last")[[*key, "attempt_id"]]
+    last = pd.MultiIndex.from_frame(frame[[*key, "attempt_id"]]).isin(pd.MultiIndex.from_frame(newest))
+    return frame[ok | (~measured & last)].reset_index(drop=True)
+
+
+def pool(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each value of each result, pooled over its processes.
+
+    `samples` are those of all processes in the order in which they ran, `flags` the union of theirs; all other columns
+    are those of the newest process.
+    """
+    rows = rows_that_count(frame)
+    codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
+    if len(codes) == len(set(codes)):
+        return rows
+    order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))
+    newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
+    statistics = pool_statistics(statistics_of(rows), codes, int(codes.max()) + 1)
+    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))
+    pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})
+    for name in ("samples", "process_lengths", "flags"):
+        pooled[name] = _together(rows[name].iloc[order], begins, distinct=name == "flags").array
+    return pooled.iloc[np.argsort(newest)].reset_index(drop=True)
+
+
+def statistics_of(rows: pd.DataFrame) -> Columns:
+    """Return the columns that `pool_statistics` takes."""
+    return {name: rows[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in STATISTICS}
+
+
+def as_lists(numbers: NDArray[np.int64]) -> pd.Series:
+    """Return a column of Arrow lists of length one, one for each number."""
+    lists = pa.ListArray.from_arrays(
+        pa.array(np.arange(len(numbers) + 1, dtype=np.int32)), pa.array(numbers, pa.int64())
+    )
+    return pd.Series(pd.arrays.ArrowExtensionArray(lists))
+
+
+def _together(column: pd.Series, begins: NDArray[np.int64], *, distinct: bool) -> pd.Series:
+    """Concatenate the lists from each row in `begins` up to the next one; null if all are."""
+    lists = pa.array(column.array)
+    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    ends = np.append(np.cumsum(lengths) - lengths, lengths.sum())[np.append(begins, len(lengths))]
+    known = np.maximum.reduceat(column.notna().to_numpy().astype(int), begins).astype(bool)
+    values = pc.list_flatten(lists)
+    if distinct:
+        words = values.to_pylist()
+        made = pa.array([list(dict.fromkeys(words[a:b])) for a, b in pairwise(ends)], lists.type)
+    else:
+        made = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values).cast(lists.type)
+    made = pc.if_else(pa.array(known), made, pa.scalar(None, lists.type))
+    return pd.Series(pd.arrays.ArrowExtensionArray(made))

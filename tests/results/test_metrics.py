@@ -1,0 +1,44 @@
+"""The registry of metrics has what the workloads store."""
+
+import pyarrow.compute as pc
+import pytest
+
+from lmsweep.analysis.reference.stores import stores
+from lmsweep.trials.results.metrics import DERIVED, METRICS, PRINTED_UNITS, counts_flops, device_time_of, is_device_time
+from lmsweep.trials.store.store import Store
+from tests.support.command import ROOT
+
+NAMED_BY_DTYPE = {"accumulation", "reciprocal_rms"}
+"""Phases of the workload `precision` whose metrics are dtypes."""
+KEPT = {"cpu": str(ROOT / "tests" / "support" / "stores" / "cpu"), **stores()}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_each_stored_metric_is_registered_with_its_unit_and_its_workload(name: str) -> None:
+    table = Store(KEPT[name]).read(columns=["workload", "phase", "metric", "unit"])[0]
+    rows = table.filter(pc.field("metric").is_valid()).group_by(["workload", "phase", "metric", "unit"]).aggregate([])
+    wrong = [
+        (row["workload"], row["phase"], row["metric"], row["unit"])
+        for row in rows.to_pylist()
+        if row["phase"] not in NAMED_BY_DTYPE
+        and (
+            (metric := METRICS.get(row["metric"])) is None
+            or (metric.unit, row["workload"] in metric.workloads) != (row["unit"], True)
+        )
+    ]
+    assert wrong == []
+
+
+def test_a_metric_is_stored_or_derived_from_one_that_is() -> None:
+    assert all(bool(one.workloads) != bool(one.derived_from) for one in METRICS.values())
+    assert all(METRICS[stored].workloads for stored in DERIVED.values())
+
+
+def test_units_are_printed_from_the_smallest_to_the_largest() -> None:
+    for units in PRINTED_UNITS.values():
+        assert [one.size for one in units] == sorted(one.size for one in units)
+
+
+def test_what_a_value_is_follows_from_its_metric() -> None:
+    assert counts_flops("step.mfu") and not counts_flops("step.time") and not counts_flops("mine.own")
+    assert is_device_time(device_time_of("forward.time")) and not is_device_time("step.time")

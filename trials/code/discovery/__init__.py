@@ -1,0 +1,6 @@
+"""Models, attention, optimizers and wrappers that a folder defines, found by their syntax: nothing is imported.
+
+definitions.py         reads the classes and functions of the folder's files
+model_candidates.py    classes that are probably models, and their settings
+discover.py            everything that a sweep could measure
+"""

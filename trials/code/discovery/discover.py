@@ -1,0 +1,147 @@
+"""Finds what a sweep could measure in a folder of the user's code."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmsweep.trials.code.discovery.definitions import (
+    Candidate,
+    Class,
+    Kind,
+    LeftOut,
+    Parameter,
+    classes_of,
+    last_name,
+    parameters_of,
+    parse,
+    place_of,
+    python_files,
+    reference_to,
+)
+from lmsweep.trials.code.discovery.model_candidates import models, without_tokens
+from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, Code
+
+MAX_FILES = 3000
+"""Most files that are read: a folder with more is not one project."""
+
+_KERNELS = frozenset(("jit", "autotune", "heuristics"))
+"""Decorators of kernels in Triton, which are called by functions of tensors."""
+_ATTENTION = (("q", "k", "v"), ("query", "key", "value"), ("queries", "keys", "values"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """What was found, the likeliest first."""
+
+    files: int
+    """The number of files that were read."""
+    unread: int
+    """Files beyond MAX_FILES."""
+    candidates: tuple[Candidate, ...]
+    left_out: tuple[LeftOut, ...]
+
+    def of(self, kind: Kind) -> list[Candidate]:
+        return [one for one in self.candidates if one.kind == kind]
+
+
+def discover(code: Code) -> Discovery:
+    """Return the models, attention functions, optimizers and wrappers that the folder defines."""
+    files = [*python_files(code)]
+    trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
+    classes = classes_of(trees, code)
+    found = [
+        *models(classes, code),
+        *without_tokens(classes),
+        *_pretrained(trees, code),
+        *_attention(trees, classes, code),
+        *_others(classes),
+    ]
+    return Discovery(
+        files=len(trees),
+        unread=max(0, len(files) - MAX_FILES),
+        candidates=tuple(one for one in found if isinstance(one, Candidate)),
+        left_out=tuple(one for one in found if isinstance(one, LeftOut)),
+    )
+
+
+def _pretrained(trees: dict[Path, ast.Module], code: Code) -> Iterator[LeftOut]:
+    """Yield the first call that loads a language model of transformers, as scripts do that train an adapter."""
+    for file, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            model = last_name(node.func.value)
+            if node.func.attr == "from_pretrained" and model.endswith("ForCausalLM"):
+                advice = (
+                    "no weights are loaded: write model: hf:NAME, or, for an adapter around it, def build(): return "
+                    'get_peft_model(AutoModelForCausalLM.from_config(CONFIG), ...), and model: "./FILE.py:build"'
+                )
+                place = place_of(file, node, code)
+                yield LeftOut(kind="model", reference=f"{model}.from_pretrained", place=place, advice=advice)
+                return
+
+
+def _attention(trees: dict[Path, ast.Module], classes: list[Class], code: Code) -> Iterator[Candidate | LeftOut]:
+    functions = [
+        (node.name, node.name, node, node, file)
+        for file, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not {last_name(one) for one in node.decorator_list} & _KERNELS
+    ]
+    of_classes = [
+        (one.name, f"{one.name}{'(...)' if 'Module' in one.bases else '.apply'}", one.node, forward, one.file)
+        for one in classes
+        if one.bases & {"Function", "Module"} and (forward := one.methods.get("forward"))
+    ]
+    for name, called, node, function, file in (*of_classes, *functions):
+        taken = parameters_of(function, skip=isinstance(node, ast.ClassDef))
+        if name.startswith("_") or tuple(one.name.lower() for one in taken[:3]) not in _ATTENTION:
+            continue
+        others = tuple(taken[3:])
+        reference, place = reference_to(file, name, code), place_of(file, node, code)
+        if why := _no_attention(called, function, others):
+            given = "".join(f", {one.name}=..." for one in others if one.required and one.name not in CAUSAL)
+            call = f"{called}(q, k, v{given}){'[0]' if _returns_several(function) else ''}"
+            advice = f"{why}: write def attend(q, k, v): return {call}, and name attend"
+            yield LeftOut(kind="attention", reference=reference, place=place, advice=advice)
+        else:
+            yield Candidate(kind="attention", reference=reference, place=place, parameters=others)
+
+
+def _no_attention(called: str, function: ast.FunctionDef, others: tuple[Parameter, ...]) -> str | None:
+    masks = (*CAUSAL, *(() if called.endswith(".apply") else ATTENTION_MASKS))
+    if called.endswith("(...)"):
+        return "it is a module"
+    if _returns_several(function):
+        return "it returns more than the output"
+    if needed := [one.name for one in others if one.required and one.name not in masks]:
+        return f"it also needs {', '.join(needed)}"
+    if others and not any(one.name in masks for one in others):
+        return f"it has {others[0].name} but no is_causal"
+    return None
+
+
+def _returns_several(function: ast.FunctionDef) -> bool:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)  # within it, such as the grid of a kernel in Triton
+    inner = [one for one in ast.walk(function) if isinstance(one, functions) and one is not function]
+    theirs = {id(node) for one in inner for node in ast.walk(one)}
+    returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and id(node) not in theirs]
+    return any(isinstance(value, ast.Tuple) for value in returns) or (
+        function.returns is not None and ast.unparse(function.returns).lower().startswith("tuple[")
+    )
+
+
+def _others(classes: list[Class]) -> Iterator[Candidate | LeftOut]:
+    for one in classes:
+        kind: Kind = "optimizer" if "Optimizer" in one.bases and "step" in one.methods else "ddp"
+        if kind == "ddp" and "finish_gradient_synchronization" not in one.methods:
+            continue
+        if one.parameters and one.parameters[0].name == "param_groups":
+            advice = (
+                "it takes groups that its training loop makes: "
+                f"write def make(params): return {one.name}(...), name make"
+            )
+            yield LeftOut(kind=kind, reference=one.reference, place=one.place, advice=advice)
+        else:
+            yield Candidate(kind=kind, reference=one.reference, place=one.place, parameters=one.parameters[1:])

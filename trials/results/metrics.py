@@ -1,0 +1,138 @@
+"""The registry of metrics: unit, the workloads that store each, how others are derived, and how units are printed.
+
+A value is `phase.metric`, such as `step.time`. Workloads of the user's may store further metrics.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+ITERATED = ("timing", "attention", "loss", "ddp", "collectives", "ceiling", "energy", "memory", "profile", "busy")
+MEMORY_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "workspace", "other")
+RANK_PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "communication", "other")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What is known of one metric."""
+
+    unit: str
+    """Stored unit; SI but for degC. `share` is a fraction of 1."""
+    workloads: tuple[str, ...] = ()
+    """Those that store it; none if it is derived."""
+    derived_from: str | None = None
+    """The stored metric that it is computed from when results are loaded."""
+    is_rate: bool = False
+    """Whether it is work / time, so that the low end of the time is the high end of the rate."""
+    counts_flops: bool = False
+    """Whether it depends on the convention by which FLOPs are counted."""
+
+
+def _stored(unit: str, names: Iterable[str], *workloads: str) -> dict[str, Metric]:
+    return dict.fromkeys(names, Metric(unit=unit, workloads=workloads))
+
+
+METRICS: Mapping[str, Metric] = {
+    **_stored("s", ["time"], "timing", "attention", "loss", "ddp", "collectives", "ceiling", "noop"),
+    **_stored("s", ["device_time", "enqueue_time"], "timing", "attention", "ddp"),
+    **_stored("s", ["device_gap"], "timing"),
+    **_stored("s", ["latency"], "attention"),
+    **_stored("s", ["compile_time", "setup_time", "checked_time", "warmup_time"], *ITERATED, "precision", "noop"),
+    **_stored("s", ["measured_time", "profiled_time", "precompile_time"], *ITERATED, "precision", "noop"),
+    **_stored("s", ["busy_time"], "busy", "ddp", "timing"),
+    **_stored("s", ["exposed_time", "overlap_time", "local_step_time", "skew"], "ddp"),
+    **_stored("s", ["late_time", "late_host", "late_queue", "late_rank", "late_link"], "ddp"),
+    **_stored("s", ["kernel_time"], "profile"),
+    **_stored("share", ["kernel_share"], "profile"),
+    **_stored("FLOP", ["flops"], "timing"),
+    **_stored("1", ["graphs", "graph_breaks", "recompiles", "cache_hits", "cache_misses"], "timing"),
+    **_stored("1", ["saved_share"], *ITERATED),
+    **_stored("1", ["event_reasons"], "timing"),
+    **_stored("Hz", ["sm_clock", "memory_clock"], "timing"),
+    **_stored("W", ["power"], "timing"),
+    **_stored("degC", ["temperature"], "timing"),
+    **_stored("J", ["energy"], "energy"),
+    **_stored("FLOP/s", ["flops_rate"], "ceiling"),
+    **_stored("B/s", ["bandwidth"], "ceiling"),
+    **_stored("B/s", ["algorithm_bandwidth", "bus_bandwidth"], "collectives", "ddp"),
+    **_stored("B", ["size"], "collectives", "ddp"),
+    **_stored("B", ["sent"], "ddp"),
+    **_stored("1", ["calls", "collectives", "late_calls"], "ddp"),
+    **_stored("1", ["output", "gradient"], "timing", "attention"),
+    **_stored("1", ["relative_error"], "precision", "ddp"),
+    **_stored("1", ["underflow"], "precision"),
+    **_stored("B", ["trace"], "profile", "ddp"),
+    **_stored("B", ["memory_snapshot", "saved", "rounding"], "memory"),
+    **_stored("B", ["allocated", "peak_allocated"], "memory", "attention", "loss", "ddp"),
+    **_stored("B", ["requested", "reserved", "tensors", "resident"], "memory", "loss"),
+    **_stored("B", ["peak_requested", "peak_reserved", "peak_tensors", "peak_resident"], "memory", "loss"),
+    **_stored("B", [f"{at}_{part}" for at in ("init", "before_step", "after_step", "peak")
+                    for part in ("memory", *RANK_PARTS)], "ddp"),
+    **_stored("B", MEMORY_PARTS, "memory", "ddp"),
+    "tokens_per_second": Metric(unit="tokens/s", derived_from="time", is_rate=True),
+    "tflops": Metric(unit="TFLOP/s", derived_from="time", is_rate=True, counts_flops=True),
+    "mfu": Metric(unit="share", derived_from="time", is_rate=True, counts_flops=True),
+    "hfu": Metric(unit="share", derived_from="time", is_rate=True, counts_flops=True),
+    "energy_per_token": Metric(unit="J", derived_from="energy"),
+}  # fmt: skip
+
+DERIVED: Mapping[str, str] = {name: one.derived_from for name, one in METRICS.items() if one.derived_from}
+"""Derived metric -> the stored one."""
+RATES: tuple[str, ...] = tuple(name for name, one in METRICS.items() if one.is_rate)
+
+FLOP_RATES: tuple[str, ...] = tuple(name for name, one in METRICS.items() if one.counts_flops)
+
+WALL_TIME, DEVICE_TIME = "step.time", "step.device_time"
+"""The time of a step, and the time of it in which the device was busy."""
+
+PEAKS = ("step.peak_allocated", "step.peak_tensors", "step.peak_resident")
+"""The peak memory of a step: by the allocator, of tensors, or of the process; the first that is known counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A unit that numbers are printed in."""
+
+    name: str
+    size: float
+    """One of it, in the stored unit."""
+
+
+def _units(*sizes: tuple[str, float]) -> tuple[Unit, ...]:
+    return tuple(Unit(name=name, size=size) for name, size in sizes)
+
+
+PRINTED_UNITS: Mapping[str, tuple[Unit, ...]] = {
+    "s": _units(("us", 1e-6), ("ms", 1e-3), ("s", 1.0)),
+    "B": _units(("B", 1), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)),
+    "J": _units(("mJ", 1e-3), ("J", 1.0), ("kJ", 1e3)),
+    "B/s": _units(("B/s", 1.0), ("kB/s", 1e3), ("MB/s", 1e6), ("GB/s", 1e9), ("TB/s", 1e12)),
+    "Hz": _units(("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)),
+    "FLOP/s": _units(("GFLOP/s", 1e9), ("TFLOP/s", 1e12)),
+    "share": _units(("%", 0.01)),
+}
+"""Stored unit -> the units it is printed in, smallest first."""
+
+
+def printed_units(unit: str) -> tuple[Unit, ...]:
+    """Return the units that a stored unit is printed in, smallest first: itself if there are no others."""
+    return PRINTED_UNITS.get(unit) or _units((unit, 1.0))
+
+
+def metric_of(value: str) -> str:
+    """Return the metric of a value: `time` of `step.time`."""
+    return value.partition(".")[2]
+
+
+def device_time_of(value: str) -> str:
+    """Return the device time of the same phase: `step.device_time` of `step.time`."""
+    return f"{value.partition('.')[0]}.{metric_of(DEVICE_TIME)}"
+
+
+def is_device_time(value: str) -> bool:
+    """Return whether the value is a time in which the device was busy."""
+    return metric_of(value) == metric_of(DEVICE_TIME)
+
+
+def counts_flops(value: str) -> bool:
+    """Return whether the value depends on how FLOPs are counted."""
+    return metric_of(value) in FLOP_RATES

@@ -1,0 +1,50 @@
+"""Statistics of many series of samples at once, whatever their lengths."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmsweep.trials.statistics.median_interval import Floats, count_outliers, intervals
+
+STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outliers")
+
+
+Columns = dict[str, NDArray[np.float64] | NDArray[np.int64]]
+"""Name of a statistic -> its value for each row."""
+
+
+class MedianInterval(NamedTuple):
+    """A median and its 95 % interval, in the unit of the samples."""
+
+    median: float
+    low: float
+    high: float
+
+
+def describe(values: Floats, offsets: NDArray[np.int64]) -> Columns:
+    """Return STATISTICS of ragged rows, each of shape (rows,); row i is values[offsets[i]:offsets[i + 1]].
+
+    An empty row has NaN for all but n; a single sample for low, high and std; a row that holds NaN for all but n.
+    """
+    lengths = np.diff(offsets)
+    columns = {name: np.full(len(lengths), np.nan) for name in STATISTICS if name != "n"}
+    for n in np.unique(lengths[lengths > 0]):  # rows of equal length form a matrix
+        rows = np.flatnonzero(lengths == n)
+        samples = values[offsets[rows][:, None] + np.arange(n)]
+        mean = samples.mean(axis=1)
+        median, low, high = intervals(samples)
+        found = {"median": median, "mean": mean, "min": samples.min(axis=1), "max": samples.max(axis=1)}
+        found["outliers"] = count_outliers(samples)
+        if n > 1:
+            found |= {"low": low, "high": high, "std": samples.std(axis=1, ddof=1)}
+        for name, column in found.items():
+            columns[name][rows] = np.where(np.isnan(mean), np.nan, column)
+    return {"n": lengths, **columns}
+
+
+def describe_samples(samples: Sequence[float]) -> MedianInterval:
+    """Return the median of one series and its interval, as `describe` computes them."""
+    found = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
+    return MedianInterval(*(float(found[name][0]) for name in MedianInterval._fields))
