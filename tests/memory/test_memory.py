@@ -384,9 +384,9 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
             for name, f, n in functions
         ]
 
-    model = ("transformer.py", "forward", 40)
+    model = ("transformer/transformer.py", "forward", 40)
     forward, drop = (("training_step.py", name, 70) for name in ("forward", "drop"))
-    init = frames(("transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
+    init = frames(("transformer/transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
     live = [
         {"address": 0, "requested_size": 1000, "size": 1024, "state": "active_allocated", "frames": init},
         {"address": 4096, "requested_size": 64, "size": 512, "state": "active_allocated", "frames": []},
