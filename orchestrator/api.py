@@ -158,13 +158,7 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
             make_software(plan)
         on_error.pop_all()
     return Planned(
-        plan=plan,
-        store=store,
-        nodes=nodes,
-        predictions=predictions,
-        budget=budget,
-        ends_in=ends_in,
-        standby=standby,
+        plan=plan, store=store, nodes=nodes, predictions=predictions, budget=budget, ends_in=ends_in, standby=standby
     )
 
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import typer
 
@@ -41,8 +41,8 @@ class Output(io.TextIOWrapper):
     def replace(cls) -> None:
         old = sys.stdout
         if type(old) is io.TextIOWrapper:  # but not the object by which a test captures output
-            settings: dict[str, Any] = {"encoding": old.encoding, "errors": old.errors}
-            settings |= {"line_buffering": old.line_buffering, "write_through": old.write_through}
+            names = ("encoding", "errors", "line_buffering", "write_through")
+            settings = {name: getattr(old, name) for name in names}
             sys.stdout = cls(old.detach(), **settings)
 
     def write(self, text: str) -> int:
@@ -81,12 +81,11 @@ def folded(text: str, width: int) -> str:
     for line in text.split("\n"):
         if len(line) <= width or line.startswith(" "):
             lines.append(line)
-            continue
-        command = _COMMAND.search(line)
-        words = line[: command.start()] if command else line
-        lines += wrap(words, width, break_long_words=False, break_on_hyphens=False)
-        if command:
-            lines.append(f"  {command[0]}")
+        else:
+            command = _COMMAND.search(line)
+            words = line[: command.start()] if command else line
+            lines += wrap(words, width, break_long_words=False, break_on_hyphens=False)
+            lines += [f"  {command[0]}"] if command else []
     return "\n".join(lines)
 
 

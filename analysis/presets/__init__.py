@@ -15,23 +15,15 @@ To add a preset, write a function from `Results` to a table and add a line to PR
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp_tables as ddp
+from lmsweep.analysis.presets import limits_tables as limits
 from lmsweep.analysis.presets import numbers_tables as numbers
 from lmsweep.analysis.presets import operators_tables as operators
 from lmsweep.analysis.presets import profile_tables as profile
 from lmsweep.analysis.presets.attention_tables import attention_compiled, attention_grid, attention_rates
-from lmsweep.analysis.presets.limits_tables import (
-    break_even_table,
-    cost_table,
-    frontier_table,
-    roofline_table,
-    scaling_limits_table,
-    scaling_table,
-    sharding_table,
-)
 from lmsweep.analysis.presets.memory_tables import allocations, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import compiled, end_to_end, precisions, warm_up, warm_up_series
 from lmsweep.analysis.presets.upgrade import upgrade
@@ -44,112 +36,83 @@ from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.store.store import Store
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preset:
-    """A named table."""
-
+class Preset(NamedTuple):
     make: Callable[[Results], Table | Listing]
-    """Makes the table. Raises RequestError if the store lacks the results that it needs."""
+    """Raises RequestError if the store lacks the results that the table needs."""
     question: str
-    """The question that the table answers, in one line."""
     counts_flops: bool = False
     """Whether its numbers depend on how attention's FLOPs are counted."""
 
 
 PRESETS: dict[str, Preset] = {
-    "end-to-end": Preset(
-        make=end_to_end, question="How long do forward, backward and a whole step take on each device?"
-    ),
-    "warm-up": Preset(make=warm_up, question="How do warm-up iterations change the measured times?"),
-    "warm-up-series": Preset(make=warm_up_series, question="How long did each single iteration take?"),
-    "precision-speed": Preset(make=precisions, question="By how many per cent does reduced precision change the time?"),
-    "compile-speed": Preset(make=compiled, question="How much faster are a compiled step and each of its parts?"),
-    "attention": Preset(make=attention_grid, question="How much time and memory does attention alone need?"),
-    "attention-rates": Preset(
-        make=attention_rates, question="How many FLOP/s does attention alone reach?", counts_flops=True
-    ),
-    "attention-compile": Preset(make=attention_compiled, question="How much faster is attention alone when compiled?"),
-    "memory": Preset(make=peaks, question="How much memory does an iteration need in each mode?"),
-    "memory-parts": Preset(make=parts, question="What makes up peak memory?"),
-    "allocations": Preset(make=allocations, question="Which lines of code make the largest allocations?"),
-    "residuals": Preset(
-        make=residuals, question="Which tensors of one transformer block need the most memory until its backward?"
-    ),
+    "end-to-end": Preset(end_to_end, "How long do forward, backward and a whole step take on each device?"),
+    "warm-up": Preset(warm_up, "How do warm-up iterations change the measured times?"),
+    "warm-up-series": Preset(warm_up_series, "How long did each single iteration take?"),
+    "precision-speed": Preset(precisions, "By how many per cent does reduced precision change the time?"),
+    "compile-speed": Preset(compiled, "How much faster are a compiled step and each of its parts?"),
+    "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
+    "attention-rates": Preset(attention_rates, "How many FLOP/s does attention alone reach?", counts_flops=True),
+    "attention-compile": Preset(attention_compiled, "How much faster is attention alone when compiled?"),
+    "memory": Preset(peaks, "How much memory does an iteration need in each mode?"),
+    "memory-parts": Preset(parts, "What makes up peak memory?"),
+    "allocations": Preset(allocations, "Which lines of code make the largest allocations?"),
+    "residuals": Preset(residuals, "Which tensors of one transformer block need the most memory until its backward?"),
     "parameters": Preset(
-        make=numbers.parameters,
-        question="How many parameters do the models have, and how many FLOPs does a token take?",
+        numbers.parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
     ),
-    "accumulation": Preset(make=numbers.accumulation, question="How much accuracy does a sum in 16 bits lose?"),
-    "reciprocal-rms": Preset(make=numbers.reciprocal_rms, question="What does normalisation in 16 bits compute?"),
-    "dtypes-toy": Preset(
-        make=numbers.toy_dtypes, question="Which dtype does each tensor of the assignment's toy model have?"
-    ),
-    "dtypes": Preset(
-        make=numbers.transformer_dtypes, question="Which dtype does each tensor of a transformer's step have?"
-    ),
-    "errors": Preset(make=numbers.errors, question="How far are the results of each precision from float64?"),
+    "accumulation": Preset(numbers.accumulation, "How much accuracy does a sum in 16 bits lose?"),
+    "reciprocal-rms": Preset(numbers.reciprocal_rms, "What does normalisation in 16 bits compute?"),
+    "dtypes-toy": Preset(numbers.toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
+    "dtypes": Preset(numbers.transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
+    "errors": Preset(numbers.errors, "How far are the results of each precision from float64?"),
     "kernels": Preset(
-        make=profile.longest_kernels_by_phase,
-        question="Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
+        profile.longest_kernels_by_phase,
+        "Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
     ),
     "kernels-by-range": Preset(
-        make=profile.longest_kernels_by_range,
-        question="How is the time of a step divided among the parts of the model, and which kernel dominates each?",
+        profile.longest_kernels_by_range,
+        "How is the time of a step divided among the parts of the model, and which kernel dominates each?",
     ),
-    "kernels-all": Preset(make=operators.every_kernel, question="How much time does each kernel take in each range?"),
-    "operators": Preset(make=operators.operators, question="How much time does each PyTorch operator take in a step?"),
+    "kernels-all": Preset(operators.every_kernel, "How much time does each kernel take in each range?"),
+    "operators": Preset(operators.operators, "How much time does each PyTorch operator take in a step?"),
     "matmul-share": Preset(
-        make=profile.matmul_share, question="What share of the kernel time are matrix products, by phase and in total?"
+        profile.matmul_share, "What share of the kernel time are matrix products, by phase and in total?"
     ),
     "softmax-matmul": Preset(
-        make=profile.softmax_against_matmul,
-        question="How do time and FLOPs of attention's softmax compare with those of its matrix products?",
+        profile.softmax_against_matmul,
+        "How do time and FLOPs of attention's softmax compare with those of its matrix products?",
     ),
     "profile-time": Preset(
-        make=profile.profiled_against_timed,
-        question="Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
+        profile.profiled_against_timed,
+        "Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
     ),
-    "ddp": Preset(
-        make=ddp.steps, question="How much time does each gradient synchronisation take, and how much of it is hidden?"
-    ),
-    "ddp-variants": Preset(make=ddp.variants, question="Which gradient synchronisation is fastest for each model?"),
-    "ddp-links": Preset(make=ddp.links, question="How fast is an all-reduce of all gradients in isolation?"),
-    "ddp-memory": Preset(make=ddp.memory, question="How much memory does each rank use, and what does ZeRO-1 save?"),
-    "ddp-traffic": Preset(
-        make=ddp.traffic, question="Which collectives does a step run, and how many bytes does each rank send?"
-    ),
-    "ddp-stages": Preset(make=ddp.stages, question="What does a rank hold after init, around a step and at its peak?"),
+    "ddp": Preset(ddp.steps, "How much time does each gradient synchronisation take, and how much of it is hidden?"),
+    "ddp-variants": Preset(ddp.variants, "Which gradient synchronisation is fastest for each model?"),
+    "ddp-links": Preset(ddp.links, "How fast is an all-reduce of all gradients in isolation?"),
+    "ddp-memory": Preset(ddp.memory, "How much memory does each rank use, and what does ZeRO-1 save?"),
+    "ddp-traffic": Preset(ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"),
+    "ddp-stages": Preset(ddp.stages, "What does a rank hold after init, around a step and at its peak?"),
     "late-gathers": Preset(
-        make=ddp.late_gathers,
-        question="Which all-gathers of sharded weights end too late, by how much, and is it the host or the link?",
+        ddp.late_gathers,
+        "Which all-gathers of sharded weights end too late, by how much, and is it the host or the link?",
     ),
-    "collectives": Preset(
-        make=ddp.collectives, question="How fast is each collective by itself, for small and large messages?"
-    ),
+    "collectives": Preset(ddp.collectives, "How fast is each collective by itself, for small and large messages?"),
     "roofline": Preset(
-        make=roofline_table,
-        question="How close does a step come to the limits of its device?",
-        counts_flops=True,
+        limits.roofline_table, "How close does a step come to the limits of its device?", counts_flops=True
     ),
     "scaling": Preset(
-        make=scaling_table,
-        question="How does the time of a step grow with context length and model?",
-        counts_flops=True,
+        limits.scaling_table, "How does the time of a step grow with context length and model?", counts_flops=True
     ),
     "scaling-limits": Preset(
-        make=scaling_limits_table,
-        question="From how many ranks on does communication take longer than computation?",
+        limits.scaling_limits_table, "From how many ranks on does communication take longer than computation?"
     ),
     "sharding": Preset(
-        make=sharding_table,
-        question="How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?",
+        limits.sharding_table, "How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?"
     ),
-    "frontier": Preset(
-        make=frontier_table, question="What is the largest context length and batch size that fits in memory?"
-    ),
-    "break-even": Preset(make=break_even_table, question="After how many steps has compiling paid?"),
-    "upgrade": Preset(make=upgrade, question="What does another release of torch, or of other software, bring?"),
-    "cost": Preset(make=cost_table, question="What do a million tokens cost in dollars and joules?"),
+    "frontier": Preset(limits.frontier_table, "What is the largest context length and batch size that fits in memory?"),
+    "break-even": Preset(limits.break_even_table, "After how many steps has compiling paid?"),
+    "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
+    "cost": Preset(limits.cost_table, "What do a million tokens cost in dollars and joules?"),
 }
 
 
@@ -161,11 +124,9 @@ def make_preset(
     prices: Sequence[Price] = (),
     flops: FlopConvention | None = None,
 ) -> Table | Listing:
-    """Return the preset table of this name for a store, for `lmsweep.analysis.render`.
+    """Return the preset table of a store. where: as for `lmsweep.analysis.pivot`; flops: None is `model`.
 
-    where: keys and the values they must have, as for `lmsweep.analysis.pivot`. flops: how attention's FLOPs are
-    counted; None is `model`. Raises RequestError for an unknown name, for a convention that changes nothing in this
-    table, and if the store lacks the results that the table needs.
+    Raises RequestError: no such table, a convention that changes nothing in it, or no such results in the store.
     """
     if name not in PRESETS:
         raise RequestError(f"--preset {name}: no such table{choices(name, PRESETS)}")

@@ -18,7 +18,7 @@ _VALUES = (
 
 
 def attention_grid(results: Results) -> Table:
-    """Times and memory of each implementation by d_model and context length; errors of the user's own, if stored."""
+    """Times and memory of each implementation; errors of the user's own."""
     frame = results.of("attention")
     values = [value for value in _VALUES if _stored(frame, value)]
     if not values:

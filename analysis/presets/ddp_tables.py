@@ -19,7 +19,7 @@ _LINKS = ("gradients.size", "all_reduce.time", "all_reduce.algorithm_bandwidth",
 _COLLECTIVE = ("collective.time", "collective.algorithm_bandwidth", "collective.bus_bandwidth")
 _STAGES = ("init", "before_step", "after_step", "peak")
 _PARTS = ("memory", "weights", "gradients", "optimizer_state", "communication", "activations", "other")
-_STAGES_TITLE = "Memory of rank 0 after init, before and after a step, and at its peak, by what it is for"
+_STAGES_TITLE = "Rank 0 memory by category: after init, before and after a step, at its peak"
 _TRIAL = ["measurement_id", "environment_id"]
 _LATE = ("late_host", "late_queue", "late_rank", "late_link")
 _TITLE = "Data-parallel steps (local_step: without synchronisation"
@@ -40,7 +40,6 @@ def variants(results: Results) -> Table:
 
 
 def links(results: Results) -> Table:
-    """Size, time and bandwidth of an all-reduce of all gradients in isolation."""
     return _values(results, _LINKS, "All-reduce of all gradients in isolation")
 
 
@@ -54,7 +53,7 @@ def collectives(results: Results) -> Table:
 
 
 def stages(results: Results) -> Table:
-    """What each rank holds after init, before and after a step and at its peak, by what the memory is for."""
+    """Memory of rank 0 by category: after init, before and after a step, at its peak."""
     frame = results.of("ddp")
     values = [f"rank0.{stage}_{part}" for stage, part in product(_STAGES, _PARTS)]
     held = frame[frame["median"] > 0]
@@ -69,7 +68,7 @@ def traffic(results: Results) -> Table:
 
 
 def late_gathers(results: Results) -> Listing:
-    """The collectives of fully_shard for which the computation waited, on the rank that waits longest, and why."""
+    """Collectives of fully_shard that the computation waited for, on the rank that waits longest, and why."""
     rows = results.details("waits", "ddp")
     of_rank = rows.groupby([*_TRIAL, "rank"])["late"].sum().reset_index()
     longest = of_rank.sort_values("late", ascending=False, kind="stable").drop_duplicates(_TRIAL)
@@ -95,7 +94,6 @@ def late_gathers(results: Results) -> Listing:
 
 
 def memory(results: Results) -> Table:
-    """Peak memory of each rank, and the optimizer state that it holds."""
     frame = results.of("ddp")
     ranks = sorted(int(phase[4:]) for phase in frame["phase"].dropna().unique() if phase.startswith("rank"))
     values = [f"rank{rank}.{metric}" for metric in ("peak_allocated", "optimizer_state") for rank in ranks]
@@ -108,7 +106,6 @@ def _values(results: Results, values: Sequence[str], title: str) -> Table:
 
 
 def _known(frame: pd.DataFrame, values: Sequence[str]) -> list[str]:
-    """The values that are stored. Raises RequestError if none is."""
     stored = set(values_in(frame))
     known = [value for value in values if value in stored]
     if not known:

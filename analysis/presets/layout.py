@@ -30,10 +30,9 @@ def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], tit
 def arrange_against(
     frame: pd.DataFrame, *, key: str, baselines: tuple[str, ...], kind: Kind, values: list[str], title: str
 ) -> Table:
-    """Return a table of times with a column for each value of `key`, and their ratios to the baseline column.
+    """Return times with a column for each value of `key`, and their ratios to the baseline column.
 
-    The baseline is the first of `baselines` that occurs. Raises RequestError if all results have the same value, or
-    none has a baseline's.
+    The baseline is the first of `baselines` that occurs. Raises RequestError without one, or without another value.
     """
     found = frame[key].dropna().unique()
     if len(found) < 2:
@@ -46,7 +45,6 @@ def arrange_against(
 
 
 def devices(frame: pd.DataFrame) -> list[str]:
-    """Return the keys that distinguish the devices, or none if there is only one device."""
     return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
 
 
@@ -58,6 +56,6 @@ def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_peak_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return `with_flags`, with rates above the peak marked too; rows: with the column `mfu`."""
+    """Return `with_flags`, with rates above the peak (column `mfu` of rows) marked too."""
     lines = with_flags(frame, rows)
     return lines.assign(flags=with_above_peak(lines["flags"], rows["mfu"]))

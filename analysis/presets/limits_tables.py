@@ -15,6 +15,8 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
 
+_SIZES = ("largest_ok", "smallest_oom")
+
 
 def roofline_table(results: Results) -> Listing:
     """Rate, MFU, share of the measured ceiling, arithmetic intensity, and the roof that it implies."""
@@ -84,7 +86,7 @@ def scaling_table(results: Results) -> Listing:
 
 
 def scaling_limits_table(results: Results) -> Listing:
-    """The number of ranks above which each way to divide a model is bound by communication."""
+    """Number of ranks above which each way to divide a model is bound by communication."""
     rows = scaling_limits(results.measurements)
     if rows.empty:
         raise nothing("ddp")
@@ -110,7 +112,7 @@ def scaling_limits_table(results: Results) -> Listing:
 
 
 def sharding_table(results: Results) -> Listing:
-    """Weights, gradients and optimizer state of a rank by how they are shared, at each moment of a step."""
+    """Weights, gradients and optimizer state of a rank by variant, at each moment of a step."""
     rows = sharding(results.measurements)
     if rows.empty:
         raise nothing("ddp")
@@ -133,19 +135,23 @@ def sharding_table(results: Results) -> Listing:
 
 def frontier_table(results: Results) -> Listing:
     """The largest context length and batch size that ran, and the smallest that did not fit."""
-    frame = _ordered(results.of("timing"))
-    found = frontier(frame)
+    return sizes_that_fit(results.of("timing"), "Largest sizes that fit in memory")
+
+
+def sizes_that_fit(rows: pd.DataFrame, title: str) -> Listing:
+    """Return the largest sizes that ran and the smallest that did not fit. Raises RequestError if there are none."""
+    found = frontier(_ordered(rows))
     if found.empty:
         raise RequestError(
             "there is no frontier: context length and batch size do not vary, and no trial ran out of memory"
         )
-    keys = [str(name) for name in found if name not in ("largest_ok", "smallest_oom")]
+    keys = [str(name) for name in found if name not in _SIZES]
     return Listing(
-        title="Largest sizes that fit in memory",
-        frame=found.astype({"largest_ok": "Float64", "smallest_oom": "Float64"}),
+        title=title,
+        frame=found.astype(dict.fromkeys(_SIZES, "Float64")),
         keys=keys,
-        units={"largest_ok": "1", "smallest_oom": "1"},
-        conditions=common_conditions(frame, keys),
+        units=dict.fromkeys(_SIZES, "1"),
+        conditions=common_conditions(rows, keys),
         notes=["-: no such size was tried"],
     )
 

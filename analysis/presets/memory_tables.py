@@ -22,16 +22,12 @@ _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 
 def peaks(results: Results) -> Table:
-    """Peak memory of an iteration by model and context length, with a column for each mode.
-
-    The peak is that of CUDA's allocator; on other devices, that of all tensors; if neither is known, that of the whole
-    process.
-    """
+    """Peak memory of an iteration in each mode: of CUDA's allocator, else of all tensors, else of the process."""
     frame = results.of("memory")
     values = known_values(frame, *_WHOLES)
-    told = frame[frame["metric"].isin([value.partition(".")[2] for value in values]) & frame["median"].notna()]
+    reported = frame[frame["metric"].isin([value.partition(".")[2] for value in values]) & frame["median"].notna()]
     ok = frame[frame["metric"].notna()]
-    if not set(ok["measurement_id"]) <= set(told["measurement_id"]):
+    if not set(ok["measurement_id"]) <= set(reported["measurement_id"]):
         values.append("step.peak_resident")
     if not values:
         raise nothing("memory")
@@ -49,10 +45,9 @@ def parts(results: Results) -> Table:
 
 
 def allocations(results: Results) -> Listing:
-    """The largest allocations of each trial, equal ones combined, and the lines of code that made them."""
+    """The largest allocations of each trial and the lines of code that made them."""
     found = results.details("allocations", "memory")
-    trials = found.drop_duplicates(_MEASUREMENT)
-    keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
+    keys, conditions = _keys_of(found)
     found = in_order(found[found["rank"] <= _LARGEST], [*keys, "rank"])
     columns = ["bytes", "count", "at_peak", "category", "phase", "line", "function", "operator"]
     return Listing(
@@ -60,7 +55,7 @@ def allocations(results: Results) -> Listing:
         frame=found[[*keys, "rank", *columns]],
         keys=[*keys, "rank"],
         units={"bytes": "B", "count": "1", "at_peak": "1"},
-        conditions=common_conditions(trials, keys),
+        conditions=conditions,
         notes=[
             "bytes: of one allocation; count: allocations of this size by this line in this phase; at_peak: how many "
             "of them were in memory at the peak",
@@ -70,13 +65,12 @@ def allocations(results: Results) -> Listing:
 
 
 def residuals(results: Results) -> Listing:
-    """The tensors of one transformer block that need the most memory until its backward, and their share of all."""
+    """Tensors of one transformer block that need the most memory until its backward."""
     found = results.details("residuals", "memory")
     found = found.assign(total=found["bytes"] * found["count"])
     whole = found.groupby(_MEASUREMENT)["total"].transform("sum")
     found = found.assign(share=found["total"].astype("Float64") / whole, block_total=whole)
-    trials = found.drop_duplicates(_MEASUREMENT)
-    keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
+    keys, conditions = _keys_of(found)
     found = in_order(found[found["rank"] <= _MOST_RESIDUALS], [*keys, "rank"])
     columns = ["bytes", "count", "total", "share", "block_total", "shape", "dtype", "operator", "line"]
     return Listing(
@@ -85,17 +79,22 @@ def residuals(results: Results) -> Listing:
         keys=[*keys, "rank"],
         units={"bytes": "B", "count": "1", "total": "B", "share": "share", "block_total": "B"},
         together=("total", "block_total"),
-        conditions=common_conditions(trials, keys),
+        conditions=conditions,
         notes=[
-            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block, of which "
-            "share is the part; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
+            "bytes: of one tensor; total: of all of its kind; block_total: of all residuals of the block; share: total "
+            "/ block_total; operator: computed the tensor (unknown inside a compiled graph); line: saves it first",
             "In backward the block's residuals are freed while the gradients of its weights are created, which are as "
             "large as the weights (--preset parameters).",
         ],
     )
 
 
+def _keys_of(found: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
+    trials = found.drop_duplicates(_MEASUREMENT)
+    keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
+    return keys, common_conditions(trials, keys)
+
+
 def known_values(frame: pd.DataFrame, *values: str) -> list[str]:
-    """Return the values that have numbers in the frame."""
     known = values_in(frame[frame["median"].notna()])
     return [value for value in values if value in known]

@@ -14,7 +14,6 @@ _DIMENSIONS = ["d_model", "d_ff", "num_layers", "vocab_size"]
 
 
 def accumulation(results: Results) -> Listing:
-    """Sums in 16 bits, by the dtypes of accumulator and addend."""
     frame = accumulation_table(results.of("precision"))
     return Listing(
         title="Sum of 1000 addends of 0.01",
@@ -38,17 +37,14 @@ def reciprocal_rms(results: Results) -> Listing:
 
 
 def errors(results: Results) -> Table:
-    """Errors of each precision relative to float64."""
     return error_table(results.of("precision"))
 
 
 def toy_dtypes(results: Results) -> Listing:
-    """Dtypes of the tensors of the assignment's toy model."""
     return _dtypes(results, "toy", "a model of two linear layers and a LayerNorm")
 
 
 def transformer_dtypes(results: Results) -> Listing:
-    """Dtypes of the tensors of a transformer."""
     return _dtypes(results, "transformer", "a transformer")
 
 

@@ -19,8 +19,6 @@ _PHASES = ("forward", "backward", "optimizer", "step")
 
 @dataclass(frozen=True, kw_only=True)
 class _Profiles:
-    """The profiles of a store."""
-
     kernels: pd.DataFrame
     """Rows of `classified`."""
     trials: pd.DataFrame

@@ -17,7 +17,6 @@ _SERIES = ("warmup_samples", "samples")
 
 
 def end_to_end(results: Results) -> Table:
-    """Times of a training step and of its parts."""
     parts, values = _parts(results)
     values = [value for value in values if value != "backward_optimizer.time"]
     return layout(parts, values=values, cols=devices(parts), title="Times of a training step and of its parts")
@@ -33,7 +32,6 @@ def precisions(results: Results) -> Table:
 
 
 def compiled(results: Results) -> Table:
-    """Eager times, compiled times and speed-up."""
     parts, values = _parts(results)
     title = "Eager vs compiled"
     return arrange_against(parts, key="compile", baselines=("none",), kind="speed_up", values=values, title=title)
@@ -94,7 +92,6 @@ def warm_up_series(results: Results) -> Listing:
 
 
 def _parts(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    """The parts of steps that were measured, and their names as values."""
     parts = parts_of_step(results.of("timing"))
     # If no trial succeeded, the table shows how they failed.
     measured = set(ok_rows(parts)["phase"]) or set(parts["phase"])

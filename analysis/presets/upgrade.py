@@ -16,10 +16,7 @@ from lmsweep.trials.spec.config import RequestError
 
 
 def upgrade(results: Results) -> Listing:
-    """Every other software against the oldest: both times, their ratio with its interval, and the verdict.
-
-    Without results of the field `software`, the versions of torch are compared.
-    """
+    """Each other software, else each other version of torch, against the oldest: times, ratio and verdict."""
     every = latest_code(of_present_devices(results.attempts, results.where), results.where)
     frame = select(every, results.where)
     key = "software" if frame["software"].notna().any() else "torch_version"
@@ -51,7 +48,6 @@ def _with(frame: pd.DataFrame, key: str, value: object) -> pd.DataFrame:
 
 
 def _together(found: dict[str, Comparison], before: str) -> Listing:
-    """Return the comparisons, by the name of their contrast, as one table."""
     listings = {name: one.listing() for name, one in found.items()}
     widest = max(listings.values(), key=lambda one: len(one.keys))
     frames = []

@@ -1,4 +1,4 @@
-"""Reference results that ship with lmsweep, as Parquet; SOURCES.md tells how each was made.
+"""Reference results that ship with lmsweep, as Parquet; SOURCES.md says how each was made.
 
 reports.py             the numbers of five published reports, and what is questionable about them
 public_benchmarks.py   the numbers of public benchmarks, and how they became times

@@ -18,9 +18,6 @@ CONDITIONS: dict[str, str] = {
 
 
 def public_benchmarks() -> pd.DataFrame:
-    """Return one row for each number; columns as in SOURCES.md, values in seconds.
-
-    A field that the source does not state is null. The boolean columns are those of CONDITIONS.
-    """
+    """One row for each number, in seconds; columns as in SOURCES.md. Null: the source does not state it."""
     with files("lmsweep.analysis.reference").joinpath("public-benchmarks.parquet").open("rb") as file:
         return pd.read_parquet(file)

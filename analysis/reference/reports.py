@@ -27,11 +27,9 @@ CAVEATS: dict[str, str] = {
 
 
 def published() -> pd.DataFrame:
-    """Return one row for each number of the reports; columns as in SOURCES.md, values in SI units.
+    """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
 
-    source and table name the report and the table in it. A field that the document does not state is null. value is
-    null unless status is ok, and for the metric dtype, whose answer is the column dtype. The boolean columns are those
-    of CAVEATS.
+    A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
     """
     with files("lmsweep.analysis.reference").joinpath("published.parquet").open("rb") as file:
         return pd.read_parquet(file)

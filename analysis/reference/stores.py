@@ -5,6 +5,5 @@ from pathlib import Path
 
 
 def stores() -> dict[str, str]:
-    """Return the location of each reference store by the name of its folder; SOURCES.md tells how each was made."""
     folder = Path(str(files("lmsweep.analysis.reference")))
     return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/measurements"))}

@@ -67,8 +67,6 @@ class HeatRow(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """The ratios of one value, with the key of most numbers as columns."""
-
     value: str
     column: str | None
     names: list[str]
@@ -77,8 +75,6 @@ class HeatMap(NamedTuple):
 
 
 class ForestLine(NamedTuple):
-    """A choice: what it changes and, in pixels, where that is drawn. `pair` is its number among the pairs."""
-
     field: str
     again: bool
     contrast: str
@@ -95,8 +91,6 @@ ForestEntry: TypeAlias = tuple[int, str, str, str, MeanRatio, dict[str, int]]
 
 
 class Forest(NamedTuple):
-    """What each choice changes in one measure."""
-
     measure: str
     timed: bool
     one: float

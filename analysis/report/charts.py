@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,32 +27,24 @@ _DECADES = {"dtick": "D2", "tickformat": "~r"}
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
-"""Of precisions, where the colour tells devices apart."""
+"""Of precisions, where colours distinguish devices."""
 
 _NAMED_KERNELS = 4
 """Number of kernels that a bar's tooltip names, the longest first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A chart for Plotly."""
-
+class Figure(NamedTuple):
     title: str
-    """The trial or the device that it shows."""
     traces: list[JsonObject]
     """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
     Texts are not escaped: the page does that."""
     layout: JsonObject
-    """A Plotly layout."""
     top: float = 0.0
     """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
 
 
 def timelines(results: Results) -> Iterator[Figure]:
-    """Yield the memory timeline of one iteration of each trial, stacked by category.
-
-    Raises RequestError if the store has no timelines.
-    """
+    """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none."""
     trials = [
         (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
     ]
@@ -110,10 +102,7 @@ def _memory_limits(peak: float, capacity: int | None, unit: Unit) -> dict[float,
 
 
 def kernels(results: Results) -> Iterator[Figure]:
-    """Yield the kernel time per step of each range of each profiled trial, stacked by kind.
-
-    Raises RequestError if the store has no profiles.
-    """
+    """Yield the kernel time of each range of each profiled trial. Raises RequestError without profiles."""
     trials = [(title, classified(rows)) for title, rows in each_trial(results.details("kernels", "profile"))]
     unit = choose_unit("s", [float(found.groupby("range")["time"].sum().max()) for _, found in trials])
     for title, found in trials:
@@ -149,12 +138,9 @@ def kernels(results: Results) -> Iterator[Figure]:
         yield Figure(title=title, traces=traces, layout=layout, top=1.25 * by_range["time"].max() / unit.size)
 
 
-def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Yield the roofline of each device with the steps whose minimum memory traffic is known.
-
-    frame: rows of `lmsweep.load`.
-    """
-    steps = roofline(frame)
+def rooflines(results: Results) -> Iterator[Figure]:
+    """Yield the roofline of each device with the steps whose minimum memory traffic is known."""
+    steps = roofline(results.measurements)
     steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
     on_devices = {str(device): rows for device, rows in steps.groupby("device_name")}
     if len(on_devices) > 1:
@@ -164,7 +150,6 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
 
 
 def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
-    """The steps of these devices and the limits of each device and precision."""
     steps = pd.concat(on_devices.values())
     left, right = steps["intensity"].min() / 30, steps["intensity"].max() * 4
     traces: list[JsonObject] = []
@@ -203,8 +188,8 @@ def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
 
 
 def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:
-    told = [f"{name} {label(row[name])}" for name in keys]
-    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {number_text(100 * row['of_roof'])} % of the limit", *told]
+    share = f"{number_text(100 * row['of_roof'])} % of the limit"
+    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {share}", *(f"{name} {label(row[name])}" for name in keys)]
 
 
 def _from_bottom(phases: pd.Series) -> pd.Series:
@@ -229,5 +214,4 @@ def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _packed(numbers: ArrayLike, kind: str) -> dict[str, str]:
-    """An array of numbers in Plotly's base64 encoding."""
     return {"dtype": kind, "bdata": b64encode(np.asarray(numbers).astype(f"<{kind}").tobytes()).decode()}

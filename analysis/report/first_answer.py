@@ -58,22 +58,18 @@ _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """All sides and how they compare."""
-
     sides: list[Side]
     pairs: list[Pair]
     first: Pair
     """The pair that the page shows first."""
 
     def of_devices(self) -> bool:
-        """Whether devices are compared first."""
         return self.is_of_devices(self.first)
 
     def is_of_devices(self, pair: Pair) -> bool:
         return self.sides[pair.baseline].key == DEVICE
 
     def forests(self) -> list[Forest]:
-        """What each choice changes against the first value of its field, in each measure."""
         firsts = {side.key: place for place, side in reversed(list(enumerate(self.sides)))}
         lines: dict[tuple[str, bool], list[ForestEntry]] = {}
         for number, pair in enumerate(self.pairs):
@@ -84,7 +80,6 @@ class Answer:
         return [forest(measure, entries, timed=timed) for (measure, timed), entries in lines.items()]
 
     def data(self) -> JsonObject:
-        """Return what the page's script needs."""
         return {
             "sides": [
                 {"key": side.key, "name": side.name, "store": side.store, "price": side.price} for side in self.sides
@@ -102,7 +97,7 @@ class Choice(NamedTuple):
 
 
 def choices_of(frame: pd.DataFrame) -> Iterator[Choice]:
-    """Yield the fields of which the store has two values or more; frame: rows of `lmsweep.load(..., pooled=False)`."""
+    """Yield the fields with two values or more; frame: rows of `lmsweep.load(..., pooled=False)`."""
     latest = of_latest_code(frame)
     for field in CHOICES:
         values = in_order(latest.drop_duplicates(field), [field])[field].map(label).to_list()
@@ -130,17 +125,16 @@ def measures_of(one: pd.DataFrame, other: pd.DataFrame) -> list[Measure]:
 
 
 def stores_beside(others: Sequence[str]) -> dict[str, Results]:
-    """Return the stores among `others`, which are names of references or locations of stores."""
     return {name: Results(stores().get(name, name)) for name in others if name != PUBLISHED}
 
 
 def first_answer(
     every: Mapping[str, Results], prices: Sequence[Price] = (), across: Sequence[str] = ()
 ) -> Answer | None:
-    """Return how the devices of all stores compare, and what each choice changes in the first.
+    """Return how the devices of all stores compare, and what each choice changes; None: nothing can be compared.
 
-    every: the page's store and those beside it, by name. across: further keys in which two devices may differ. Returns
-    None if there is nothing to compare. Raises RequestError for a price that fits no device, and for two that fit one.
+    every: the page's store and those beside it, by name. across: further keys in which two devices may differ. Raises
+    RequestError for a price that fits no device, and for two that fit one.
     """
     frames = [of_present_devices(one.attempts) for one in every.values()]
     numbers = [result_numbers(one.measurements) for one in every.values()]
@@ -242,14 +236,12 @@ def _devices(frames: Sequence[pd.DataFrame], names: Sequence[str], prices: Seque
 
 
 def _in_order(frame: pd.DataFrame) -> list[tuple[str, str | None]]:
-    """Full name and accelerator type of each device, in their natural order."""
     kinds = dict(_devices_of(frame))
     names = in_order(frame.drop_duplicates("device_name"), ["device_name"])["device_name"]
     return [(str(name), kinds[str(name)]) for name in names]
 
 
 def _devices_of(frame: pd.DataFrame) -> list[tuple[str, str | None]]:
-    """Full name and accelerator type of each device."""
     types = frame["accelerator_type"].astype(object).where(frame["accelerator_type"].notna(), None)
     return sorted(set(zip(frame["device_name"], types, strict=True)), key=str)
 

@@ -1,7 +1,7 @@
 """An icicle of each profiled step: the step, its phases, the parts of the model, and their kernels, as wide as long."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -18,10 +18,7 @@ LEAST = 0.002
 _LEVELS = ("phase", "range", "kernel")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Piece:
-    """A rectangle of the icicle."""
-
+class Piece(NamedTuple):
     level: int
     """0 is the whole step, 3 a kernel."""
     name: str
@@ -43,12 +40,9 @@ def icicles(results: Results) -> Iterator[Figure]:
 
 
 def pieces(found: pd.DataFrame) -> list[Piece]:
-    """Return the rectangles of one step: its phases in their order, and within each the longest part first.
-
-    found: rows of `classified` of one trial.
-    """
+    """Return the rectangles of one step: its phases in order, the longest part first. found: rows of `classified`."""
     whole = float(found["time"].sum())
-    made = [Piece(level=0, name="step", phase="", start=0.0, time=whole, calls=float(found["calls"].sum()))]
+    made = [Piece(0, "step", "", 0.0, whole, float(found["calls"].sum()))]
     named = found.assign(kernel=found["kernel"].map(short_name))
     of_part = named.groupby(["phase", "range"])["time"].transform("sum")
     small = named.groupby(["phase", "range", "kernel"])["time"].transform("sum") < LEAST * whole
@@ -60,16 +54,9 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
     for level in range(1, len(_LEVELS) + 1):
         for _, rows in sums.groupby(list(_LEVELS[:level]), sort=False):
             first = rows.iloc[0]
-            made.append(
-                Piece(
-                    level=level,
-                    name=str(first[_LEVELS[level - 1]]),
-                    phase=str(first["phase"]),
-                    start=float(rows["start"].min()),
-                    time=float(rows["time"].sum()),
-                    calls=float(rows["calls"].sum()),
-                )
-            )
+            name, phase = str(first[_LEVELS[level - 1]]), str(first["phase"])
+            start, time, calls = rows["start"].min(), rows["time"].sum(), rows["calls"].sum()
+            made.append(Piece(level, name, phase, float(start), float(time), float(calls)))
     return made
 
 

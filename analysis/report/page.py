@@ -4,7 +4,6 @@ import hashlib
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -36,11 +35,7 @@ def write_report(
     prices: Sequence[Price] = (),
     across: Sequence[str] = (),
 ) -> int:
-    """Write the page of a store to a file and return its size in bytes.
-
-    location, others, prices, across and errors: as for `page_of`. Also raises RequestError if the file cannot be
-    written.
-    """
+    """Write the page to a file and return its size in bytes. Arguments and errors: as for `page_of`."""
     return _write(page_of(location, others, prices, across), Path(output))
 
 
@@ -49,10 +44,8 @@ def page_of(
 ) -> Iterator[str]:
     """Return the page of the store at this location, in pieces.
 
-    others: names for `lmsweep.analysis.comparison.side_by_side`, whose times are shown next to the store's. prices: of
-    devices; the reader can change them on the page. across: keys in which compared devices may differ, besides those
-    of their software. Raises RequestError if there is no store, if it holds no results, and for a price that fits no
-    device.
+    others: names for `side_by_side`, shown beside the store. across: keys in which compared devices may differ, besides
+    those of their software. Raises RequestError without store or results, and for a price that fits no device.
     """
     results = Results(location, {})
     frame = results.measurements
@@ -64,7 +57,7 @@ def page_of(
     results.prices = priced_here(prices, frame)
     sections = sections_of(results, answer)
     everything = [*beside, *sections]
-    figures = {section.id: [asdict(figure) for figure in section.figures] for section in everything}
+    figures = {section.id: [figure._asdict() for figure in section.figures] for section in everything}
     tables = {table.name: table.csv for section in everything for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
     templates = Environment(loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined)

@@ -32,15 +32,8 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 JsonObject: TypeAlias = Mapping[str, Json]
 
 _NO_AXES = (
-    "trial_id",
-    "measurement_id",
-    "environment_id",
-    "attempt_id",
-    "started_at",
-    "host_load",
-    "host_memory",
-    "host_memory_for_a_trial",
-    "code",
+    *("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory"),
+    *("host_memory_for_a_trial", "code"),
 )
 """Keys that differ in nearly every result, and so are useless as rows or columns."""
 
@@ -48,20 +41,9 @@ AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AX
 """Keys that can be rows, columns or filters of the page's table."""
 
 _READ_BY_CELLS = [
-    "status",
-    "workload",
-    "phase",
-    "metric",
-    "unit",
-    "median",
-    "low",
-    "high",
-    "processes",
-    "spread",
-    "reason",
-    "flags",
+    *("status", "workload", "phase", "metric", "unit", "median", "low", "high", "processes", "spread", "reason"),
+    *("flags", *DERIVED),
 ]
-_READ_BY_CELLS += [*DERIVED]
 
 MOST_SAMPLES = 250_000
 """Samples that a page embeds. If the store has more, every second, every third, ... sample of a result is embedded."""
@@ -86,12 +68,11 @@ _PREFERRED = {"memory": ["step.peak_allocated"]}
 
 
 def page_data(frame: pd.DataFrame) -> JsonObject:
-    """Return the results of `lmsweep.load` as the JSON object that `report.js` embeds as `data`.
+    """Return the results of `lmsweep.load` as the JSON object that the page embeds as `data`.
 
-    A result is a workload of a trial in one environment. `keys` holds, for each of AXES, the labels of its values in
-    natural order, as tables and as CSV print them, and the index of each result's value. `values` holds, for each
-    `phase.metric`, the results that have it, and median, low and high in SI units. Arrays of numbers are the base64
-    encoding of their little-endian bytes.
+    A result is a workload of a trial in one environment. `keys` holds, for each of AXES, its labels in natural order
+    and the index of each result's value; `values`, for each `phase.metric`, the results that have it with median, low
+    and high in SI units. Arrays are the base64 encoding of their little-endian bytes.
     """
     results, result_of_row = _results(frame)
     flags, reasons = _Words(), _Words()
@@ -135,7 +116,6 @@ def page_data(frame: pd.DataFrame) -> JsonObject:
 
 
 def _views(frame: pd.DataFrame, known: Sequence[str]) -> list[JsonObject]:
-    """The first view of each workload: its question, and the layout that answers it; steps before their parts."""
     views: list[JsonObject] = []
     order = {name: place for place, name in enumerate(_QUESTIONS)}
     for workload in sorted(dict.fromkeys(frame["workload"]), key=lambda name: order.get(name, len(order))):
@@ -149,10 +129,7 @@ def _views(frame: pd.DataFrame, known: Sequence[str]) -> list[JsonObject]:
 
 
 def _trial(results: pd.DataFrame) -> JsonObject:
-    """What the page needs to write the command that repeats a result: fields, their defaults, and named models.
-
-    `named` holds, for each label of the key `model`, whether a trial may name the model instead of its dimensions.
-    """
+    """What writes the command that repeats a result; `named`: whether a trial may name the model of this label."""
     named = {}
     for model, rows in results.groupby("model", dropna=True):
         size = SIZES.get(str(model))
@@ -166,7 +143,7 @@ def _trial(results: pd.DataFrame) -> JsonObject:
 
 
 def _stride(frame: pd.DataFrame) -> int:
-    """Embed every how manyeth sample, so that all of them are at most MOST_SAMPLES."""
+    """Embed every n-th sample, so that all of them are at most MOST_SAMPLES."""
     return max(1, int(-(-frame["n"].where(frame["n"] > 1, 0).sum() // MOST_SAMPLES)))
 
 
@@ -190,21 +167,17 @@ def _samples(frame: pd.DataFrame, cells: pd.DataFrame, stride: int) -> dict[str,
 
 
 def result_numbers(frame: pd.DataFrame) -> dict[ResultKey, int]:
-    """Return the number that each result has in `page_data`."""
     results, _ = _results(frame)
     keys = results[list(ResultKey._fields)].itertuples(index=False, name=None)
     return {ResultKey(*key): number for number, key in enumerate(keys)}
 
 
 class _Words(dict[str | tuple[str, ...], int]):
-    """Distinct words, or tuples of words, numbered in order of first appearance."""
-
     def code(self, word: str | tuple[str, ...]) -> int:
         return self.setdefault(word, len(self))
 
 
 def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
-    """One row per result, and for each row of the frame the index of its result."""
     codes = pd.DataFrame({name: pd.factorize(frame[name])[0] for name in (*AXES, "status")})
     result_of_row = np.asarray(codes.groupby(list(codes), sort=False).ngroup(), dtype=np.int64)
     first = np.unique(result_of_row, return_index=True)[1]
@@ -214,7 +187,7 @@ def _results(frame: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.int64]]:
 def _key(results: pd.DataFrame, name: str) -> JsonObject:
     ranks = natural_ranks(results, name)
     ordered = results[name].iloc[np.unique(ranks, return_index=True)[1]]
-    labels, in_csv = [label(value) for value in ordered], [_csv_text(value) for value in ordered]
+    labels, in_csv = [label(value) for value in ordered], ["" if is_null(value) else str(value) for value in ordered]
     key: dict[str, Json] = {"labels": labels}
     if in_csv != labels:
         key["csv"] = in_csv
@@ -223,11 +196,6 @@ def _key(results: pd.DataFrame, name: str) -> JsonObject:
     if pd.api.types.is_numeric_dtype(results[name]) and not pd.api.types.is_bool_dtype(results[name]):
         key["numbers"] = [None if pd.isna(value) else float(value) for value in ordered]
     return key
-
-
-def _csv_text(value: object) -> str:
-    """The text that pandas writes into CSV."""
-    return "" if is_null(value) else str(value)
 
 
 def _value(

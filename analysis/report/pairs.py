@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,30 +23,22 @@ DEVICE = "device_name"
 """The key of sides that are devices."""
 
 FEWEST = 3
-"""Cells from which on the interval of their mean is that of their spread; of fewer, it is that of the samples."""
+"""Minimum number of cells for an interval of their mean from their spread, and not from their samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What is compared: a device, or the value of a choice, such as bf16."""
-
     key: str
-    """DEVICE, or the field whose value this side is."""
     name: str
-    """Short, and unique among the sides of the same key."""
     rows: pd.DataFrame
     """Its rows of `lmsweep.load(..., pooled=False)`."""
     store: int = 0
-    """0 for the page's store, n for the n-th store beside it."""
     price: float | None = None
     """Dollars per hour of a device, if given."""
 
 
 class Measure(NamedTuple):
-    """What a comparison is about."""
-
     name: str
-    """One word for the page: time, memory or energy."""
     workloads: tuple[str, ...]
     """Workloads whose results are compared; none: all of them."""
     values: list[str] | None
@@ -55,34 +47,27 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One side against another."""
-
     baseline: int
-    """Its index among the sides."""
     contrast: int
     measure: str
-    """The name of its Measure."""
     headline: str
-    """The answer in one line."""
     details: list[str]
     """What limits the answer, a sentence each."""
     ratio: MeanRatio | None
     """None if no number of both is known."""
     counts: dict[str, int]
     """Verdict -> number of cells."""
-    maps: list[HeatMap] = field(default_factory=list)
-    """None if the sides cannot be compared."""
+    maps: Sequence[HeatMap] = ()
+    """Empty if the sides cannot be compared."""
     unit: str = ""
-    conditions: list[str] = field(default_factory=list)
+    conditions: Sequence[str] = ()
     apart: list[Obstacle]
     """If the sides have no cell in common, the fields that keep them apart."""
     environment: list[list[str]]
     """Lines of field, baseline, contrast, for devices."""
     listing: Listing | None = None
-    """The table that `lmsweep compare` prints; None if the sides cannot be compared."""
 
     def data(self) -> JsonObject:
-        """Return what the page's script needs."""
         ratio = self.ratio._asdict() if self.ratio else None
         return {name: getattr(self, name) for name in ("baseline", "contrast", "measure", "unit")} | {"ratio": ratio}
 
@@ -97,10 +82,10 @@ def pair_of(
     environment: Sequence[Sequence[str]] = (),
     numbers: Sequence[Mapping[ResultKey, int]] = (),
 ) -> Pair:
-    """Compare two sides of the same key. If that is impossible, the pair has no cells, and `details` says why.
+    """Compare two sides of the same key; if that is impossible, `details` says why.
 
-    across: further keys that may differ. environment: lines of field, baseline, contrast. numbers: for each store, the
-    number that its results have in the page.
+    across: further keys that may differ. environment: lines of field, baseline, contrast. numbers: of the results of
+    each store in the page.
     """
     one, other = sides[baseline], sides[contrast]
     of_key = "" if one.key == DEVICE else f" ({one.key})"
@@ -188,8 +173,7 @@ def _details(found: Comparison, ratio: MeanRatio | None, names: tuple[str, str])
 def _mean(found: Comparison) -> MeanRatio | None:
     """The geometric mean: of inverted ratios of times, so that more is faster, and of ratios of other values.
 
-    Its interval is Student's t of the logarithms of FEWEST ratios or more; of fewer, the intervals of the cells, added
-    in quadrature.
+    Its interval is Student's t of the logarithms; of fewer than FEWEST ratios, their intervals added in quadrature.
     """
     frame = found.frame[found.frame["ratio"].gt(0)]
     sign = -1.0 if found.unit == "s" else 1.0

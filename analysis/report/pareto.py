@@ -1,8 +1,8 @@
 """Charts of the Pareto front of each job: speed against memory and against money, with the front drawn."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import inf
+from typing import NamedTuple
 
 from lmsweep.analysis.best.answer import DEVICE, axes_of, job_of, job_words, pareto_front
 from lmsweep.analysis.best.answer_text import cell_words
@@ -16,16 +16,13 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.quantities import gib
 
 FEWEST, MOST = 3, 2000
-"""Cells of a job from which on its front is drawn, and trials up to which fronts are looked for."""
+"""Minimum number of cells of a job and maximum number of trials of a store for drawing fronts."""
 
 _PEAK = "Peak memory (GiB)"
 _MONEY = "Cost (dollars per million tokens)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cost:
-    """What stands on the vertical axis."""
-
+class _Cost(NamedTuple):
     words: str
     of: Callable[[Cell], float | None]
     """In the unit of the axis; None if it is unknown."""
@@ -43,8 +40,8 @@ def fronts(results: Results) -> Iterator[Figure]:
         if "step.time" in cell.values:
             jobs.setdefault(job_of(cell), []).append(cell)
     axes = (
-        _Cost(words=_PEAK, of=lambda cell: None if cell.peak is None else cell.peak / 2**30),
-        _Cost(words=_MONEY, of=lambda cell: cell.dollars(aim)),
+        _Cost(_PEAK, lambda cell: None if cell.peak is None else cell.peak / 2**30),
+        _Cost(_MONEY, lambda cell: cell.dollars(aim)),
     )
     for cells in jobs.values():
         for axis in axes:
@@ -54,7 +51,6 @@ def fronts(results: Results) -> Iterator[Figure]:
 
 
 def speed(cell: Cell) -> float:
-    """Return the tokens per second of a cell."""
     return cell.tokens / cell.values["step.time"].median
 
 
@@ -91,15 +87,11 @@ def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
         "xaxis": {"title": {"text": "Speed (tokens/s)"}},
         "yaxis": {"title": {"text": axis.words}, "rangemode": "tozero"},
     }
-    return Figure(
-        title=f"{what} of {job_words(cells[0].config)}",
-        traces=traces,
-        layout=layout,
-    )
+    return Figure(title=f"{what} of {job_words(cells[0].config)}", traces=traces, layout=layout)
 
 
 def _staircase(cells: Sequence[Cell], axis: _Cost) -> list[Cell]:
-    """Return the cells of which no faster one costs as little, the slowest first."""
+    """Return the cells for which no faster cell costs as little, the slowest first."""
     found: list[Cell] = []
     least = inf
     for cell in sorted(cells, key=lambda one: (-speed(one), axis.of(one))):
@@ -112,8 +104,8 @@ def _staircase(cells: Sequence[Cell], axis: _Cost) -> list[Cell]:
 
 def _lines(cell: Cell, names: Sequence[str], aim: Aim) -> list[str]:
     dollars = cell.dollars(aim)
-    told = [cell_words(cell, [name]) for name in names if name != DEVICE]
+    rest = [cell_words(cell, [name]) for name in names if name != DEVICE]
     numbers = [f"{number_text(speed(cell))} tokens/s"]
     numbers += [f"peak {gib(cell.peak)}"] if cell.peak is not None else []
     numbers += [f"{number_text(dollars)} $/Mtoken"] if dollars is not None else []
-    return [*numbers, *told]
+    return [*numbers, *rest]

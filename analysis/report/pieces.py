@@ -68,14 +68,13 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
 
 
 def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
-    """The function and the line that asked for a piece; its category if they are unknown."""
     known = [name for name in (function, operator) if isinstance(name, str)]
     where = [line.rpartition("/")[2]] if isinstance(line, str) else []
     return " ".join([*known[:1], *where]) or f"{category} in {phase}"
 
 
 def _counts(rows: pd.DataFrame, unit: Unit) -> list[str]:
-    """The kinds of a piece, the largest first: how many of which size, and the phase that asked for them."""
+    """The kinds of a piece, the largest first: count, size, and the phase that allocated them."""
     top = rows.nlargest(4, "held")
     columns = zip(top["at_peak"].astype(int), top["bytes"].astype(float), top["phase"], strict=True)
     return [f"{count} of {number_text(size / unit.size)} {unit.name}, from {phase}" for count, size, phase in columns]

@@ -1,26 +1,23 @@
 """The sections of the page below the results, each present only if the store has its data."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple
 
 from lmsweep.analysis.comparison.side_by_side import NoCounterpartError, beside
-from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.scaling import frontier
 from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets.limits_tables import sizes_that_fit
 from lmsweep.analysis.report import charts, icicle, pareto, pieces
 from lmsweep.analysis.report.charts import Figure
 from lmsweep.analysis.report.first_answer import Answer
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
-from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
+from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import Markup, sheet_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
-
-T = TypeVar("T")
 
 MOST_LINES = 300
 """Preset tables with more lines are left out of the page; `lmsweep table` prints them."""
@@ -29,47 +26,56 @@ MOST_RESULTS = 3000
 """The page of a store with more attempts has no preset tables: nearly all would be too long."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NamedTable:
-    """A preset table, or a table of times next to others."""
+_DRAWN: tuple[tuple[str, str, Callable[[Results], Iterator[Figure]], str], ...] = (
+    (
+        *("pareto", "Pareto front", pareto.fronts),
+        "Speed against the peak memory of a step and against its cost. Full circles are the front: no other cell is as "
+        "good in time, memory and money, and better in one. The line joins the best in the two shown.",
+    ),
+    ("memory", "Memory", charts.timelines, "Memory allocated during one iteration, by category."),
+    (
+        *("pieces", "Largest pieces", pieces.largest_pieces),
+        "What holds the most memory at the peak, by the line of code that asked for it.",
+    ),
+    (
+        *("roofline", "Roofline", charts.rooflines),
+        "Steps under the limits of their device, as measured or else from its datasheet. Only eager steps with naive "
+        "attention are shown: theirs is the minimum memory traffic that is known.",
+    ),
+    (
+        *("kernels", "Kernels", charts.kernels),
+        "Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
+    ),
+    (
+        *("icicle", "Step by part", icicle.icicles),
+        "A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, the longer. "
+        "Drag to zoom in.",
+    ),
+)
+"""Sections of charts: anchor, title, what draws them, and the words below the title."""
 
+
+class NamedTable(NamedTuple):
     name: str
-    """Shown in the page, and the name of the CSV file."""
     question: str
-    """The question that the table answers, in one line."""
     caption: str
-    """What the cells show."""
     conditions: str
-    """The keys that have the same value in all cells; may be empty."""
     html: str
-    """The table as an HTML fragment."""
     csv: str
-    """The table as CSV, for download."""
     open: bool = False
     """Whether the table is shown before the reader opens it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """A section of the page."""
-
+class Section(NamedTuple):
     id: str
-    """The anchor of its heading."""
     title: str
-    """Its heading."""
     words: str
-    """A sentence or two below the heading."""
-    figures: list[Figure] = field(default_factory=list)
-    """Its charts, of which the reader chooses one to show."""
-    tables: list[NamedTable] = field(default_factory=list)
-    """Its tables, each of which can be opened."""
+    figures: Sequence[Figure] = ()
+    tables: Sequence[NamedTable] = ()
 
 
 def beside_section(results: Results, others: Sequence[str]) -> list[Section]:
-    """Return the section that shows the store's times next to those of `others`, all open; none without others.
-
-    others: names for `lmsweep.analysis.comparison.side_by_side`. Raises RequestError for an unknown name.
-    """
+    """The times of the store next to those of `others`, if any. Raises RequestError for an unknown name."""
     if not others:
         return []
     words = [
@@ -85,61 +91,18 @@ def beside_section(results: Results, others: Sequence[str]) -> list[Section]:
             words.append(f"{error}.")
             continue
         question = f"As printed by lmsweep compare --with {name}."
-        tables.append(replace(_named(listing, f"with {name}", question), open=True))
-    return [Section(id="beside", title="Side by side", words=" ".join(words if tables else words[1:]), tables=tables)]
+        tables.append(_named(listing, f"with {name}", question)._replace(open=True))
+    return [Section("beside", "Side by side", " ".join(words if tables else words[1:]), tables=tables)]
 
 
 def sections_of(results: Results, answer: Answer | None) -> list[Section]:
-    """Return the sections for which this store has data, in the order of the page.
-
-    answer: how its devices compare, if there are several.
-    """
+    """Return the sections for which this store has data, in the order of the page."""
     found = [
         _across_devices(answer),
         _what_fits(results),
+        *(Section(id_, title, words, _figures(draw, results)) for id_, title, draw, words in _DRAWN),
         Section(
-            id="pareto",
-            title="Pareto front",
-            words="Speed against the peak memory of a step and against its cost. Full circles are the front: no other "
-            "cell is as good in time, memory and money, and better in one. The line joins the best in the two shown.",
-            figures=_figures(pareto.fronts, results),
-        ),
-        Section(
-            id="memory",
-            title="Memory",
-            words="Memory allocated during one iteration, by category.",
-            figures=_figures(charts.timelines, results),
-        ),
-        Section(
-            id="pieces",
-            title="Largest pieces",
-            words="What holds the most memory at the peak, by the line of code that asked for it.",
-            figures=_figures(pieces.largest_pieces, results),
-        ),
-        Section(
-            id="roofline",
-            title="Roofline",
-            words="Steps under the limits of their device, as measured or else from its datasheet. Only eager steps "
-            "with naive attention are shown: theirs is the minimum memory traffic that is known.",
-            figures=_figures(charts.rooflines, results.measurements),
-        ),
-        Section(
-            id="kernels",
-            title="Kernels",
-            words="Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
-            figures=_figures(charts.kernels, results),
-        ),
-        Section(
-            id="icicle",
-            title="Step by part",
-            words="A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, "
-            "the longer. Drag to zoom in.",
-            figures=_figures(icicle.icicles, results),
-        ),
-        Section(
-            id="tables",
-            title="Preset tables",
-            words="As printed by lmsweep table --preset NAME.",
+            *("tables", "Preset tables", "As printed by lmsweep table --preset NAME."),
             tables=list(_named_tables(results)),
         ),
     ]
@@ -147,25 +110,17 @@ def sections_of(results: Results, answer: Answer | None) -> list[Section]:
 
 
 def _across_devices(answer: Answer | None) -> Section:
-    """The comparisons with the first device as tables; those that are too long are left to the command."""
-    if answer is None:
-        return Section(id="devices", title="Across devices", words="")
     tables = []
-    for pair in answer.pairs:
-        if pair.baseline == 0 and pair.listing is not None and len(pair.listing.frame) <= MOST_LINES:
+    for pair in answer.pairs if answer else []:
+        if answer and pair.baseline == 0 and pair.listing is not None and len(pair.listing.frame) <= MOST_LINES:
             against = f"{pair.measure}: {answer.sides[pair.contrast].name} against {answer.sides[0].name}"
             question = "Ratio and verdict of each cell, as printed by lmsweep compare."
             tables.append(_named(_narrowed(pair.listing), against, question))
-    return Section(
-        id="devices",
-        title="Across devices",
-        words="The cells of the first answer as tables, with intervals.",
-        tables=tables,
-    )
+    words = "The cells of the first answer as tables, with intervals."
+    return Section("devices", "Across devices", words, tables=tables)
 
 
 def _what_fits(results: Results) -> Section:
-    """The largest sizes that fitted and the smallest that did not; without tables if nothing ran out of memory."""
     tables, sentences = [], []
     for workload in dict.fromkeys(results.measurements["workload"]):
         rows = results.of(workload)
@@ -173,24 +128,15 @@ def _what_fits(results: Results) -> Section:
         out = trials[trials["status"].isin([Status.OOM, Status.PREDICTED_OOM])]
         if out.empty:
             continue
-        found = frontier(in_order(rows, varying_keys(rows, ["model", "context_length"], [])))
-        keys = [str(name) for name in found if name not in ("largest_ok", "smallest_oom")]
         count = f"{len(out)} of {len(trials)} trials of the workload {workload}"
         memory = [f"{number_text(float(size) / 2**30)} GiB" for size in sorted(out["device_memory"].dropna().unique())]
         sentences.append(f"{count} did not fit{' into ' + ' or '.join(memory) if memory else ''}.")
-        listing = Listing(
-            title="Largest sizes that fitted, and smallest that did not",
-            frame=found.astype({"largest_ok": "Float64", "smallest_oom": "Float64"}),
-            keys=keys,
-            units={"largest_ok": "1", "smallest_oom": "1"},
-            conditions=common_conditions(rows, keys),
-            notes=["-: no such size was tried"],
-        )
+        listing = sizes_that_fit(rows, "Largest sizes that fitted, and smallest that did not")
         question = (
             f"Context lengths and batch sizes of the workload {workload}, from the trials that ran out of memory."
         )
-        tables.append(replace(_named(listing, f"what fits: {workload}", question), open=True))
-    return Section(id="fits", title="What fits", words=" ".join(sentences), tables=tables)
+        tables.append(_named(listing, f"what fits: {workload}", question)._replace(open=True))
+    return Section("fits", "What fits", " ".join(sentences), tables=tables)
 
 
 def _narrowed(listing: Listing) -> Listing:
@@ -205,9 +151,9 @@ def _narrowed(listing: Listing) -> Listing:
     return replace(listing, title=f"{values[0]}, {title}", frame=frame.drop(columns="value"), keys=keys, units=units)
 
 
-def _figures(draw: Callable[[T], Iterator[Figure]], source: T) -> list[Figure]:
+def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> list[Figure]:
     try:
-        return list(draw(source))
+        return list(draw(results))
     except RequestError:  # the store has no data for this section
         return []
 
@@ -220,21 +166,10 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
             table = preset.make(results)
         except RequestError:  # the store lacks the results that this table shows
             continue
-        if _lines(table) <= MOST_LINES:
+        if len(table.median if isinstance(table, Table) else table.frame) <= MOST_LINES:
             yield _named(table, name, preset.question)
 
 
 def _named(table: Table | Listing, name: str, question: str) -> NamedTable:
     words = sheet_of(table, Markup())
-    return NamedTable(
-        name=name,
-        question=question,
-        caption=words.caption,
-        conditions=words.conditions,
-        html=render(table, "html"),
-        csv=render(table, "csv"),
-    )
-
-
-def _lines(table: Table | Listing) -> int:
-    return len(table.median if isinstance(table, Table) else table.frame)
+    return NamedTable(name, question, words.caption, words.conditions, render(table, "html"), render(table, "csv"))

@@ -1,6 +1,6 @@
 """The page's summary: what ran where, how it ended, and which flags were raised."""
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,49 +22,36 @@ _SELF_EVIDENT = ("model", "precision", "mode")
 _SHOWN_OF_A_FAILURE = ("model", "d_model", "context_length", "batch_size", "precision", "compile", "attention")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fact:
-    """A named number or text, with a smaller line below it."""
-
+class Fact(NamedTuple):
     name: str
     text: str
     detail: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlagLine:
-    """A flag, the number of results that have it, and its advice."""
-
+class FlagLine(NamedTuple):
     name: str
-    count: int
+    results: int
     advice: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A status and an error, the number of results that ended so, and the configuration of one of them."""
-
+class Failure(NamedTuple):
     status: str
-    count: int
+    results: int
     example: str
     error: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(NamedTuple):
     """The texts of the page outside its sections."""
 
     lead: str
-    """Devices, sweeps and dates, below the page's title."""
     headline: str
-    """The answer of a store with one device, in one line."""
     lines: list[Fact]
     """Its key numbers: fastest step, most tokens per second, largest memory, failures."""
     facts: list[Fact]
     flags: list[FlagLine]
     failures: list[Failure]
     environment_names: list[str]
-    """Column names of `environments`."""
     environments: list[list[str]]
     """A line for each environment, the one with most results first."""
 
@@ -83,7 +70,7 @@ def summarize(frame: pd.DataFrame) -> Summary:
         headline=_headline(frame, results),
         lines=_key_numbers(frame, results),
         facts=_facts(frame, results),
-        flags=[FlagLine(name=flag.value, count=n, advice=flag.advice) for flag, n in flag_counts(frame).items()],
+        flags=[FlagLine(flag.value, n, flag.advice) for flag, n in flag_counts(frame).items()],
         failures=_failures(results),
         environment_names=[*names, "results"],
         environments=lines,
@@ -107,7 +94,6 @@ def _headline(frame: pd.DataFrame, results: pd.DataFrame) -> str:
 
 
 def _key_numbers(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
-    """Fastest step, most tokens per second, largest peak of memory, and what failed; those that the store has."""
     ok = frame[(frame["status"] == Status.OK) & frame["median"].notna()]
     steps = ok[(ok["phase"] == "step") & (ok["metric"] == "time")]
     if steps["mode"].eq("train_step").any():  # a step of forward alone is not a training step
@@ -126,17 +112,16 @@ def _key_numbers(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
         if pd.notna(largest["device_memory"]):
             share = f"{100 * largest['median'] / largest['device_memory']:.0f} % of the device: "
             fits = "" if results["status"].isin([Status.OOM, Status.PREDICTED_OOM]).any() else "; every trial fitted"
-            fact = replace(fact, detail=share + fact.detail + fits)
+            fact = fact._replace(detail=share + fact.detail + fits)
         found.append(fact)
     failures = _failures(results)
     if failures:
         words = ", ".join(f"{n} {status}" for status, n in results["status"].value_counts().items() if status != "ok")
-        found.append(Fact(name="Failed", text=words, detail=failures[0].example))
+        found.append(Fact("Failed", words, failures[0].example))
     return found
 
 
 def _fact(name: str, number: float, stored: str, row: pd.Series, rows: pd.DataFrame) -> Fact:
-    """A number, and the keys that tell its result from the others."""
     unit = choose_unit(stored, [number])
     keys = [key for key in varying_keys(rows, ["model", "context_length"], []) if label(row[key]) != NO_VALUE]
     keys = [key for key in keys if rows[key].nunique(dropna=False) > 1] or keys[:2]
@@ -147,7 +132,7 @@ def _fact(name: str, number: float, stored: str, row: pd.Series, rows: pd.DataFr
         text, interval = interval_texts(scaled, row["low"] / unit.size, row["high"] / unit.size)
     elif scaled < 10_000:
         text = number_text(scaled)
-    return Fact(name=name, text=" ".join(filter(None, (text, interval, unit.name))), detail=detail)
+    return Fact(name, " ".join(filter(None, (text, interval, unit.name))), detail)
 
 
 def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
@@ -160,16 +145,16 @@ def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
     models = [str(name) for name in named["model"].dropna().unique()]
     versions = [f"torch {version}" for version in sorted(results["torch_version"].unique())]
     return [
-        Fact(name="Trials", text=f"{frame['trial_id'].nunique():,}", detail=_several(workloads, "workload")),
-        Fact(name="Results", text=f"{len(results):,}", detail=", ".join([*counts, f"{frame['n'].sum():,} samples"])),
-        Fact(name="Flagged", text=f"{len(flagged):,}", detail="results; see Flags and failures"),
+        Fact("Trials", f"{frame['trial_id'].nunique():,}", _several(workloads, "workload")),
+        Fact("Results", f"{len(results):,}", ", ".join([*counts, f"{frame['n'].sum():,} samples"])),
+        Fact("Flagged", f"{len(flagged):,}", "results; see Flags and failures"),
         Fact(
-            name="Hardware",
-            text=str(devices.index[0]) if len(devices) == 1 else f"{len(devices)} devices",
-            detail="" if len(devices) == 1 else _shortened([str(name) for name in devices.index]),
+            "Hardware",
+            str(devices.index[0]) if len(devices) == 1 else f"{len(devices)} devices",
+            "" if len(devices) == 1 else _shortened([str(name) for name in devices.index]),
         ),
-        Fact(name="Software", text=_shortened(versions)),
-        *([Fact(name="Models", text=f"{len(models)}", detail=_shortened(models))] if models else []),
+        Fact("Software", _shortened(versions)),
+        *([Fact("Models", f"{len(models)}", _shortened(models))] if models else []),
     ]
 
 
@@ -177,18 +162,18 @@ def _failures(results: pd.DataFrame) -> list[Failure]:
     failed = results[results["status"] != Status.OK]
     lines = [
         Failure(
-            status=str(status),
-            count=len(group),
-            example=", ".join(
+            str(status),
+            len(group),
+            ", ".join(
                 f"{name} {label(group[name].iloc[0])}"
                 for name in _SHOWN_OF_A_FAILURE
                 if label(group[name].iloc[0]) != NO_VALUE
             ),
-            error=error_line(str(error))[:300],
+            error_line(str(error))[:300],
         )
         for (status, error), group in failed.assign(error=failed["error"].fillna("")).groupby(["status", "error"])
     ]
-    return sorted(lines, key=lambda line: -line.count)[:MOST_FAILURES]
+    return sorted(lines, key=lambda line: -line.results)[:MOST_FAILURES]
 
 
 def _environment_text(one: pd.DataFrame, name: str) -> str:

@@ -18,7 +18,6 @@ DROPPED = ("host_name", "artifact")
 
 
 def private_words(tables: Iterable[pa.Table]) -> set[str]:
-    """Return the names of machines and people that the tables mention, and the name of the present user."""
     found = set()
     for table in tables:
         if "host_name" in table.column_names:
@@ -33,7 +32,7 @@ def private_words(tables: Iterable[pa.Table]) -> set[str]:
 
 
 def scrub(table: pa.Table, words: set[str]) -> pa.Table:
-    """Return the table without these words and without the folders of absolute paths, of which the last name stays."""
+    """Return the table without these words and without the folders of absolute paths; the last name stays."""
     for position, name in enumerate(table.column_names):
         column = table[name]
         kind = column.type
@@ -46,7 +45,6 @@ def scrub(table: pa.Table, words: set[str]) -> pa.Table:
 
 
 def scrub_text(text: str, words: set[str]) -> str:
-    """Return the text without these words and without the folders of absolute paths."""
     text = _PATH.sub("", text)
     for word in sorted(words, key=len, reverse=True):
         text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", "private", text)
@@ -54,7 +52,6 @@ def scrub_text(text: str, words: set[str]) -> str:
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
-    """The different texts of a column of texts, or of lists of them; none of any other."""
     kind = column.type
     if pa.types.is_list(kind):
         column, kind = pc.list_flatten(column), kind.value_type

@@ -21,23 +21,16 @@ ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores"
 
 
 class Shared(NamedTuple):
-    """What was written."""
-
     files: list[str]
-    """Paths within the folder."""
     bytes: int
     """Of all files."""
 
 
 def share(store: str, folder: str | Path) -> Shared:
-    """Write the results of a store into a folder, which must be new or empty.
+    """Write the results of a store into a new or empty folder, without names of machines and people, and artifacts.
 
-    - `results/`: a store with one file per table. Host names, user names and the folders of absolute paths are taken
-      out of every text; artifacts (traces, snapshots) are left out.
-    - `report.html`, `environment.json` (the hardware and software), `README.md` (a summary), and `files.json`, with
-      which the folder can be read at an https address.
-
-    Raises RequestError if there is no store, if it has no results, or if the folder holds anything already.
+    `results/` is a store with one file per table; report.html, environment.json, README.md; files.json lists the
+    files for readers at an https address. Raises RequestError: no results, or the folder holds something.
     """
     target = Path(folder).expanduser()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -15,7 +15,6 @@ class Summary(NamedTuple):
     """One configuration in one environment."""
 
     name: str
-    """Identifier of the trial: eight digits, as `lmsweep trial --id` takes it, and the device."""
     config: dict[str, str]
     """Field -> value, of the configuration and of the hardware and software; fields without a value are left out."""
     metrics: dict[str, float]
@@ -27,10 +26,9 @@ class Summary(NamedTuple):
 
 
 def summaries(store: str, where: Mapping[str, str] | None = None) -> list[Summary]:
-    """Return a summary of each configuration in each environment; processes of a configuration are pooled.
+    """Return a summary of each configuration in each environment; its processes are pooled.
 
-    store: its location, or the name of one that ships with lmsweep. where: field -> value, to select some. Raises
-    RequestError, a ValueError, if there is no store, or if it has no such result.
+    where: field -> value, to select some. Raises RequestError, a ValueError, without a store or such a result.
     """
     frame = select(load(store), dict(where or {}))
     return [_summary(rows) for _, rows in frame.groupby(["trial_id", "environment_id"], sort=False)]

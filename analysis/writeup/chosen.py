@@ -25,12 +25,8 @@ _IN_PLACE["step"] |= {*MODEL}
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """How many of a problem's measurements a store has."""
-
     asked: int
-    """Measurements that the problem's grids ask for."""
     ok: int
-    """Of these, how many succeeded on any device."""
     failed: dict[str, int]
     """Status -> how many ended so and never succeeded."""
     lacking: tuple[str, ...]
@@ -38,7 +34,6 @@ class Found:
 
     @property
     def missing(self) -> int:
-        """How many the store does not have."""
         return self.asked - self.ok - sum(self.failed.values())
 
 
@@ -70,10 +65,7 @@ def _described(config: TrialConfig, names: Sequence[str]) -> str:
 
 
 def rows_of(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
-    """Return the rows that these trials measure, and those that differ from one of them by the user's own code alone.
-
-    frame: rows of `lmsweep.load`, or of a detail table.
-    """
+    """Return the rows that these trials measure, and those that differ from one by the user's own code alone."""
     belongs = frame["measurement_id"].isin(_identifiers(trials))
     own = frame[frame[list(REFERENCES)].map(is_reference).any(axis=1) & ~belongs].drop_duplicates("measurement_id")
     more = [row["measurement_id"] for _, row in own.iterrows() if _stands_for_one(row, trials)]
@@ -85,7 +77,7 @@ def _identifiers(trials: Sequence[Trial]) -> set[str]:
 
 
 def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:
-    """Whether one of the trials is the row's, but for the user's code."""
+    """Whether one of the trials is the row's, except for the user's code."""
     workload = workloads().get(row["workload"])
     if workload is None:
         return False
@@ -102,7 +94,6 @@ def _fields(config: TrialConfig, names: Collection[str]) -> tuple[Any, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as a TrialConfig has it."""
     if value is None or value is pd.NA or value != value:
         return None
     return value.item() if hasattr(value, "item") else value

@@ -21,14 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#1f6f8b", "#e07a2f", "#6a9a3a", "#a64b75", "#8a6fb3", "#b59a1e", "#4f4f4f")
-"""In the order of the series; also told apart in print by their order."""
+"""In the order of the series."""
 
 _MARKERS = "osD^vP*X"
 
 
 class _Series(NamedTuple):
-    """The numbers of one column of a table, one for each row, in the unit of the figure."""
-
     name: str
     median: np.ndarray
     below: np.ndarray
@@ -37,10 +35,9 @@ class _Series(NamedTuple):
 
 
 def bars(table: Table, *, stacked: bool = False) -> "Figure":
-    """Return bars with a group for each row of the table and a bar for each column, with 95 % intervals.
+    """Return a group of bars for each row and a bar for each column, with 95 % intervals; failed trials as words.
 
-    A failed trial has its status in place of the bar. All values of the table have one unit. `stacked`: the columns are
-    parts of a whole, one above the other, without intervals.
+    All values of the table have one unit. stacked: the columns are parts of a whole, without intervals.
     """
     series, unit = _series(table)
     groups = _names(table.median.index, usual=0)
@@ -68,7 +65,7 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
 def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
     """Return a line for each column and each other row key, over a numeric row key, on logarithmic axes.
 
-    `panels`: the row key of which each value has axes of its own. Failed trials end a line, with their status.
+    panels: the row key whose values have axes of their own. A failed trial ends a line, with its status.
     """
     levels = table.median.index.names
     apart = [None] if panels is None else list(table.median.index.unique(panels))
@@ -98,10 +95,7 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
 
 
 def timeline(rows: pd.DataFrame) -> "Figure":
-    """Return the memory of one iteration by category, stacked, with its phases marked.
-
-    rows: those of one trial, of `load_timelines`.
-    """
+    """Return the memory of one iteration by category. rows: those of one trial, of `load_timelines`."""
     long = memory_timeline(rows)
     wide = long.pivot_table(index="position", columns="category", values="bytes", aggfunc="last", observed=False)
     wide = wide.reindex(columns=list(CATEGORIES)).ffill().fillna(0)
@@ -136,7 +130,6 @@ _QUANTITIES = {"s": "time", "B": "memory", "B/s": "bandwidth"}
 
 
 def _quantity(table: Table, unit: Unit) -> str:
-    """The label of the axis of numbers: `time (ms)`."""
     words = next((_QUANTITIES[name] for name in table.units.values() if name in _QUANTITIES), "")
     return f"{words} ({unit.name})" if words else unit.name
 
@@ -200,8 +193,7 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
 
 
 def _names(axis: pd.Index, *, usual: int) -> list[str]:
-    """A name for each place of the axis, of the keys in which the places differ; `usual` is the key if there is one
-    place."""
+    """A name for each place of the axis, of the keys in which places differ; of the key `usual` if none does."""
     frame = axis.to_frame(index=False)
     return _words(frame.itertuples(index=False), frame, usual=usual)
 

@@ -5,7 +5,7 @@
     FOLDER/figures/PROBLEM-NAME.png     and .svg
     FOLDER/writeup.typ, writeup.tex     documents that include all problems, for the reader's own words
 
-The last two are written once and belong to the reader from then on; all other files are written anew each time.
+The last two are written once, for the reader to edit; all other files are replaced each time.
 """
 
 import warnings
@@ -31,9 +31,7 @@ class Request:
     """What to write, and where."""
 
     store: str
-    """The results: a folder or a URI."""
     folder: Path
-    """Where the files are written; it is made if it is not there."""
     grids: Mapping[str, Sequence[Trial]]
     """Name of a problem -> the trials that it asks for."""
     command: Callable[[str], str]
@@ -42,31 +40,25 @@ class Request:
 
 @dataclass(kw_only=True)
 class Written:
-    """What was written of one problem."""
-
     name: str
     problem: Problem
     found: Found
     tables: list[str] = field(default_factory=list)
-    """Their captions."""
     figures: list["Image"] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)
     """Why a table or a figure could not be made."""
 
 
 class Image(NamedTuple):
-    """A figure that was written as PNG and SVG."""
-
     file: str
     """Its path in the folder, without the ending."""
     caption: str
 
 
 def write(request: Request) -> list[Written]:
-    """Write all files, and return what there is of each problem.
+    """Write all files, and return what there is of each problem. Without Matplotlib there are no figures.
 
-    Raises RequestError if no grid has the name of a problem, if there is no store or it holds no results, and if the
-    folder cannot be written. Without Matplotlib there are no figures, as a warning says.
+    Raises RequestError: no grid with the name of a problem, no store, no results, or a folder that cannot be written.
     """
     names = [name for name in PROBLEMS if name in request.grids]
     if not names:
@@ -99,7 +91,6 @@ def _can_draw() -> bool:
 
 
 def _problem(name: str, request: Request, results: Results, draws: bool) -> Written:
-    """Write the files of one problem."""
     problem, trials = PROBLEMS[name], request.grids[name]
     own = results.of_rows(lambda frame: rows_of(frame, trials))
     chosen = results if problem.whole_store else own
@@ -152,7 +143,6 @@ def _state(found: Found) -> str:
 
 
 def _remarks(written: Written, command: str) -> list[str]:
-    """What is missing, and the command that measures it."""
     rest = [f"{_state(written.found)}. The rest: {command}"] if written.found.missing else [f"{_state(written.found)}."]
     return [*rest, *written.lacking]
 

@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure of a problem."""
-
     name: str
-    """Part of its file's name."""
     caption: str
-    """What it shows."""
     draw: "Callable[[], Figure]"
     """Draws it. Raises RequestError if the store lacks the results that it needs."""
 
@@ -32,7 +28,6 @@ Pictures = Callable[[Results], Sequence[Picture]]
 
 
 def bar_chart(name: str, caption: str, make: Callable[[Results], Table], *, stacked: bool = False) -> Pictures:
-    """Return the maker of one bar chart of a table."""
     return lambda results: [
         Picture(name=name, caption=caption, draw=lambda: figures.bars(make(results), stacked=stacked))
     ]
@@ -41,19 +36,17 @@ def bar_chart(name: str, caption: str, make: Callable[[Results], Table], *, stac
 def line_chart(
     name: str, caption: str, make: Callable[[Results], Table], *, over: str, panels: str | None = None
 ) -> Pictures:
-    """Return the maker of one line chart of a table."""
     return lambda results: [
         Picture(name=name, caption=caption, draw=lambda: figures.lines(make(results), over=over, panels=panels))
     ]
 
 
 def together(*makers: Pictures) -> Pictures:
-    """Return the maker of all these figures."""
     return lambda results: [picture for make in makers for picture in make(results)]
 
 
 def timelines(results: Results) -> list[Picture]:
-    """The memory timeline of each trial of the deepest model."""
+    """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none."""
     try:
         rows = largest(results, "num_layers").details("timelines", "memory")
     except RequestError:
@@ -97,7 +90,6 @@ communication = bar_chart(
 
 
 def memory_by_moment(results: Results) -> list[Picture]:
-    """What rank 0 holds at each moment, stacked by what it is for."""
 
     def draw() -> "Figure":
         table = stages(results)

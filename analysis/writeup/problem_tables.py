@@ -22,23 +22,19 @@ Make = Callable[[Results], Table | Listing]
 
 
 def preset(name: str, choose: Callable[[Results], Results] = lambda results: results) -> Make:
-    """Return the maker of a preset's table, of the results that `choose` returns."""
     return lambda results: PRESETS[name].make(choose(results))
 
 
 def usual(results: Results, name: str) -> Results:
-    """Return the results that have the most frequent value of this field."""
     trials = results.everything.drop_duplicates(["measurement_id", "environment_id"])
     return _having(results, name, trials[name].mode().max())
 
 
 def largest(results: Results, name: str) -> Results:
-    """Return the results that have the largest value of this field."""
     return _having(results, name, pd.to_numeric(results.everything[name], errors="coerce").max())
 
 
 def smallest(results: Results, name: str) -> Results:
-    """Return the results that have the smallest value of this field."""
     return _having(results, name, pd.to_numeric(results.everything[name], errors="coerce").min())
 
 
@@ -64,7 +60,6 @@ def warmed_up(results: Results) -> Results:
 
 
 def contexts(results: Results) -> Table:
-    """Time of a whole step by context length."""
     frame = only(largest(results, "warmup_steps"), "mode", "train_step").of("timing")
     return layout(frame, values=["step.time"], cols=devices(frame), title="Time of a training step by context length")
 
@@ -103,7 +98,6 @@ def _some(frame: pd.DataFrame, values: Sequence[str], title: str) -> Table:
 
 
 def latencies(precision: str) -> Callable[[Results], Table]:
-    """Forward, backward and both of every implementation, in one precision."""
 
     def make(results: Results) -> Table:
         frame = only(results, "precision", precision).of("attention")
@@ -116,7 +110,7 @@ def latencies(precision: str) -> Callable[[Results], Table]:
 
 
 def stages(results: Results) -> Table:
-    """What rank 0 holds at each moment, by what it is for: a row for each moment."""
+    """What rank 0 holds at each moment, by category."""
     frame = results.of("ddp")
     moments, parts = ("init", "before_step", "after_step", "peak"), (*_HELD, "memory")
     stored = values_in(frame[frame["median"].notna()])
@@ -132,7 +126,7 @@ def stages(results: Results) -> Table:
     cols = devices(cells)
     rows = [*varying_keys(cells, ["ddp"], cols), "moment"]
     table = arrange(cells, rows=rows, cols=cols, values=known)
-    title = "Memory of rank 0 after init, before and after a step, and at its peak, by what it is for"
+    title = "Rank 0 memory by category: after init, before and after a step, at its peak"
     return replace(table, title=title, together=tuple(known), notes=())
 
 
@@ -149,13 +143,11 @@ def ddp_times(results: Results) -> Table:
 
 
 def local_and_exposed(results: Results) -> Table:
-    """The step without synchronisation, and what synchronisation adds to it."""
     frame = results.of("ddp")
     return _some(frame, ("local_step.time", "communication.exposed_time"), "A step, and what communication adds")
 
 
 def collective(metric: str) -> Callable[[Results], Table]:
-    """Return the maker of a table of one metric of a collective by the size of its message."""
 
     def make(results: Results) -> Table:
         frame = results.of("collectives")
@@ -166,25 +158,21 @@ def collective(metric: str) -> Callable[[Results], Table]:
 
 
 def by_precision(results: Results) -> Table:
-    """Time of an iteration, with a column for each precision."""
     frame = results.of("timing")
     return layout(frame, values=["step.time"], cols=["precision"], title="Forward and backward")
 
 
 def by_compile(results: Results) -> Table:
-    """Time of the longest mode that was measured, eager and compiled."""
     frame = results.of("timing")
     mode = max(frame["mode"].unique(), key=get_args(Mode).index)
     return layout(frame[frame["mode"] == mode], values=["step.time"], cols=["compile"], title="Eager and compiled")
 
 
 def forward_backward(results: Results) -> Table:
-    """Forward and backward of attention alone."""
     return _some(results.of("attention"), ("forward.time", "backward.time"), "Attention alone")
 
 
 def with_values(table: Table, values: Sequence[str]) -> Table:
-    """Return the table with these values alone."""
     kept = [column for column in table.median.columns if column[-1] in values]
     frames = {name: getattr(table, name)[kept] for name in CELL_CONTENTS}
     return replace(table, units={value: table.units[value] for value in values}, **frames)

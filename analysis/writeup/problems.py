@@ -41,14 +41,10 @@ from lmsweep.analysis.writeup.problem_tables import (
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A problem of the handout."""
-
     asks: str
     """What it asks to be measured, in a sentence."""
     tables: Mapping[str, Make] = field(default_factory=dict)
-    """Name -> the table, in order."""
     pictures: Pictures = lambda results: ()
-    """The figures, in order."""
     whole_store: bool = False
     """Whether its tables use all results of the store, not only those of its grids."""
 
@@ -141,7 +137,7 @@ PROBLEMS: dict[str, Problem] = {
         pictures=communication,
     ),
     "optimizer_state_sharding_accounting": Problem(
-        asks="Memory with and without sharding of the optimizer state, by what it is for; time of a step.",
+        asks="Memory by category with and without sharding of the optimizer state; time of a step.",
         tables={
             "sharding": preset("sharding"),
             "stages": stages,

@@ -111,7 +111,6 @@ def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
 
 
 def _met(store: Store) -> list[Fingerprint]:
-    """Return the environments of the store, newest first."""
     names = [f.name for f in fields(Fingerprint)]
     table, _ = store.read(columns=["environment_id", "started_at", "status", *names])
     rows = table.filter(pc.field("status") == "ok").sort_by([("started_at", "descending")]).to_pylist()

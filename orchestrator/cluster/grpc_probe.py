@@ -42,6 +42,5 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _frames(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield type and payload of every frame until the stream ends."""
     while len(head := stream.read(9)) == 9:
         yield head[3], stream.read(int.from_bytes(head[:3], "big"))

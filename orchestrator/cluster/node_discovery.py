@@ -157,11 +157,7 @@ def _node(live: LiveNode, description: str) -> Node:
         accelerator_type=names[-1] if names else None,
         also_called=tuple(names[:-1]),
         node_id=live.node_id,
-        environments={
-            device: environment
-            for device, environment in described.environments.items()
-            if device not in GPU_DEVICES or gpus
-        },
+        environments={name: one for name, one in described.environments.items() if gpus or name not in GPU_DEVICES},
     )
 
 
@@ -203,11 +199,9 @@ def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) ->
         if (found := differences(here, there))
     ]
     if wrong:
-        raise RequestError(
-            "these nodes run different software from this machine, so their results would not be comparable:\n"
-            + "\n".join(wrong)
-            + "\ninstall this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
-        )
+        begin = "these nodes run different software from this machine, so their results would not be comparable:"
+        advice = "install this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
+        raise RequestError("\n".join([begin, *wrong, advice]))
 
 
 def _line(error: BaseException, which: int) -> str:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -50,11 +50,9 @@ def head_address() -> str | None:
     """Return the address that `auto` stands for; None if Ray finds none."""
     from ray._private.services import get_ray_address_from_environment
 
-    try:
-        found: str | None = get_ray_address_from_environment("auto", None)
-    except ConnectionError:
-        return None
-    return found
+    with suppress(ConnectionError):
+        return str(get_ray_address_from_environment("auto", None) or "") or None
+    return None
 
 
 def kill_at_shutdown() -> None:
@@ -89,12 +87,8 @@ def started_here() -> dict[str, psutil.Process]:
 
     node = _private(_private(ray, "_private").worker, "_global_node")
     started = _private(node, "all_processes") if node else {}
-    found = {}
-    for name in ("gcs_server", "raylet"):
-        for info in started.get(name, ()):
-            if info.process.poll() is None:
-                found[name] = psutil.Process(info.process.pid)
-    return found
+    infos = [(name, info) for name in ("gcs_server", "raylet") for info in started.get(name, ())]
+    return {name: psutil.Process(info.process.pid) for name, info in infos if info.process.poll() is None}
 
 
 def kill_stopped() -> None:
@@ -146,8 +140,7 @@ def registry_asked_once() -> Iterator[None]:
     """Inside, Tune asks the cluster once for the class that it runs, not three times per trial."""
     from ray.tune import registry
 
-    names = ("_internal_kv_get", "_internal_kv_put")
-    ask, put = (_private(registry, name) for name in names)
+    ask, put = _private(registry, "_internal_kv_get"), _private(registry, "_internal_kv_put")
     known: dict[Any, Any] = {}
 
     def get(key: Any) -> Any:
@@ -159,15 +152,11 @@ def registry_asked_once() -> Iterator[None]:
         known.pop(key, None)
         return put(key, value, **options)
 
-    def use(*functions: Callable[..., Any]) -> None:
-        for name, function in zip(names, functions, strict=True):
-            setattr(registry, name, function)
-
-    use(get, register)
+    vars(registry).update(_internal_kv_get=get, _internal_kv_put=register)
     try:
         yield
     finally:
-        use(ask, put)
+        vars(registry).update(_internal_kv_get=ask, _internal_kv_put=put)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 NODE_SETTINGS = {
-    # Tune cannot tell a worker killed by Ray's memory monitor from a failure of its own, and aborts the sweep.
+    # Tune cannot distinguish a worker killed by Ray's memory monitor from a failure of its own, and aborts the sweep.
     "RAY_memory_monitor_refresh_ms": "0",
     # A trial that requests no GPU sees none.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",

@@ -5,8 +5,9 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from textwrap import fill
+from typing import NamedTuple
 
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.missing_packages import install_words, missing_packages
@@ -25,17 +26,12 @@ FIELDS = {name: arguments_for(name) for name in REFERENCES} | {
 """Each field that may hold a reference -> the other fields that its check depends on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """The findings about one reference."""
+class Answer(NamedTuple):
+    """The findings about one reference. It is wrong if trials with it would fail."""
 
     question: Question
     findings: tuple[Finding, ...]
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether trials with this reference would fail."""
-        return any(one.kind == "wrong" for one in self.findings)
+    is_wrong: bool
 
 
 def questions(trials: Sequence[Trial]) -> list[Question]:
@@ -71,7 +67,7 @@ def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[A
         for line in process.stdout:
             found = json.loads(line)
             findings = tuple(Finding(**one) for one in found["findings"])
-            yield Answer(question=asked[found["index"]], findings=findings)
+            yield Answer(asked[found["index"]], findings, any(one.kind == "wrong" for one in findings))
             count += 1
         if process.wait() or count < len(asked):
             raise RequestError("the process that checks the code failed (see above)")

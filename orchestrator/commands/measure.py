@@ -159,7 +159,6 @@ def noise(
 
 
 def _run_now(request: PlanRequest, began: float, grace: float = 0.0) -> "Run":
-    """Plan what is requested and run it. On a terminal, trials on this machine report their phases."""
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.trials.machine.live_phase import watched_phases
 

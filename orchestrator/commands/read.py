@@ -19,6 +19,9 @@ from lmsweep.trials.spec.config import RequestError
 Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or json.")]
 StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 
+FLOPS = "How attention's FLOPs are counted: model (in full), or hardware (causal as half)."
+BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
+
 
 def status(store: StoreArgument = "results", format: Format = "text") -> None:
     """Count results by status, sweep and device, and list their flags.
@@ -41,8 +44,8 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
         show_table(counts_listing(frame, store), format)
     else:
         say_data(counts(frame).to_markdown(index=False))
-        if doubts := flag_words(frame):
-            say(f"\n{doubts}")
+        if flags := flag_words(frame):
+            say(f"\n{flags}")
 
 
 def table(
@@ -54,13 +57,7 @@ def table(
     format: Format = "text",
     preset: Annotated[Text, Option(help="A predefined table; --list-presets names them.")] = None,
     price: Annotated[Texts, Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")] = [],
-    flops: Annotated[
-        FlopConvention | None,
-        Option(
-            metavar="model|hardware",
-            help="How attention's FLOPs are counted: model (in full), or hardware (causal as half).",
-        ),
-    ] = None,
+    flops: Annotated[FlopConvention | None, Option(metavar="model|hardware", help=FLOPS)] = None,
     list_presets: Annotated[bool, Option("--list-presets", help="List the predefined tables.")] = False,
     plot: Annotated[bool, Option("--plot", help="Draw a bar for each number instead.")] = False,
 ) -> None:
@@ -70,8 +67,7 @@ def table(
     Example:
       lmsweep table results --preset end-to-end
     """
-    from lmsweep.analysis.api import table as table_of
-    from lmsweep.analysis.api import tables
+    from lmsweep.analysis import api
     from lmsweep.analysis.presets import PRESETS
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
@@ -85,13 +81,13 @@ def table(
     conditions = pairs(where, "--where")
     found: Sequence[Table | Listing]
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
-        found = tables(store, where=conditions)
+        found = api.tables(store, where=conditions)
     else:
         found = [
-            table_of(
+            api.table(
                 store,
-                rows=_names(rows) or (),
-                cols=_names(cols) or (),
+                rows=_names(rows),
+                cols=_names(cols),
                 values=value,
                 where=conditions,
                 preset=preset,
@@ -145,9 +141,7 @@ def compare(
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
         if other or first or second or fail_on or across or value or min_effect:
-            raise RequestError(
-                "--with shows numbers side by side, without verdicts; only --where can be combined with it"
-            )
+            raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
         from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
         from lmsweep.analysis.data.selection import select
@@ -162,7 +156,7 @@ def compare(
         baseline=first,
         contrast=second,
         where=conditions,
-        across=_names(across) or (),
+        across=_names(across),
         values=value,
         min_effect=_share(min_effect) if min_effect else None,
     )
@@ -204,17 +198,8 @@ def diff(
 
 def report(
     store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = (
-        "report.html"
-    ),
-    others: Annotated[
-        Texts,
-        Option(
-            "--with",
-            metavar="STORE",
-            help="Show `published`, a reference store, or another store beside it; repeatable.",
-        ),
-    ] = [],
+    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
+    others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
     price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
     across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
 ) -> None:
@@ -231,7 +216,7 @@ def report(
 
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others, prices, _names(across) or ()))
+        sys.stdout.writelines(page_of(store, others, prices, _names(across)))
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -239,7 +224,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others, prices, _names(across) or ())
+    size = write_report(store, path, others, prices, _names(across))
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
@@ -269,9 +254,7 @@ def export(
             command=lambda name: replace(asked, grids=(name,)).resume_command(),
         )
     )
-    tables, figures = (
-        sum(len(part) for part in parts) for parts in zip(*((one.tables, one.figures) for one in written), strict=True)
-    )
+    tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)
     say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
     if missing := [one.name for one in written if one.found.missing]:
         say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
@@ -298,9 +281,8 @@ def share(
     )
 
 
-def _names(options: list[str]) -> list[str] | None:
-    """Return the comma-separated names of a repeatable option; None if it was not given."""
-    return ",".join(options).split(",") if any(options) else None
+def _names(options: list[str]) -> list[str]:
+    return ",".join(options).split(",") if any(options) else []
 
 
 def pairs(texts: list[str], option: str) -> dict[str, str]:

@@ -52,8 +52,7 @@ def show(request: PlanRequest) -> None:
 
 @takes_request("sweep code trusted timeout")
 def check(
-    request: PlanRequest,
-    timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s",
+    request: PlanRequest, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
 ) -> None:
     """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
 

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import typer
@@ -75,19 +77,15 @@ def _settled(folders: Iterable[str], sweep_file: str) -> Stamps:
 
 
 def _look(folders: Iterable[str], sweep_file: str) -> Stamps:
-    """Return the source files of the folders, and the sweep file if it is one."""
     paths = [sweep_file]
-    for folder in folders:
-        for place, inside, files in os.walk(folder):
-            inside[:] = [name for name in inside if not name.startswith(".") and name not in NOT_CODE]
-            paths += [os.path.join(place, name) for name in files if Path(name).suffix in SUFFIXES]
+    for place, inside, files in chain.from_iterable(map(os.walk, folders)):
+        inside[:] = [name for name in inside if not name.startswith(".") and name not in NOT_CODE]
+        paths += [os.path.join(place, name) for name in files if Path(name).suffix in SUFFIXES]
     found: Stamps = {}
     for path in paths:
-        try:
+        with suppress(OSError):  # a packaged sweep is no file here, and an editor may just be replacing one
             status = os.stat(path)
-        except OSError:  # a packaged sweep is no file here, and an editor may just be replacing one
-            continue
-        found[path] = (status.st_mtime_ns, status.st_size)
+            found[path] = (status.st_mtime_ns, status.st_size)
     return found
 
 
@@ -105,10 +103,8 @@ def _run(arguments: Sequence[str]) -> None:
         if is_terminated():
             process.send_signal(signal.SIGTERM)
         while process.poll() is None:
-            try:
+            with suppress(KeyboardInterrupt):  # the second Ctrl-C ends its trials at once
                 process.wait()
-            except KeyboardInterrupt:  # the second Ctrl-C ends its trials at once
-                continue
         raise
 
 

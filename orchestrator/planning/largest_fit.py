@@ -17,7 +17,7 @@ class Frontier:
     """The largest value of one dimension with which a configuration fits."""
 
     config: TrialConfig
-    """With the largest value that fits; with 1 if none fits or it is not known."""
+    """With the largest value that fits, else 1."""
     dimension: Dimension
     largest: int | None
     """The largest value that certainly fits; 0 if not even 1 does, None if it cannot be predicted."""

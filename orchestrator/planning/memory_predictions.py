@@ -45,8 +45,6 @@ SMALL = 2 * 10**9
 
 
 class FitQuestion(NamedTuple):
-    """Whether a trial fits into a budget on a device."""
-
     trial: Trial
     device_name: str
     budget: Budget
@@ -135,7 +133,6 @@ class Predictions:
 
     @property
     def asked(self) -> int:
-        """The number of configurations that the process works on, or will."""
         return len(self._asked) if self._answers or self._is_waiting else 0
 
     def of(self, trial: Trial, device_name: str) -> Prediction | Bounds | Refusal:
@@ -183,7 +180,6 @@ class Predictions:
             self._verdicts |= {key: answer.get("fits") for key, answer in zip(keys, answers, strict=True)}
 
     def verdict(self, question: FitQuestion) -> bool | None:
-        """Return whether the trial fits, if `settle` has simulated it; None if that is not known."""
         return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
 
     def _collect(self) -> None:
@@ -223,7 +219,6 @@ class Predictions:
         return f"{self._key(question.trial, subject)} in {question.budget.bytes} with {workspace}"
 
     def close(self) -> None:
-        """End the process if its answers have not been used."""
         if self._answers:
             self._answers.close()
             self._answers = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
@@ -22,7 +23,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.rules import why_not, why_not_on
+from lmsweep.trials.spec.rules import Capabilities, why_not, why_not_on
 from lmsweep.trials.store.store import Outcome, Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]
@@ -30,8 +31,6 @@ Action = Literal["run", "stored", "predicted_oom", "unsupported"]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
-    """A trial, and whether it will run."""
-
     index: int
     trial: Trial
     """Its workloads are those that the action is about."""
@@ -54,8 +53,6 @@ class PlannedTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A decision about every trial of a sweep. A trial that several processes measure is there once for each."""
-
     sweep: str
     trials: tuple[PlannedTrial, ...]
     """Eager ones before compiled ones, the processes of a trial in a row."""
@@ -70,8 +67,6 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A plan, and what it was made with."""
-
     plan: Plan
     store: Store
     nodes: list[Node]
@@ -162,6 +157,16 @@ class Question:
         outcome = self.done.get((environment, self.measurement(workload)))
         return outcome is not None and (outcome.status != Status.OK or outcome.processes >= self.trial.config.processes)
 
+    @cached_property
+    def obstacles(self) -> dict[str, str | None]:
+        """Why the trial does not run, by environment."""
+        config, workloads = self.trial.config, self.trial.workloads if len(self.environments) > 1 else ()
+        excluded = {
+            key: next(filter(None, (_excluded(config, name, one) for name in workloads)), None)
+            for key, one in self.environments.items()
+        }
+        return {key: self.why_too_large(self.trial, one) or excluded[key] for key, one in self.environments.items()}
+
     def planned(self, action: Action, reason: str | None, environment: str | None = None) -> PlannedTrial:
         """Return the trial with this action, in this environment or else the first."""
         there = self.environments[environment] if environment else next(iter(self.environments.values()))
@@ -242,7 +247,7 @@ def unsupported(asked: Question) -> Decision | None:
 
 def too_large(asked: Question) -> Decision | None:
     """A trial that fits into the memory of no environment."""
-    reasons = _obstacles(asked)
+    reasons = asked.obstacles
     if not all(reasons.values()):
         return None
     first = frozenset({next(iter(asked.environments))})
@@ -253,9 +258,8 @@ def too_large(asked: Question) -> Decision | None:
 def run(asked: Question) -> Decision | None:
     """The trial once for each process that will measure it."""
     config, workloads = asked.trial.config, asked.trial.workloads
-    reasons = _obstacles(asked)
     assert not isinstance(asked.able, Refusal), "some node can hold it"
-    fits = [(node, key) for node, key in zip(asked.able, asked.of_nodes, strict=True) if reasons[key] is None]
+    fits = [(node, key) for node, key in zip(asked.able, asked.of_nodes, strict=True) if asked.obstacles[key] is None]
     if config.processes > 1:  # only processes in one environment can be pooled: that in which most are stored
         chosen = max((key for _, key in fits), key=lambda key: sum(asked.processes(key, name) for name in workloads))
         fits = [(node, key) for node, key in fits if key == chosen]
@@ -294,17 +298,14 @@ def decide(asked: Question) -> list[Decision]:
 
 
 def _excluded(config: TrialConfig, workload: str, environment: Fingerprint) -> str | None:
-    datasheet = find_device(environment.device_name, environment.device_memory) or device_named(environment.device_name)
-    on_device = why_not_on(config, workload, capabilities_of(datasheet)) if datasheet and config.takes_gpus else None
-    return why_not(config, workload) or on_device
+    device = _capabilities(environment.device_name, environment.device_memory) if config.takes_gpus else None
+    return why_not(config, workload) or (device and why_not_on(config, workload, device))
 
 
-def _obstacles(asked: Question) -> dict[str, str | None]:
-    return {
-        key: asked.why_too_large(asked.trial, one)
-        or next(filter(None, (_excluded(asked.trial.config, name, one) for name in asked.trial.workloads)), None)
-        for key, one in asked.environments.items()
-    }
+@cache
+def _capabilities(name: str, memory: int | None) -> Capabilities | None:
+    datasheet = find_device(name, memory) or device_named(name)
+    return capabilities_of(datasheet) if datasheet else None
 
 
 @dataclass(frozen=True, kw_only=True)

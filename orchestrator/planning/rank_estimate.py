@@ -55,15 +55,11 @@ class RankEstimate:
 
 @dataclass(frozen=True)
 class NotEstimated:
-    """The time of a step of several ranks is not known."""
-
     reason: str
     """In words for a user."""
 
 
 class RankEstimates:
-    """Estimates steps of several ranks from the results in stores."""
-
     def __init__(self, *stores: Store) -> None:
         self._points: dict[tuple[str, int, int], dict[Collective, list[Point]]] = {}  # device, ranks, nodes
         self._bandwidths: dict[tuple[str, int, int], list[float]] = defaultdict(list)

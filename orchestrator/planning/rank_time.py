@@ -1,17 +1,4 @@
-"""Models how long a step of several ranks takes: computation, communication, and what of it is not hidden.
-
-The device computes for as long as in one process (`time_model.step_parts`), copies what collectives read and write, and
-waits for what communication cannot hide:
-
-    naive, flat         all-reduces after backward: all of it is exposed
-    others              all-reduces during backward; with zero1 then broadcasts of the weights, which are exposed
-    fsdp, zero2, hsdp   all-gathers during forward, all-gathers (with reshard) and reduce-scatters during backward; with
-                        hsdp also all-reduces between replicas
-
-Communication that runs beside computation is exposed where it takes longer, and slows the computation by INTERFERENCE
-of its time where it does not. The host launches forward and backward, the gathers and the scatters. Forward and
-backward take as long as the slower of the device and the host; the optimizer's update follows.
-"""
+"""Models a step of several ranks: what collectives take beyond what computation hides, and what the host launches."""
 
 from dataclasses import dataclass
 

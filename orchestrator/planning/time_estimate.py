@@ -34,19 +34,17 @@ class Estimate:
     seconds: float
     """If `reason` is set, only good for comparing trials on one device."""
     iterating: float
-    """The part of `seconds` spent in iterations. The rest is overhead: process start, set-up, compilation, transfer."""
+    """The part of `seconds` that is not overhead."""
     reason: str | None
-    """Why the time is unknown; None if it is known."""
+    """Why the time is unknown."""
     is_new: bool
-    """Whether the store has no result of it on its device, so that its graph is in no compile cache."""
+    """Whether the store has no result of it on its device."""
     is_modelled: bool
-    """Whether it rests on the time model alone, as nothing similar was measured on its device."""
+    """Whether nothing similar was measured on its device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpeed:
-    """How fast a device runs a workload, from results."""
-
     overhead: float
     """Median seconds of set-up and compilation."""
     slowness: float
@@ -55,14 +53,10 @@ class DeviceSpeed:
 
 class _Times(NamedTuple):
     overhead: float
-    """Seconds of set-up and compilation."""
     iterating: float
-    """Seconds of iterations."""
 
 
 class Estimates:
-    """Estimates trials from the results in a store."""
-
     def __init__(self, store: Store) -> None:
         self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
@@ -71,7 +65,6 @@ class Estimates:
             self._learn(store.read(columns=columns)[0])
 
     def of(self, planned: PlannedTrial) -> Estimate:
-        """Return the estimate of a trial."""
         config, environment = planned.trial.config, planned.environment
         datasheet = datasheet_of(environment)
         overhead, iterating, reason, is_new, rests_on_model = 0.0, 0.0, None, True, False

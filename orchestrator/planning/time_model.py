@@ -51,8 +51,14 @@ def is_modelled(config: TrialConfig, workload: Workload) -> bool:
 
 def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
     """Return the seconds of all iterations of a workload, warm-up included; of the user's own code, too few."""
-    alone = {"attention": _attention_seconds, "loss": _loss_seconds}
-    once = alone.get(workload.holds or workload.name, step_seconds)(config, device)
+    launching = 3 * LAUNCH_SECONDS[config.compiles]
+    match workload.holds or workload.name:
+        case "attention":
+            once = max(seconds_of(attention_parts(config, device, runs=3)), launching)
+        case "loss":
+            once = max(seconds_of(loss_parts(config, device)), launching)
+        case _:
+            once = step_seconds(config, device)
     if workload.iterations is not None:
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps
@@ -78,14 +84,12 @@ def step_seconds(config: TrialConfig, device: Device) -> float:
 
 
 class StepParts(NamedTuple):
-    """Seconds of one iteration in one process."""
-
     computing: float
-    """Time of the device for forward and backward."""
+    """Seconds of the device for forward and backward."""
     updating: float
-    """Time of the device for the optimizer's update."""
+    """Seconds of the device for the optimizer's update."""
     launching: float
-    """Time in which the host launches forward and backward."""
+    """Seconds in which the host launches forward and backward."""
 
 
 def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
@@ -96,11 +100,3 @@ def step_parts(config: TrialConfig, device: Device) -> StepParts | None:
     layers, passes = config.num_layers or 0, PASSES[config.mode]
     launching = 0.0 if config.device_type == "cpu" else LAUNCH_SECONDS[config.compiles] * layers * passes
     return StepParts(computing=busy.computing, updating=busy.updating, launching=launching)
-
-
-def _loss_seconds(config: TrialConfig, device: Device) -> float:
-    return max(seconds_of(loss_parts(config, device)), 3 * LAUNCH_SECONDS[config.compiles])
-
-
-def _attention_seconds(config: TrialConfig, device: Device) -> float:
-    return max(seconds_of(attention_parts(config, device, runs=3)), 3 * LAUNCH_SECONDS[config.compiles])

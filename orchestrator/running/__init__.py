@@ -6,7 +6,7 @@
     supervisor.py     the Ray actor of one slot, and those on the other nodes of its trial
     worker.py         runs trials on a node: reserves the device, never uses it
     store_writer.py   writes rows to the store in the background
-    progress/         what a run shows while it goes on: progress, time left, who no longer answers
+    progress/         what a run shows: progress, time left, what does not answer
 
 Tune's own loggers, snapshots and sorting cost more than a short trial. So actors are reused, nothing is checkpointed,
 and results are removed from Tune at once. What Tune pickles with each trial must not hold the plan: each of 10 000

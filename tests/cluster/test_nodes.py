@@ -59,7 +59,7 @@ def node(gpus: int = 0, name: str = "H200", **changes: Any) -> Node:
     return replace(Node(cpus=32, gpus=gpus, accelerator_type=name, environments=environments), **changes)
 
 
-# What is asked for
+# Placement
 
 
 def test_ranks_are_spread_evenly_and_one_node_is_the_default():
@@ -202,14 +202,14 @@ def servers() -> list[psutil.Process]:
     return found
 
 
-def member_and_rank(seconds: float = 150) -> tuple[psutil.Process, psutil.Process]:
-    """The actor that does not lead, and its rank at work."""
+def actor_and_rank(seconds: float = 150) -> tuple[psutil.Process, psutil.Process]:
+    """The actor on the second node, and its rank."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with suppress(psutil.NoSuchProcess):
             for one in servers():
                 above = one.parents()[:3]
-                if len(above) == 3 and "_Member" in " ".join(above[2].cmdline()):
+                if len(above) == 3 and "_OtherNode" in " ".join(above[2].cmdline()):
                     return above[2], one
         time.sleep(0.1)
     raise AssertionError("no rank began on the second node")
@@ -238,14 +238,14 @@ def test_a_death_on_the_other_node_loses_the_trial_and_the_next_one_runs(address
     rows = [{"measure_steps": ENDLESS}, {"measure_steps": ENDLESS + 1}]
     process = start("run", write(tmp_path, *rows), "--address", address, "--store", tmp_path / "results")
     began = time.monotonic()
-    _, rank = member_and_rank()
+    _, rank = actor_and_rank()
     time.sleep(1)
     rank.send_signal(signal.SIGKILL)
     psutil.wait_procs([rank], timeout=10)
-    member, second = member_and_rank()
+    actor, second = actor_and_rank()
     time.sleep(1)
     assert second.pid != rank.pid
-    member.kill()
+    actor.kill()
     out, err = process.communicate(timeout=150)
     assert process.returncode == 1, out + err
     assert time.monotonic() - began < 2 * FIELDS["timeout_seconds"]

@@ -5,7 +5,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
 import pytest
 
 from lmsweep.trials.bench.fingerprint import fingerprint
@@ -323,7 +322,7 @@ def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Studen
     assert "finish_gradient_synchronization" in (row.error or "")
     server = student.runner._server
     assert server
-    ranks = [one for one in psutil.Process(server.pid).children(recursive=True) if one.status() != "zombie"]
+    ranks = [one for one in server.process.children(recursive=True) if one.status() != "zombie"]
     assert len(ranks) <= 1, "the spare child for the next trial"
 
 

@@ -1,4 +1,4 @@
-"""A workload of the user's own, named by reference."""
+"""A workload of the user, named by reference."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.command import lmsweep
 
-pytestmark = pytest.mark.usefixtures("forget_code")
+pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 
 BENCH = """
 from lmsweep.trials.bench.phases import time_phases
@@ -28,10 +28,6 @@ def measure(bench):
 
 def returns(bench):
     return 3
-
-
-def yields(bench):
-    yield 3
 """
 SWEEP = """
 name: own
@@ -56,7 +52,7 @@ def trials(folder: Path, workload: str = "./mine/bench.py:measure") -> tuple[Tri
 
 
 def records(trial: Trial) -> list[Record]:
-    return [row for row in run_here(trial) if isinstance(row, Record)]
+    return records_of(run_here(trial))
 
 
 def test_it_measures_under_its_reference_as_its_name(folder: Path) -> None:
@@ -87,15 +83,9 @@ def test_it_leads_only_to_what_the_users_code_defines(folder: Path, hostile: str
         trials(folder, hostile)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("returns", "mine/bench.py:13: returns returned a int; a workload yields its measurements"),
-        ("yields", "mine/bench.py:18: TypeError: yields yielded 3; it must be a Measurement"),
-    ],
-)
-def test_what_is_no_measurement_is_an_error_with_its_line(folder: Path, name: str, words: str) -> None:
-    (row,) = records(trials(folder, f"mine/bench.py:{name}")[-1])
+def test_a_function_that_yields_nothing_is_an_error_with_its_line(folder: Path) -> None:
+    (row,) = records(trials(folder, "mine/bench.py:returns")[-1])
+    words = "mine/bench.py:13: returns returned a int; a workload yields its measurements"
     assert row.status == "error" and str(row.error).splitlines()[0] == words
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a sweep over two nodes when one of them is lost in the middle, or cannot be reached for a while.
+"""A sweep over two nodes survives the loss of one, or its being unreachable for a while.
 
 The head has no cores to give; each node has one and runs one trial at a time. Ray takes a silent node for dead after
 some ten seconds here, after a minute by default.
@@ -55,7 +55,7 @@ class Sweep:
         self.run()
 
     def run(self) -> None:
-        """Begins it, or goes on with it."""
+        """Begins or resumes it."""
         self.process = self.hosts.start(HEAD, f"source ~/.bashrc; {self._command}")
 
     def wait_until_both_nodes_measure(self) -> None:
@@ -66,7 +66,7 @@ class Sweep:
             time.sleep(0.05)
 
     def attempts(self) -> set[str]:
-        """What is stored."""
+        """The stored rows."""
         return set(read(self.store)["attempt_id"])
 
     def raylet(self, node: int) -> psutil.Process:

@@ -170,7 +170,7 @@ def test_a_server_imports_torch_before_a_worker_connects_and_then_runs_its_trial
     (process,) = servers(os.getpid())
     wait_until_it_has_imported_torch(process)
     server = ServerProcess.take(standby.folder, "cpu")
-    assert server and server.pid == process.pid
+    assert server and server.process.pid == process.pid
     assert ServerProcess.take(standby.folder, "cpu") is None, "it has one client"
     trial = Trial(config=TINY, workloads=("timing",), sweep="test")
     with IsolatedRunner(server=server) as runner:

@@ -164,8 +164,8 @@ def test_an_sdist_holds_files_instead_of_links_and_makes_the_same_wheel(wheel: P
     subprocess.run([sys.executable, "-c", script], cwd=source, check=True, capture_output=True, timeout=120)
     (path,) = (source / "sdist").glob("*.tar.gz")
     with tarfile.open(path) as archive:
-        members = archive.getmembers()
-        assert all(member.isfile() or member.isdir() for member in members)
+        files = archive.getmembers()
+        assert all(one.isfile() or one.isdir() for one in files)
         archive.extractall(source / "unpacked", filter="data")
     (unpacked,) = (source / "unpacked").iterdir()
     assert names_in(build_wheel(unpacked, source / "from-sdist", *WITHOUT_INDEX)) == names_in(wheel)

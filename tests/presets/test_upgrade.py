@@ -12,7 +12,7 @@ from tests.support.made_up_results import H200, Attempts, config, samples
 
 
 def measured(attempts: Attempts, software: str | None, version: str, milliseconds: dict[int, float]) -> None:
-    """Steps on a GPU, of which the device works four fifths; context length -> device time."""
+    """Steps on a GPU; the device is busy for four fifths of each. Context length -> device time."""
     there = replace(H200, torch_version=version)
     for context, device in milliseconds.items():
         trial = config(device="cuda", context_length=context, software=software)
@@ -41,7 +41,7 @@ def test_every_release_is_compared_with_the_oldest_by_device_time(tmp_path: Path
     assert set(newest["verdict"]) == {"faster"}
 
 
-def test_two_softwares_need_no_column_that_tells_them_apart(tmp_path: Path) -> None:
+def test_two_softwares_need_no_column_for_the_software(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     measured(attempts, "torch==2.9.1", "2.9.1", {256: 10.0})
     measured(attempts, "torch==2.12.0", "2.12.0", {256: 10.05})

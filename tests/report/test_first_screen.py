@@ -42,7 +42,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Twelve cells on two GPUs, on one of which the device takes half the time; memory that fits one of them."""
+    """Twelve cells on two GPUs: the device time of one is half the other's; memory that fits one of them."""
     attempts = Attempts(tmp_path_factory.mktemp("two") / "results")
     for fingerprint, factor in ((H100, 2.0), (H200, 1.0)):
         for model in ("small", "medium"):
@@ -90,7 +90,7 @@ def glance(browser: Browser, report: Path) -> Iterator[Page]:
     page.context.close()
 
 
-def test_the_first_screen_tells_which_device_is_faster_by_how_much_and_how_sure(glance: Page) -> None:
+def test_the_first_screen_shows_which_device_is_faster_with_ratio_and_interval(glance: Page) -> None:
     assert glance.inner_text("#answer") == "H200 against H100, 12 cells: device 2.00x [2.00, 2.00] as fast"
     assert "By wall time 1.00x as fast: the host accounts for 0.500x." in glance.inner_text("#answer-details")
     box = glance.locator("#heat table").bounding_box()

@@ -23,7 +23,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until
-from tests.support.command import COMMAND, PYTHONPATH, answer_here, lmsweep
+from tests.support.command import COMMAND, PYTHONPATH, answer_here
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    run = lmsweep("report", store, "-o", path, "--with", "published")
+    run = answer_here("report", store, "-o", path, "--with", "published")
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.1f} MiB); open it in a browser\n"
     return path
@@ -229,10 +229,10 @@ def test_a_crowded_cell_is_refused_and_the_way_out_is_a_button(page: Page) -> No
 
 
 def test_the_legend_names_the_fields_whose_readings_it_shows(page: Page) -> None:
-    told = page.text_content("#chart .legendtitletext")
-    assert told == "model, device_name, torch_version, precision, compile"
+    title = page.text_content("#chart .legendtitletext")
+    assert title == "model, device_name, torch_version, precision, compile"
     first = page.text_content("#chart .legendtext") or ""
-    assert len(first.split(", ")) == len(told.split(", "))
+    assert len(first.split(", ")) == len(title.split(", "))
     page.select_option("#x-axis", "model")
     wait_until(page, "chart.layout.legend.title.text.startsWith('context_length, ')")
 
@@ -263,7 +263,7 @@ def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_
     page.context.close()
 
 
-def test_a_point_tells_what_it_is(glance: Page) -> None:
+def test_the_tooltip_of_a_point_names_its_value_and_keys(glance: Page) -> None:
     glance.locator("#chart .scatterlayer .point").first.hover(force=True)
     text = glance.text_content("#chart .hoverlayer")
     assert text and "step.time" in text and "context_length" in text
@@ -392,7 +392,7 @@ def test_the_page_chooses_the_units_of_the_command(glance: Page) -> None:
     ) == [choose_unit(*column).name for column in columns]
 
 
-def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_reported_is_refused_in_a_sentence(tmp_path: Path) -> None:
     run = answer_here("report", tmp_path / "nothing")
     assert run.returncode == 2 and "there is no store" in run.stderr
     (tmp_path / "empty" / "measurements").mkdir(parents=True)

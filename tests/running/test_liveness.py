@@ -1,4 +1,4 @@
-"""What a run says of a trial whose end nobody reports."""
+"""A run reports a trial that is overdue."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""What a run says of each trial, in a few words."""
+"""The line that a run prints for each trial."""
 
 import pytest
 

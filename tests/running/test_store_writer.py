@@ -1,4 +1,4 @@
-"""What writes the rows of a run: one trial's rows, whatever they hold, do not keep those of another from the store."""
+"""The writer of a run: rows that cannot be stored do not keep others from the store."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,4 @@
-"""The fingerprint: the hardware and software that a trial runs on.
-
-`python -m lmsweep.trials.bench.fingerprint [PID]` prints, as JSON, this machine's fingerprint for each kind of device
-it has, so that planning can ask without importing torch. With PID, the process that started it, it dies with that one.
-"""
+"""The hardware and software of a trial; `python -m` prints those of this machine as JSON."""
 
 import functools
 import importlib.metadata

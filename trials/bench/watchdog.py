@@ -1,8 +1,4 @@
-"""The watchdog of a trial that runs in the calling process.
-
-A thread ends the process when the trial's time is up or it holds too much host memory. For isolated trials the trial
-server does this from outside.
-"""
+"""Ends a trial that runs in the calling process; isolated trials have the trial server for this."""
 
 import faulthandler
 import os

@@ -33,8 +33,6 @@ from lmsweep.trials.spec.workloads import workload_named
 
 
 class Workbench:
-    """What the workloads of one trial share."""
-
     def __init__(
         self,
         config: TrialConfig,
@@ -126,7 +124,7 @@ class Workbench:
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Disable garbage collection, which would disturb some iterations only, and select the attention kernel."""
+        """Disable garbage collection and select the attention kernel."""
         gc.collect()
         gc.disable()
         try:

@@ -1,10 +1,4 @@
-"""The program behind `lmsweep check`: does the user's code import, build and compute what it should?
-
-``python -m lmsweep.trials.numerics.check_code PID`` reads a request from standard input, as JSON: the code folder, the
-questions, and the seconds that one may take. It prints one line for each question: its index and the findings, as JSON.
-Nothing is measured. Each question has a process of its own, so that code which hangs or crashes ends only its own
-answer. The program exits when its parent, the process PID, does.
-"""
+"""The program behind `lmsweep check`: reads questions as JSON, prints findings, each from a process of its own."""
 
 import faulthandler
 import json

@@ -19,8 +19,6 @@ from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_own_model
 
 @dataclass(frozen=True, kw_only=True)
 class ReferencePass:
-    """Results of forward and backward in float64."""
-
     logits: Tensor
     """(batch, tokens, vocab_size)."""
     loss: Tensor
@@ -87,7 +85,8 @@ def relative_error(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
     """||values - exact|| / ||exact|| in float64, with each list of tensors as one vector; inf or NaN if a value is."""
     difference = norm = 0.0
     for value, reference in zip(values, exact, strict=True):
-        difference += (_float64_beside(value, reference) - reference).square().sum().item()
+        rounded = value.detach().to(reference.device).to(torch.float64)
+        difference += (rounded - reference).square().sum().item()
         norm += reference.square().sum().item()
     return math.sqrt(difference / norm)
 
@@ -139,7 +138,3 @@ def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
 def _gradients(step: TrainingStep) -> dict[str, Tensor]:
     named = step.model.named_parameters()
     return {name.replace(CHECKPOINTED, ""): weight.grad for name, weight in named if weight.grad is not None}
-
-
-def _float64_beside(value: Tensor, reference: Tensor) -> Tensor:
-    return value.detach().to(reference.device).to(torch.float64)

@@ -64,7 +64,9 @@ def dtypes_of(
     tensors += [("gradient", name, dtype) for name, dtype in gradients.items()]
     count = Counter((kind, _BLOCK_NUMBER.sub(".*", name), dtype) for kind, name, dtype in tensors)
     return [
-        TensorDtype(subject=subject, name=name, kind=kind, dtype=_word(dtype), count=many, rules=rules)
+        TensorDtype(
+            subject=subject, name=name, kind=kind, dtype=str(dtype).removeprefix("torch."), count=many, rules=rules
+        )
         for (kind, name, dtype), many in count.items()
     ]
 
@@ -109,7 +111,3 @@ def _toy(math_mode: MathMode, device: str, casts: AbstractContextManager[Any], *
         loss = nn.functional.cross_entropy(logits, classes)
     loss.backward()
     return dtypes_of(model, outputs, logits, loss, subject="toy", rules=rules)
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

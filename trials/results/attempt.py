@@ -16,11 +16,9 @@ from lmsweep.trials.spec.identity import measurement_id, trial_id
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One execution of a trial: what all of its records share."""
-
     trial: Trial
     attempt_id: str
-    """16 random hexadecimal digits."""
+    """Random."""
     started_at: datetime
     """UTC."""
 

@@ -1,10 +1,4 @@
-"""The configuration of a trial: what is measured and how.
-
-A configuration has two kinds of field. The *combination* says what is built and where it runs: model, context length,
-precision, device, ... The *protocol* says how it is measured: mode, warm-up, steps, ... `trial_id` hashes the
-combination. `measurement_id` hashes the combination, the workload and the protocol fields that the workload reads
-(`lmsweep.trials.spec.identity`).
-"""
+"""The configuration of a trial: the combination, which `trial_id` hashes, and the protocol that measures it."""
 
 import re
 from dataclasses import Field, dataclass, field, fields

@@ -33,8 +33,6 @@ _FILE = re.compile(rf"(\./)?(?P<file>[^:\0]+\.py):(?P<attribute>{_NAME}(\.{_NAME
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """Where a function or class is defined."""
-
     module: str | None = None
     """None if a file is named instead."""
     file: str | None = None
@@ -44,12 +42,10 @@ class Reference:
 
     @property
     def where(self) -> str:
-        """The module or file as it was written."""
         return self.module or self.file or ""
 
     @property
     def name(self) -> str:
-        """The last part of the attribute: what tables show."""
         return self.attribute.rpartition(".")[2]
 
 

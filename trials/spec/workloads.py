@@ -34,20 +34,19 @@ class Workload:
     may_follow: bool = False
     """Whether it may run in a process that has run another trial. What that trial left must not change its results."""
     accumulates: bool = False
-    """Whether it measures a step whose batch is divided into micro-batches."""
     captures: bool = False
     takes_own_step: bool = False
     """Whether it measures the user's own training step."""
     preloads: bool = False
     """Whether the trial server imports its module once, before it forks the processes of trials."""
     iterations: int | None = None
-    """For the time estimate: number of iterations; None means `warmup_steps` plus `measure_steps`."""
+    """For the time estimate; None: `warmup_steps` plus `measure_steps`."""
     runs_per_step: int = 1
-    """For the time estimate: how many iterations each of `measure_steps` takes."""
+    """Iterations that each of `measure_steps` takes, for the time estimate."""
     least_seconds: float = 0.0
-    """For the time estimate: minimum duration in seconds, however short the iterations are."""
+    """Minimum duration, for the time estimate."""
     tables: tuple[str, ...] = ()
-    """The detail tables that it fills, in addition to `measurements`."""
+    """Detail tables that it fills."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name) and not is_reference(self.name):
@@ -168,10 +167,6 @@ def is_known(name: str) -> bool:
 
 def outside_packages() -> set[str]:
     return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}
-
-
-def ranked_workloads() -> tuple[str, ...]:
-    return tuple(workload.name for workload in workloads().values() if workload.has_ranks)
 
 
 def _load(offered: EntryPoint) -> Workload:

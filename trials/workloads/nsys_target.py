@@ -1,9 +1,4 @@
-"""The process that nsys profiles: ``python -m lmsweep.trials.workloads.nsys_target CONFIG OUTCOME``.
-
-It runs the profiled steps of the configuration in the JSON file CONFIG and writes to OUTCOME that it finished, or why
-the configuration is not supported. It yields no rows. It exits when the trial's process does, which holds a lock on
-CONFIG; nsys, its parent, may live longer than the trial.
-"""
+"""The process that nsys profiles; it exits when the trial's process, which locks CONFIG, does."""
 
 import json
 import sys

@@ -135,7 +135,7 @@ class Explorer {
       off && `${off} ${off === 1 ? "result is" : "results are"} 0 or less, which a logarithmic axis cannot show: untick log y, or see the table.`,
       offX && `${x} is 0 or less in some results, so its axis is linear.`,
       asLimits.length && `${asLimits.length} ${asLimits.length === 1 ? "result" : "results"} ran out of memory, drawn as crosses at the memory of their device.`,
-      undrawn && `${undrawn} ${undrawn === 1 ? "result has" : "results have"} no number and ${undrawn === 1 ? "is" : "are"} not drawn; the table tells why.`,
+      undrawn && `${undrawn} ${undrawn === 1 ? "result has" : "results have"} no number and ${undrawn === 1 ? "is" : "are"} not drawn; the table says why.`,
       chosen.single && `${chosen.single} ${chosen.single === 1 ? "result is" : "results are"} alone along ${x} and not drawn: see the table, or choose another x axis.`,
       chosen.left && `Only the first ${chosen.series.length} of ${chosen.series.length + chosen.left} lines are drawn; narrow the selection with the filters.`,
     ].filter(Boolean).join(" ");

@@ -45,7 +45,7 @@ function matrixOf(table, results, openCell) {
   const { advice } = results.data;
   const notes = [...letters].map(([word, letter]) =>
     element("p", { class: "note" }, element("b", {}, letter), ` ${advice[word] ? `${word}: ${advice[word]}` : word}`));
-  // The mode tells how much of a training step the value `step` covers.
+  // The mode says how much of a training step the value `step` covers.
   const mode = values.some((name) => name.startsWith("step.")) && table.conditions.find(([name]) => name === "mode");
   const named = [oneValue && valueName(0), mode && mode.join(" ")].filter(Boolean).join(", ");
   const counts = values.some((name) => results.data.flop_rates.includes(name.split(".")[1]));

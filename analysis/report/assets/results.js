@@ -109,7 +109,7 @@ class Results {
       units: values.map((name, index) => this.unit(name, cells.filter((cell) => cell.valueIndex === index))),
       conditions: this.conditions(cells, [...rows, ...cols]),
       differing: this.differing(cells, [...rows, ...cols]),
-      crowded: crowd.size ? this.toldApartBy(cells.filter((_, i) => crowd.has(places[i])), cells, places) : [],
+      crowded: crowd.size ? this.distinguishingKeys(cells.filter((_, i) => crowd.has(places[i])), cells, places) : [],
     };
   }
 
@@ -119,7 +119,7 @@ class Results {
   }
 
   // The keys that, added to rows or columns, leave one result in each cell.
-  toldApartBy(crowd, cells, places) {
+  distinguishingKeys(crowd, cells, places) {
     const placeOf = new Map(cells.map((cell, i) => [cell, places[i]]));
     const differsWithin = (name, keys) => {
       const seen = new Map();

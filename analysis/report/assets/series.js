@@ -32,21 +32,21 @@ function isNumeric(results, name, cells) {
 // The lines, each in a panel, and with a colour and a look (dash and symbol) that no other line of the panel has.
 function seriesOf(results, table, cells, { x, colour, facet }) {
   const keys = [...table.rows, ...table.cols].filter((name) => name !== x);
-  const told = possibleX(results, keys, cells);
+  const differing = possibleX(results, keys, cells);
   const numbers = cells.filter((cell) => !Number.isNaN(cell.median));
   const unit = chooseUnit(results.data.units, table.units[cells[0].valueIndex], numbers.map((cell) => cell.median));
   const byKey = new Map();
   for (const cell of cells) {
-    const codes = told.map((name) => results.code(name, cell.result));
+    const codes = differing.map((name) => results.code(name, cell.result));
     const key = codes.join();
     if (!byKey.has(key)) byKey.set(key, { codes, cells: [] });
     byKey.get(key).cells.push(cell);
   }
   const all = [...byKey.values()].sort((a, b) => compare(a.codes, b.codes));
-  const divided = facet == null ? defaultFacets(told, all) : facet.filter((name) => told.includes(name));
-  const inside = told.filter((name) => !divided.includes(name));
-  const codesOf = (one, names) => names.map((name) => one.codes[told.indexOf(name)]);
-  const text = (one, names) => names.map((name) => results.label(name, one.codes[told.indexOf(name)])).join(", ");
+  const divided = facet == null ? defaultFacets(differing, all) : facet.filter((name) => differing.includes(name));
+  const inside = differing.filter((name) => !divided.includes(name));
+  const codesOf = (one, names) => names.map((name) => one.codes[differing.indexOf(name)]);
+  const text = (one, names) => names.map((name) => results.label(name, one.codes[differing.indexOf(name)])).join(", ");
   const panels = new Map();
   const series = [];
   for (const one of all) {
@@ -87,22 +87,22 @@ function seriesOf(results, table, cells, { x, colour, facet }) {
     one.look = fits ? looks.get(codesOf(one, rest).join()) : Math.floor(position / COLOUR_COUNT);
     one.name = text(one, inside);
   }
-  return { series, told, inside, facet: divided, shade, panels: [...panels.values()], unit, single, left };
+  return { series, differing, inside, facet: divided, shade, panels: [...panels.values()], unit, single, left };
 }
 
 // The keys that divide many lines into the fewest panels of at most LINES_OF_A_PANEL lines.
-function defaultFacets(told, all) {
+function defaultFacets(differing, all) {
   if (all.length <= LINES_OF_A_PANEL) return [];
   const count = (names) => {
     const sizes = new Map();
     for (const one of all) {
-      const key = names.map((name) => one.codes[told.indexOf(name)]).join();
+      const key = names.map((name) => one.codes[differing.indexOf(name)]).join();
       sizes.set(key, (sizes.get(key) ?? 0) + 1);
     }
     return { names, panels: sizes.size, lines: Math.max(...sizes.values()) };
   };
-  const pairs = told.flatMap((one, i) => told.slice(i + 1).map((other) => [one, other]));
-  const tried = [...told.map((name) => [name]), ...pairs].map(count).filter(({ panels }) => panels <= MOST_PANELS);
+  const pairs = differing.flatMap((one, i) => differing.slice(i + 1).map((other) => [one, other]));
+  const tried = [...differing.map((name) => [name]), ...pairs].map(count).filter(({ panels }) => panels <= MOST_PANELS);
   const fit = tried.filter(({ lines }) => lines <= LINES_OF_A_PANEL);
   const best = fit.length ? fit.sort((a, b) => a.panels - b.panels) : tried.sort((a, b) => a.lines - b.lines);
   return best[0]?.names ?? [];

@@ -148,7 +148,6 @@ def _best_of_stores(
         parts += answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)
     if not parts:
         first = answer(cells, aim)
-        raise RequestError(
-            f"{', '.join(locations)}: {first.reason if isinstance(first, NoAnswer) else 'no result of a step'}"
-        )
+        reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"
+        raise RequestError(f"{', '.join(locations)}: {reason}")
     show_parts(parts)

@@ -86,7 +86,6 @@ def largest_batch_words(found: Answer, code: Code | None = None) -> str:
 
 
 def _check_sweep(sweep: Sweep, aim: Aim) -> None:
-    """Raise RequestError if the sweep has several jobs or does not measure the goal."""
     configs = [trial.config for trial in sweep.trials]
     for name in JOB:
         if len({getattr(config, name) for config in configs}) > 1:
@@ -116,7 +115,6 @@ def _choice(name: str, configs: Sequence[TrialConfig]) -> tuple[str, str]:
 
 
 def _check_prices(plan: Plan, aim: Aim) -> None:
-    """Raise RequestError if the answer is in money and a device has no price."""
     devices = [(one.environment.device_name, one.environment.accelerator_type) for one in plan.trials]
     priced = hourly_dollars(aim.prices, devices)
     if aim.goal is Goal.MONEY and (missing := [name for name, kind in devices if (name, kind) not in priced]):
@@ -124,7 +122,6 @@ def _check_prices(plan: Plan, aim: Aim) -> None:
 
 
 def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
-    """Return what the store has of the plan's trials."""
     if not planned.store.exists():
         return []
     wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}

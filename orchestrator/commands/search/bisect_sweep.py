@@ -113,7 +113,6 @@ def bisect_sweep(question: Question) -> None:
 
 
 def _compared(question: Question, first: int, second: int) -> Comparison:
-    """Measure two releases, except what the store has, and compare them."""
     names = question.software(first), question.software(second)
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     request = replace(question.request, overrides=(*question.request.overrides, *more))

@@ -130,7 +130,7 @@ class PlanText:
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, RankEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, NotEstimated))
         return [
-            f"... and {left} more; --all lists them, --format json tells more" if left > 0 else "",
+            f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
             self._software(),
@@ -145,7 +145,6 @@ class PlanText:
         return f"software: {found}; peak memory is predicted with the installed torch"
 
     def _frame(self, *, all: bool) -> pd.DataFrame:
-        """Return one row of texts per trial."""
         trials, steps = self.plan.trials, self.steps
         stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in trials) else []
         names = varying_fields([planned.trial.config for planned in trials])

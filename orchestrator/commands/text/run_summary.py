@@ -84,7 +84,6 @@ def trial_table(rows: Sequence[Record]) -> str:
 
 
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
-    """Return the texts of COLUMNS for each row."""
     from lmsweep.trials.statistics.sample_stats import describe_samples
 
     lines = []
@@ -98,13 +97,11 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 
 def _traces(rows: Sequence[Record]) -> list[str]:
-    """Return the tracebacks of the rows' errors."""
     traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
     return list(dict.fromkeys(trace for trace in traces if trace))
 
 
 def _split(error: str | None) -> tuple[str, str]:
-    """Return the first line of an error, and what follows it."""
     first, _, rest = (error or "").partition("\n")
     return first, rest.strip("\n")
 
@@ -114,7 +111,6 @@ def _advice(rows: Sequence[Record]) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """Return the number with six significant digits; whole numbers in full, nothing for NaN."""
     if math.isnan(value):
         return ""
     return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
@@ -141,12 +137,12 @@ def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[s
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
     rows, cols, values = default_layout(frame)
     table = pivot(frame, rows=rows, cols=cols, values=values, where={})
-    told = ""
+    printed = ""
     if len(table.median) <= MOST_ROWS:
         show_table(table, pages=False)
-        told = render(table, "text")
+        printed = render(table, "text")
         say("")
-    parts = [flag_words(frame, said=told)]
+    parts = [flag_words(frame, said=printed)]
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"

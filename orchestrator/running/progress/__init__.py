@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: progress, time left, who no longer answers.
+"""What a run shows: progress, time left, what does not answer.
 
 liveness.py         what does not answer: Ray, a worker, a trial server
 eta.py              the estimated time left

@@ -59,7 +59,7 @@ class DeviceEta:
         rest = [
             max(0.0, self.corrected(one.overhead, one.iterating) - (now - one.began)) for one in self.running.values()
         ]
-        # What has not started is a sum from which all that starts is taken: rounding leaves it a little below 0.
+        # Rounding may leave the sums of what has not started a little below 0.
         return max([0.0, (self.corrected(self.overhead_left, self.iterating_left) + sum(rest)) / self.slots, *rest])
 
 
@@ -68,7 +68,8 @@ class Eta:
 
     def __init__(self, trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate]) -> None:
         """estimates: by the index of a trial in the plan."""
-        self._estimates = estimates
+        self._parts = {index: (one.seconds - one.iterating, one.iterating) for index, one in estimates.items()}
+        """Seconds of overhead and of iterations, by the index of a trial."""
         self._lock = RLock()
         self.devices: dict[str, DeviceEta] = {}
         for planned in trials:
@@ -76,14 +77,14 @@ class Eta:
             device = self.devices.setdefault(name, DeviceEta(name=name, slots=1, running={}))
             device.slots = max(device.slots, planned.placement.slots if planned.placement else 1)
             device.left += 1
-            overhead, iterating = self._parts(planned)
+            overhead, iterating = self._parts[planned.index]
             device.overhead_left += overhead
             device.iterating_left += iterating
 
     def started(self, planned: PlannedTrial) -> None:
         with self._lock:
             device = self.devices[planned.environment.device_name]
-            overhead, iterating = self._parts(planned)
+            overhead, iterating = self._parts[planned.index]
             if planned.index not in device.running:  # else it runs again, after its node died
                 device.left -= 1
                 device.overhead_left -= overhead
@@ -109,7 +110,7 @@ class Eta:
     def expected(self, planned: PlannedTrial) -> float:
         """Return the corrected estimate of a trial, in seconds."""
         with self._lock:
-            return self.devices[planned.environment.device_name].corrected(*self._parts(planned))
+            return self.devices[planned.environment.device_name].corrected(*self._parts[planned.index])
 
     def seconds_left(self) -> float:
         with self._lock:
@@ -125,8 +126,3 @@ class Eta:
         """Return time.monotonic() at the start of each running trial, by its index."""
         with self._lock:
             return {index: one.began for device in self.devices.values() for index, one in device.running.items()}
-
-    def _parts(self, planned: PlannedTrial) -> tuple[float, float]:
-        """Return the estimated seconds of overhead and of iterations."""
-        estimate = self._estimates[planned.index]
-        return estimate.seconds - estimate.iterating, estimate.iterating

@@ -38,7 +38,7 @@ class RayFailedError(Exception):
 
 
 class Liveness:
-    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray cannot go on."""
+    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray has failed."""
 
     def __init__(self, trials: Sequence[PlannedTrial], gate: Gate, progress: RunProgress, writer: StoreWriter) -> None:
         self._trials = {planned.index: planned for planned in trials}
@@ -86,7 +86,6 @@ class Liveness:
         return self._gate.closed or self._stopped[process] >= STOPPED_SECONDS
 
     def _search(self) -> None:
-        """Kill workers and trial servers that have been stopped for too long."""
         for process in psutil.Process().children(recursive=True):
             if self._is_late(process, LOOK_SECONDS * LOOKS_PER_SEARCH) and (name := _name(process)):
                 self._progress.say(f"{name}, process {process.pid}, is stopped and does not answer: it is killed")

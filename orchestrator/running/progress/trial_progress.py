@@ -88,7 +88,6 @@ class RunProgress:
         self._compare_with_estimate()
 
     def _counts(self) -> str:
-        """Return the counts that stand for the lines left out."""
         if self._every == 1:
             return ""
         failed = [f"{self._failed} failed so far"] if self._failed else []

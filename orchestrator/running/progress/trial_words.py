@@ -38,15 +38,14 @@ def plan_summary(plan: Plan, estimate: PlanEstimate) -> str:
     lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
     for ruled_out, most in MOST_SKIPPED.items():
         found = Counter(planned.reason for planned in plan.trials if planned.action == ruled_out)
-        told = found.most_common(most)
-        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in told]
-        if rest := found.total() - sum(count for _, count in told):
+        listed = found.most_common(most)
+        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in listed]
+        if rest := found.total() - sum(count for _, count in listed):
             lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
     return "\n".join(lines)
 
 
 def _of_these(plan: Plan) -> str:
-    """Return how many of the trials to run are different ones, if several processes measure any."""
     most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
     different = len({planned.trial_id for planned in plan.to_run})
     return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
