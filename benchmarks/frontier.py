@@ -27,7 +27,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from lmsweep.trials.spec.words import Attention, Compile, Precision
+from lmsweep.trials.spec.words import Compile, Precision
 
 STEPS = 3
 OUT_OF_MEMORY = 3
@@ -41,7 +41,7 @@ class Frontier(NamedTuple):
     context_length: int
     """Tokens."""
     precision: Precision
-    attention: Attention
+    attention: str
     compile: Compile
 
 

@@ -7,32 +7,10 @@ from textwrap import wrap
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import HIDDEN_LOSSES
-
-SDPA_KERNELS = {
-    "sdpa_math": "MATH",
-    "sdpa_flash": "FLASH_ATTENTION",
-    "sdpa_efficient": "EFFICIENT_ATTENTION",
-    "sdpa_cudnn": "CUDNN_ATTENTION",
-}
-"""Attention -> its name in torch.nn.attention.SDPBackend."""
-
-FLOAT8 = {"fp8_tensorwise": "tensorwise", "fp8_rowwise": "rowwise", "fp8_rowwise_gw_hp": "rowwise_with_gw_hp"}
-"""Precision -> the recipe of torchao."""
-
-AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"} | dict.fromkeys(FLOAT8, "torch.bfloat16")
-"""Precision -> the type that autocast casts to."""
-
-OPTIMIZERS = {
-    "adamw_fused": "torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)",
-    "adamw_foreach": "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)",
-    "adamw_loop": "torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)",
-    "adamw_8bit": "AdamW8bit(model.parameters())",
-    "adamw_4bit": "AdamW4bit(model.parameters())",
-    "sgd": "torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)",
-    "adafactor": "torch.optim.Adafactor(model.parameters(), lr=1e-4)",
-}
-"""Optimizer -> how it is made; Muon takes two. The learning rate is that of lmsweep's steps, not a recommendation."""
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 
@@ -92,12 +70,14 @@ def _trains(config: TrialConfig) -> bool:
 
 def _imports(config: TrialConfig) -> list[str]:
     found = ["import torch", "from torch.nn import functional"]
-    if config.attention in SDPA_KERNELS:
+    if _kernel(config):
         found.append("from torch.nn.attention import SDPBackend, sdpa_kernel")
-    if config.precision in FLOAT8:
+    if PRECISIONS[config.precision].float8_recipe:
         found.append("from torchao.float8 import Float8LinearConfig, convert_to_float8_training")
-    if config.optimizer in ("adamw_8bit", "adamw_4bit"):
-        found.append(f"from torchao.optim import {OPTIMIZERS[config.optimizer].partition('(')[0]}")
+    optimizer = OPTIMIZERS.get(config.optimizer)
+    if optimizer and not optimizer.factory.startswith("torch."):
+        module, _, name = optimizer.factory.rpartition(".")
+        found.append(f"from {module} import {name}")
     if config.loss == "liger":
         found.append("from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss")
     if config.loss == "cut_cross_entropy":
@@ -112,14 +92,9 @@ def _facts(config: TrialConfig) -> list[str]:
         f"# model: an nn.Module on {config.device_type}, its layers in model.blocks; inputs, targets: integers "
         f"({config.batch_size}, {config.context_length})"
     ]
-    if config.attention.startswith("sdpa"):
-        facts.append("# attention: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)")
-    elif config.attention == "flex":
-        facts.append("# attention: torch.compile(torch.nn.attention.flex_attention.flex_attention)")
-    elif config.attention == "varlen":
-        facts.append("# attention: torch.nn.attention.varlen.varlen_attn(q, k, v, borders, borders, longest, longest)")
-    else:
-        facts.append(f"# attention: {config.attention}, in the model's own code")
+    known = ATTENTIONS.get(config.attention)
+    written_out = f"{config.attention}, in the model's own code"
+    facts.append(f"# attention: {known.pytorch if known and known.pytorch else written_out}")
     if config.window is not None:
         facts.append(f"# attention: each position attends to the last {config.window}, itself included")
     if config.document_length is not None:
@@ -141,11 +116,12 @@ def _facts(config: TrialConfig) -> list[str]:
 
 
 def _preparation(config: TrialConfig) -> list[str]:
-    lines = [f'torch.set_float32_matmul_precision("{"high" if config.precision == "tf32" else "highest"}")']
-    if config.precision == "bf16_pure":
-        lines.append("model.to(torch.bfloat16)")
-    if config.precision in FLOAT8:
-        lines.append(f'config = Float8LinearConfig.from_recipe_name("{FLOAT8[config.precision]}")')
+    formats = PRECISIONS[config.precision]
+    lines = [f'torch.set_float32_matmul_precision("{"high" if formats.tf32 else "highest"}")']
+    if formats.weights != "float32":
+        lines.append(f"model.to(torch.{formats.weights})")
+    if formats.float8_recipe:
+        lines.append(f'config = Float8LinearConfig.from_recipe_name("{formats.float8_recipe}")')
         lines.append("convert_to_float8_training(model.blocks, config=config)")
     mode = f'mode="{config.compile_mode}", dynamic={config.dynamic_shapes}'
     if config.compile == "block":
@@ -157,7 +133,7 @@ def _preparation(config: TrialConfig) -> list[str]:
         lines.append("cross_entropy = torch.compile(functional.cross_entropy, dynamic=False)")
     if _trains(config):
         lines += _optimizers(config)
-    if config.precision == "fp16":
+    if formats.scales_gradients:
         lines.append(f'scaler = torch.amp.GradScaler("{config.device_type}")')
     return lines
 
@@ -166,8 +142,8 @@ def _forward(config: TrialConfig) -> list[str]:
     if config.loss not in HIDDEN_LOSSES:
         name = "cross_entropy" if config.loss == "compiled" else "functional.cross_entropy"
         return ["logits = model(inputs).flatten(0, -2)", f"loss = {name}(logits.float(), targets.flatten())"]
-    narrow = AUTOCAST.get(config.precision)
-    cast = f".to({narrow})" if narrow else ""
+    narrow = PRECISIONS[config.precision].autocast
+    cast = f".to(torch.{narrow})" if narrow else ""
     operands = [f"hidden = model(inputs).flatten(0, -2){cast}", f"weight = model.head.weight{cast}"]
     loss = {
         "chunked": [
@@ -186,17 +162,29 @@ def _forward(config: TrialConfig) -> list[str]:
 
 
 def _optimizers(config: TrialConfig) -> list[str]:
-    if config.optimizer != "muon":
-        made = OPTIMIZERS.get(config.optimizer, OPTIMIZERS["adamw_fused"])
-        return [f"optimizers = [{made}]"]
+    name = config.optimizer if config.optimizer in OPTIMIZERS else "adamw_fused"
+    if not OPTIMIZERS[name].only_matrices:
+        return [f"optimizers = [{_call(name, 'model.parameters()')}]"]
     return [
         "matrices = [w for w in model.blocks.parameters() if w.dim() == 2]",
         "others = list({*model.parameters()} - {*matrices})",
         "optimizers = [",
-        "    torch.optim.Muon(matrices, lr=1e-4),",
-        "    torch.optim.AdamW(others, lr=1e-4, fused=True),",
+        f"    {_call(name, 'matrices')},",
+        f"    {_call('adamw_fused', 'others')},",
         "]",
     ]
+
+
+def _call(name: str, weights: str) -> str:
+    """Return the call of an optimizer. The learning rate is that of lmsweep's steps, not a recommendation."""
+    optimizer = OPTIMIZERS[name]
+    in_torch = optimizer.factory.startswith("torch.")
+    called = optimizer.factory if in_torch else optimizer.factory.rpartition(".")[2]
+    return f"{called}({', '.join([weights, *(f'{key}={value}' for key, value in optimizer.arguments.items())])})"
+
+
+def _kernel(config: TrialConfig) -> str | None:
+    return ATTENTIONS[config.attention].kernel if config.attention in ATTENTIONS else None
 
 
 def _checkpointing(config: TrialConfig) -> list[str]:
@@ -229,17 +217,17 @@ def _contexts(config: TrialConfig) -> list[str]:
     found = []
     if config.mode == "forward":
         found.append("torch.inference_mode()")
-    if config.precision in AUTOCAST:
-        found.append(f'torch.autocast("{config.device_type}", dtype={AUTOCAST[config.precision]})')
-    if config.attention in SDPA_KERNELS:
-        found.append(f"sdpa_kernel(SDPBackend.{SDPA_KERNELS[config.attention]})")
+    if autocast := PRECISIONS[config.precision].autocast:
+        found.append(f'torch.autocast("{config.device_type}", dtype=torch.{autocast})')
+    if kernel := _kernel(config):
+        found.append(f"sdpa_kernel(SDPBackend.{kernel})")
     return found
 
 
 def _after_forward(config: TrialConfig) -> list[str]:
     if config.mode in ("forward", "train_forward"):
         return []
-    scales = config.precision == "fp16"
+    scales = PRECISIONS[config.precision].scales_gradients
     clear = "model.zero_grad(set_to_none=True)"
     lines = [clear] if config.zero_grad == "before_backward" else []
     lines.append("scaler.scale(loss).backward()" if scales else "loss.backward()")

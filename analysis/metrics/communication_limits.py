@@ -15,7 +15,7 @@ from lmsweep.trials.analytic.scaling_limits import (
     tensor_parallel_limit,
 )
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
 MEASURED, DATASHEET = "measured", "datasheet"
@@ -53,7 +53,7 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
     is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
     tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
     matrices = 2 if row["feed_forward"] == "gelu" else 3
-    rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if precision in _NARROW else 4)
+    rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if PRECISIONS[precision].is_narrow else 4)
     return {
         **row,
         "flops": flops,
@@ -72,9 +72,6 @@ class _Rates(TypedDict):
     flops: float
     bandwidth: float
     element_bytes: int
-
-
-_NARROW = ("bf16", "fp16", "bf16_pure", *FLOAT8_PRECISIONS)
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:

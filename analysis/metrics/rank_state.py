@@ -8,6 +8,8 @@ from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.analytic.sharded_state import HELD, SHARED, rank_bytes
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.ways.optimizers import SHARDED
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 PARTS = ("weights", "gradients", "optimizer_state", "total")
 
@@ -23,7 +25,7 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
     tensor parallelism, and optimizers other than AdamW.
     """
     ddp = results[(results["workload"] == "ddp") & results["ddp"].isin([*SHARED]) & (results["tp"] == 1)]
-    ddp = ddp[ddp["optimizer"].isin(["adamw_fused", "adamw_foreach", "adamw_loop"])].dropna(subset=_DIMENSIONS)
+    ddp = ddp[ddp["optimizer"].isin(SHARDED)].dropna(subset=_DIMENSIONS)
     trials = ddp.drop_duplicates(_TRIAL).sort_values("ddp", key=lambda words: words.map([*SHARED].index), kind="stable")
     rows = []
     for (_, trial), moment in product(trials.iterrows(), HELD):
@@ -33,7 +35,7 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
             ranks=int(trial["world_size"]),
             ddp=trial["ddp"],
             moment=moment,
-            element_bytes=2 if trial["precision"] == "bf16_pure" else 4,
+            element_bytes=PRECISIONS[trial["precision"]].weight_bytes,
         )
         same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)
         found = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]

@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.statistics.median_interval import Floats
 
 # Minimum traffic of a step in bytes per parameter: float32 weights are read in forward and in backward, gradients are
@@ -59,13 +59,14 @@ def least_bytes(step: pd.DataFrame) -> Floats:
     autograd saves. Intermediates that fit in no cache add to it, so the true intensity is lower.
     """
     plain = (step["attention"] == "naive") & (step["compile"] == "none") & (step["checkpointing"] == "none")
-    plain &= ~step["precision"].isin(["bf16_pure", *FLOAT8_PRECISIONS])
+    formats = [PRECISIONS.get(name) for name in step["precision"]]
+    plain &= np.array([one is None or (one.weight_bytes == 4 and not one.float8_recipe) for one in formats], dtype=bool)
     for name in SHAPE_FIELDS:
         default = CONFIG_FIELDS[name].default
         plain &= step[name].isna() | (step[name] == default)
     names = ["d_model", "d_ff", "num_layers", "num_heads", "vocab_size", "context_length", "batch_size"]
     size = {name: step[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in names}
-    autocast = step["precision"].isin(["bf16", "fp16"]).to_numpy().astype(float)
+    autocast = np.array([one is not None and one.autocast is not None for one in formats], dtype=np.float64)
     count = parameter_count(**size_terms(step))
     weights = step["mode"].map(_WEIGHT_TRAFFIC).to_numpy(dtype=np.float64) * count
     kept = step["mode"].map(_SAVED_TRAFFIC).to_numpy(dtype=np.float64) * saved_bytes(autocast=autocast, **size)

@@ -8,6 +8,7 @@ from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Collective
 
 INTERFERENCE = 0.5
@@ -57,8 +58,8 @@ def rank_step(
     computing, updating = computing / config.tp, updating / config.tp  # the layers are divided, the calls are not
     slices, layers = config.world_size // config.tp, config.num_layers or 1
     weights = parameter_count(**config.size.terms, vocab_size=config.vocab_size) / config.tp
-    narrow = config.precision in ("bf16", "fp16", "bf16_pure")
-    gradients = (2 if config.precision == "bf16_pure" else 4) * weights
+    formats = PRECISIONS[config.precision]
+    gradients = formats.weight_bytes * weights
     in_forward = in_backward = after = copied = extra = 0.0
 
     def each(kind: Collective, size: float, count: float, ranks: int = slices) -> float:
@@ -92,7 +93,7 @@ def rank_step(
     if config.tp > 1:
         launching *= DTENSOR_LAUNCHES
         # Two all-reduces of the residual stream in forward and two in backward of each layer; nothing hides them.
-        stream = (2 if narrow else 4) * config.batch_size * config.context_length * config.d_model
+        stream = (2 if formats.is_narrow else 4) * config.batch_size * config.context_length * config.d_model
         after += 4 * layers * links.seconds("all_reduce", stream, config.tp)
     copying = copied / device.bytes_per_second
     waiting = _exposed(in_forward, computing / 3) + _exposed(in_backward, 2 * computing / 3)

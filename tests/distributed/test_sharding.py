@@ -18,7 +18,6 @@ from lmsweep.trials.distributed.parallel.fully_sharded import gathered
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, largest_error, largest_of
 from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, local_step
 from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatch
-from lmsweep.trials.distributed.parallel.step_checks import WEIGHTS_TOLERANCE
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
@@ -29,6 +28,7 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 
@@ -133,7 +133,7 @@ def check(config: TrialConfig, variants: dict[str, dict[str, Any]]) -> None:
         changes = ([new - old for new, old in zip(weights, before, strict=True)] for weights in (after, wanted))
         assert all(weight.any() for weight in wanted)
         error = largest_error(*changes)
-        assert error < WEIGHTS_TOLERANCE["fp32"], f"{name}: {error}"
+        assert error < PRECISIONS["fp32"].update_error, f"{name}: {error}"
         assert one["error"] < 1e-4, name
 
 

@@ -21,8 +21,8 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
 from lmsweep.trials.memory.cuda_history import read_trace
-from lmsweep.trials.memory.ledger import CATEGORIES, Label, Ledger, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
@@ -119,7 +119,7 @@ def test_adamw_over_lists_of_tensors_takes_four_bytes_per_parameter_more_while_i
     assert more == pytest.approx(4 * parameters(CONFIG), abs=4 * TENSORS)
 
 
-def test_what_is_kept_for_backward_is_the_closed_form_and_every_block_keeps_the_same():
+def test_saved_bytes_are_the_closed_form_and_equal_in_every_block():
     found = measured(CONFIG)
     assert found["before_backward.saved"] == formulas.saved_bytes(**dimensions(CONFIG))
     batch = 16 * CONFIG.batch_size * CONFIG.context_length
@@ -295,7 +295,7 @@ def test_without_a_backward_there_are_no_residuals():
 # What cannot be known
 
 
-def test_what_the_cpu_does_not_count_is_null_with_a_reason_and_never_zero():
+def test_metrics_that_a_cpu_does_not_count_are_null_with_a_reason():
     found = measured(CONFIG)
     for phase, metric in (("step", "peak_allocated"), ("init", "reserved"), ("trial", "memory_snapshot")):
         row = found.rows[phase, metric]
@@ -312,7 +312,7 @@ def test_mps_says_that_its_readings_are_lower_bounds():
 
 
 @pytest.mark.slow
-def test_compiled_on_a_cpu_tells_what_is_kept_and_says_why_the_rest_is_unknown():
+def test_a_compiled_cpu_trial_stores_what_is_saved_and_why_the_rest_is_unknown():
     found, eager = measured(replace(CONFIG, compile="block")), measured(CONFIG)
     assert 0 < found["block0.saved"] < eager["block0.saved"]
     assert found["outside_blocks.saved"] == eager["outside_blocks.saved"]
@@ -328,7 +328,7 @@ def test_repetitions_that_do_not_agree_are_all_kept_and_flagged():
     assert row.samples == (7, 7, 8) and row.flags == (Flag.UNSTEADY,)
 
 
-def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_asked_for_is_the_same():
+def test_allocated_bytes_may_differ_if_requested_bytes_agree():
     handed_out, cached = (2048, 2048, 2560), (4096, 8192, 8192)
 
     def found(*asked: int) -> dict[str, Measurement]:
@@ -344,19 +344,19 @@ def test_whole_blocks_that_differ_are_kept_and_raise_no_doubt_while_what_was_ask
     assert all(row.flags == (Flag.UNSTEADY,) for row in found(1900, 1900, 1901).values())
 
 
-def test_a_history_that_does_not_come_to_the_peak_breaks_nothing_down():
-    ledger = Ledger()
-    ledger.begin()
-    ledger.allocate(1, piece(100))
+def test_a_history_without_the_peak_gives_no_breakdown():
+    log = AllocationLog()
+    log.begin()
+    log.allocate(1, piece(100))
     read = {("step", "peak_tensors"): 160, ("before_backward", "tensors"): 100}
-    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), 1, read, {}, {}, Usage.of(ledger)))
+    rows = list(breakdown_rows(replace(CONFIG, mode="forward"), 1, read, {}, {}, Usage.of(log)))
     at_peak = {(row.samples, row.reason) for row in rows if row.phase == "peak"}
     assert at_peak == {(None, "the recorded allocations add up to 100 bytes, not the 160 that were read")}
     before = {row.metric: row.samples for row in rows if row.phase == "before_backward" and row.metric != "saved"}
     assert before == {name: (100,) if name == "other" else (0,) for name in CATEGORIES}
 
 
-# The ledger
+# The log
 
 
 def piece(size: int, phase: str = "forward") -> Piece:
@@ -364,14 +364,14 @@ def piece(size: int, phase: str = "forward") -> Piece:
 
 
 def test_a_long_timeline_is_thinned_and_keeps_its_peak():
-    ledger = Ledger()
-    ledger.begin()
+    log = AllocationLog()
+    log.begin()
     for number in range(5000):
-        ledger.allocate(number, piece(1))
+        log.allocate(number, piece(1))
         if number == 2345:
-            ledger.allocate(-1, piece(10_000))
-            ledger.free(-1, "forward")
-    usage = Usage.of(ledger)
+            log.allocate(-1, piece(10_000))
+            log.free(-1, "forward")
+    usage = Usage.of(log)
     rows = list(usage.timeline())
     assert {row.phase for row in rows} == {"forward"} and len(rows[0].positions) <= MOST_POINTS + 2
     assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
@@ -384,9 +384,9 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
             for name, f, n in functions
         ]
 
-    model = ("transformer.py", "forward", 40)
+    model = ("transformer/transformer.py", "forward", 40)
     forward, drop = (("training_step.py", name, 70) for name in ("forward", "drop"))
-    init = frames(("transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
+    init = frames(("transformer/transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
     live = [
         {"address": 0, "requested_size": 1000, "size": 1024, "state": "active_allocated", "frames": init},
         {"address": 4096, "requested_size": 64, "size": 512, "state": "active_allocated", "frames": []},
@@ -409,8 +409,8 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "forward": {0: Label(category="weights", bytes=1000), 8192: Label(category="activations", bytes=300, block=0)},
         "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
     }
-    ledger = read_trace(live, entries, labels, Sources.of(None))
-    usage = Usage.of(ledger)
+    log = read_trace(live, entries, labels, Sources.of(None))
+    usage = Usage.of(log)
     assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
     assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
     assert {name: held for name, held in usage.at_peak().items() if held} == {
@@ -420,22 +420,19 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "workspace": 64,
     }
     table = {(row.category, row.bytes): row for row in usage.largest()}
-    assert (
-        table["weights", 1000].line == "trials/model/transformer/transformer.py:36"
-        and table["weights", 1000].phase == "init"
-    )
-    assert table["activations", 300].line == "trials/model/transformer/transformer.py:40"
+    assert (table["weights", 1000].line, table["weights", 1000].phase) == ("trials/model/transformer.py:36", "init")
+    assert table["activations", 300].line == "trials/model/transformer.py:40"
     gradient = table["gradients", 1000]
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
     assert gradient.reason == "autograd's thread, which runs no Python"
     assert table["other", 100].at_peak == 0
 
 
-def test_what_a_piece_was_first_said_to_be_for_it_stays():
-    ledger, piece = Ledger(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
-    ledger.allocate(1, piece)
-    ledger.label({1: Label(category="activations", bytes=8)})
-    ledger.label({1: Label(category="gradients", bytes=8)})
+def test_the_first_label_of_a_piece_stays():
+    log, piece = AllocationLog(), Piece(bytes=8, phase="forward", line=None, function=None, operator=None, reason=None)
+    log.allocate(1, piece)
+    log.label({1: Label(category="activations", bytes=8)})
+    log.label({1: Label(category="gradients", bytes=8)})
     assert piece.category == "activations"
 
 
@@ -525,7 +522,7 @@ LARGER = replace(CONFIG, device="cuda", d_model=256, d_ff=512, vocab_size=1000, 
     [{}, {"precision": "bf16"}, {"compile": "block"}, {"checkpointing": "block"}, {"mode": "train_forward"}],
     ids=str,
 )
-def test_on_cuda_the_recorded_history_comes_to_the_allocators_peak(changes: dict[str, Any]):
+def test_on_cuda_the_recorded_history_reaches_the_allocators_peak(changes: dict[str, Any]):
     config = replace(LARGER, **changes)
     found = measured(config)
     assert found["before_backward.weights"] == 4 * parameters(config)

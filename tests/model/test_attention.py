@@ -31,7 +31,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import attention_support
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for, kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.model.transformer.flex_attention import _not_ahead, causal_block_mask
+from lmsweep.trials.model.transformer.flex_attention import causal_block_mask, not_ahead
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
@@ -144,7 +144,7 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
 @pytest.mark.parametrize("context_length", [1, 64, 128, 256, 300, 1000])
 def test_the_causal_block_mask_is_the_one_that_pytorch_finds_by_looking_at_every_position(context_length: int) -> None:
     mask = causal_block_mask(context_length, "cpu")
-    found = create_block_mask(_not_ahead, None, None, context_length, context_length, device="cpu")
+    found = create_block_mask(not_ahead, None, None, context_length, context_length, device="cpu")
     assert mask.shape == found.shape
     assert torch.equal(mask.to_dense(), found.to_dense())
     if context_length % 128 == 0:  # the blocks beyond the end that PyTorch counts as masked are never computed
@@ -197,7 +197,7 @@ def test_pytorchs_own_reason_is_given_without_the_place_in_its_source(capfd: pyt
         return False
 
     def ask(usable: Callable[[Any, bool], bool]) -> str | None:
-        return attention_support._reason_not(usable, alone(), torch.float32, gradients=True)
+        return attention_support.reason_not(usable, alone(), torch.float32, gradients=True)
 
     def logs(params: Any, debug: bool) -> bool:
         os.write(2, b"[W1121 10:17:31.216 sdp.h:91] Warning: Expected dtype Half. (function check_tensor_dtype)\n")
@@ -238,7 +238,7 @@ def test_each_implementation_runs_operations_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("chosen", ["naive", "sdpa_math", "sdpa_flash"])
-def test_the_kernel_is_the_one_that_is_named_whichever_was_chosen_before(chosen: str) -> None:
+def test_sdpa_runs_the_named_kernel_whichever_ran_before(chosen: str) -> None:
     with kernel_chosen(chosen):
         assert "aten::_scaled_dot_product_attention_math" in operations(alone(attention="sdpa_math"))
         assert "aten::_scaled_dot_product_flash_attention_for_cpu" in operations(alone(attention="sdpa_flash"))
@@ -350,7 +350,7 @@ def operations_of(step: AttentionStep) -> set[str]:
     return {event.key for event in profile.key_averages()}
 
 
-def test_what_is_compiled_ahead_is_found_by_the_trial() -> None:
+def test_a_trial_finds_the_graph_that_was_compiled_before_it() -> None:
     flex, eager = alone(attention="flex"), alone()
     compiled = alone(attention="sdpa_flash", compile="model", d_model=24)
     assert [config.attention for config in graphs_of([eager, flex])] == ["flex"]
@@ -407,7 +407,7 @@ def test_memory_on_cuda_is_the_closed_form_and_the_workspaces_and_agrees_in_ever
 
 
 @needs_cuda
-def test_a_cold_l2_makes_what_would_fit_into_it_slower() -> None:
+def test_a_cold_l2_cache_slows_tensors_that_fit_into_it() -> None:
     config = alone(
         device="cuda", attention="sdpa_math", precision="bf16", d_model=64, context_length=1024, batch_size=8
     )
@@ -427,7 +427,7 @@ def test_a_short_kernel_is_timed_without_its_launch_which_is_its_latency() -> No
 
 
 @needs_cuda
-def test_work_that_the_host_launches_too_late_is_queued_behind_a_longer_sleep() -> None:
+def test_a_slow_host_queues_work_behind_a_longer_sleep() -> None:
     def slow_to_launch() -> None:
         for _ in range(3):
             time.sleep(0.002)
@@ -559,7 +559,7 @@ def test_speed_of_attention_alone_follows_from_its_own_work(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_time_in_which_the_peak_leaves_no_room_for_the_work_is_flagged(causal: bool) -> None:
+def test_a_time_too_short_for_the_work_at_peak_rate_is_flagged(causal: bool) -> None:
     config = alone(d_model=64, context_length=1024, batch_size=8, device="cuda", precision="bf16", causal=causal)
     shortest = 4 * 8 * 1024**2 * 64 / 989.4e12 / (2 if causal else 1)
 

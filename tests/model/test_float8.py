@@ -95,9 +95,7 @@ def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> N
         set_math_mode(precision, "cpu")
 
 
-def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
     reason = "compute capability 8.9 or higher.*; NVIDIA A100-SXM4-80GB has 8.0"

@@ -7,12 +7,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.analysis.best.recipe import pytorch_snippet
 from lmsweep.trials.memory.labels import lasting_labels
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.attention_functions import ATTENTION
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import WORDS, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, Optimizer
 from tests.support.needs import needs_chunked_loss
 
 SMALL = TrialConfig(
@@ -86,12 +90,6 @@ def test_a_chunked_loss_is_unsupported_before_pytorch_2_13(monkeypatch: pytest.M
         step_of(replace(SMALL, loss="chunked"))
 
 
-@pytest.mark.parametrize("loss", ["liger", "cut_cross_entropy"])
-def test_a_loss_of_a_package_is_unsupported_without_a_gpu(loss: str) -> None:
-    with pytest.raises(UnsupportedError, match="needs device: cuda"):
-        step_of(replace(SMALL, loss=loss))
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adafactor", "muon"])
 def test_an_optimizer_changes_every_weight_in_a_way_of_its_own(optimizer: str) -> None:
     after = {}
@@ -159,3 +157,18 @@ def test_the_memory_of_quantized_state_is_that_of_its_parts(optimizer: str) -> N
     elements = sum(weight.numel() for weight in step.model.parameters())
     bits = 8 if optimizer == "adamw_8bit" else 4
     assert elements * bits / 8 < held < elements * bits / 8 * 1.25
+
+
+def test_a_new_optimizer_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "nadam", Optimizer(factory="torch.optim.NAdam", state_copies=2))
+    nadam = replace(SMALL, optimizer="nadam")
+    step = step_of(nadam)
+    for phase in step.phases():
+        phase.run()
+    assert type(step.optimizer) is torch.optim.NAdam
+    assert "torch.optim.NAdam(model.parameters(), lr=0.0001)" in pytorch_snippet(nadam)
+    assert predict(nadam).step_end == pytest.approx(predict(SMALL).step_end, rel=0.01)
+
+
+def test_every_attention_has_its_function_and_its_row() -> None:
+    assert [*ATTENTION] == [*ATTENTIONS] == [*WORDS["attention"]]

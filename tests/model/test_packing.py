@@ -138,7 +138,7 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     "mask", [{}, {"causal": False}, {"window": 1}, {"window": 130}, {"window": 5000}], ids=lambda mask: str(mask)
 )
 @pytest.mark.parametrize("mean", [10, 100, 300])
-def test_flex_computes_the_blocks_that_documents_reach(context: int, mask: dict[str, Any], mean: int) -> None:
+def test_flex_computes_only_blocks_within_documents(context: int, mask: dict[str, Any], mean: int) -> None:
     config = replace(ALONE, context_length=context, document_length=mean, **mask)
     documents = document_of_positions(config, "cpu")
     assert documents is not None
@@ -248,7 +248,7 @@ def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
 
 
 @pytest.mark.parametrize("kernel", [kernel_without], indirect=True)
-def test_varlen_without_groups_of_heads_is_unsupported_with_them(kernel: Callable[..., Tensor]) -> None:
+def test_varlen_is_unsupported_for_grouped_queries_if_pytorch_lacks_them(kernel: Callable[..., Tensor]) -> None:
     with pytest.raises(UnsupportedError, match="takes no fewer heads of keys than of queries"):
         check_attention(
             replace(ALONE, attention="varlen", device="cuda", num_kv_heads=1), torch.bfloat16, gradients=True

@@ -165,7 +165,7 @@ def test_a_gpu_s_matrix_products_are_where_the_model_has_them_and_twice_as_many_
     assert products == expected + Counter({f"backward of {name}": 2 * count for name, count in expected.items()})
 
 
-def test_a_compiled_graph_s_kernels_belong_to_it_and_the_rest_is_told_apart_as_ever():
+def test_kernels_of_a_compiled_graph_belong_to_it_and_others_to_their_ranges():
     pieces = pieces_of("h200-tiny-block")
     products = Counter(piece.range for piece in pieces if piece.kernel.startswith("nvjet"))
     assert products == {"graph 0/0": 18, "backward of graph 0/0": 36, "forward": 1, "backward of forward": 2}

@@ -74,7 +74,7 @@ def test_a_kernel_belongs_to_the_phase_in_which_it_was_launched_whenever_it_ran(
         assert second.phases == pytest.approx((10e-9, 40e-9)) and second.step == pytest.approx(50e-9)
 
 
-def test_the_gap_is_what_is_left_of_the_step_until_its_last_kernel_ends():
+def test_the_gap_is_the_idle_time_until_the_last_kernel_ends():
     first, second = device_times(EVENTS, MARKS)
     assert first.gap == pytest.approx(100e-9), "the host was done later than the device"
     assert second.gap == pytest.approx(290e-9), "the device was done later than the host"
@@ -133,7 +133,7 @@ def phase_of(where: str) -> str:
 # What follows from it
 
 
-def test_run_says_for_how_much_of_the_step_the_device_waited(tmp_path):
+def test_run_prints_the_share_of_the_step_in_which_the_device_waited(tmp_path):
     times = {"step.time": (9.0, 10.0, 12.0), "step.device_time": (2.4, 2.6), "forward.time": (0.1,)}
     rows = Attempts(tmp_path / "store").ok(config(device="cuda"), times, flags=(Flag.HOST_BOUND,))
     assert outcome(rows) == "10.0 s per step, GPU idle for 75% of it"
@@ -147,7 +147,7 @@ def test_the_device_s_time_is_the_union_of_what_ran():
     assert union_length([(0, 100), (10, 20), (30, 40), (100, 101)]) == 101
 
 
-def test_a_cpu_is_its_own_host_and_no_steps_are_traced_there():
+def test_no_steps_are_traced_on_a_cpu():
     size = {"d_model": 16, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 20}
     bench = Workbench(TrialConfig(**size, context_length=4, batch_size=1), requested_at=time.monotonic())
     assert "device_time" not in {row.metric for row in timing.measure(bench)} and "profiled" not in bench.seconds

@@ -101,7 +101,7 @@ def test_forward_alone_has_no_backward_and_no_loss_of_gradients():
     assert found == {"attention", "scores", "softmax", "value_matmul", "feed_forward", "norm", "forward", "loss"}
 
 
-def test_what_a_checkpoint_computes_again_is_told_apart():
+def test_recomputed_work_has_a_range_of_its_own():
     rows = rows_of(config("tiny", vocab_size=50, context_length=8, checkpointing="block"))
     found = {kernel.range for kernel in kernels_of(rows)}
     assert {"recomputed softmax", "softmax", "backward of softmax"} <= found
@@ -110,7 +110,7 @@ def test_what_a_checkpoint_computes_again_is_told_apart():
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_what_is_compiled_belongs_to_its_graph(backend: str):
+def test_compiled_work_belongs_to_its_graph(backend: str):
     torch._dynamo.reset()  # of what tests before have compiled in this process
     trial = config("tiny", vocab_size=50, context_length=8, compile="block")
     step = TrainingStep(trial, set_math_mode("fp32", "cpu"), backend=backend)

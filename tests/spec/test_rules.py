@@ -108,7 +108,11 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("timing", {"capture": "step", "compile": "block", "compile_mode": "reduce-overhead"}, "CUDA graphs of its own"),
     ("timing", {"capture": "step", "accumulate": 2}, "captures each phase once"),
     ("timing", {"capture": "step", "optimizer": "sgd"}, "needs a capturable optimizer, and sgd is none"),
-    ("timing", {"capture": "step", "precision": "fp16", "optimizer": "adamw_loop"}, "the gradient scaler's verdict"),
+    (
+        "timing",
+        {"capture": "step", "precision": "fp16", "optimizer": "adamw_loop"},
+        "the result of the gradient scaler",
+    ),
     ("timing", {"loss": "chunked", "model_code": "mine:Model"}, "mine:Model returns logits"),
     ("timing", {"loss": "liger", "device": "cpu"}, "needs device: cuda"),
     ("loss", {"loss": "cut_cross_entropy", "device": "cpu"}, "needs device: cuda"),

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from lmsweep.trials.spec.rules import Capabilities
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.words import Precision
 
 GIB = 2**30
 
@@ -231,14 +232,8 @@ def capabilities_of(device: Device) -> Capabilities:
 
 def peak_flops(device: Device, precision: Precision) -> float | None:
     """Return the peak FLOP/s of matrix products in this precision, of fp8_* in 8 bits; None if not supported."""
-    return {
-        "fp32": device.fp32,
-        "tf32": device.tf32,
-        "bf16": device.bf16,
-        "fp16": device.fp16,
-        "bf16_pure": device.bf16,
-        **dict.fromkeys(FLOAT8_PRECISIONS, device.fp8),
-    }.get(precision)
+    rate: float | None = getattr(device, PRECISIONS[precision].rate) if precision in PRECISIONS else None
+    return rate
 
 
 LINKS: dict[str, float] = {

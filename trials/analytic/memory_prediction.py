@@ -10,15 +10,13 @@ from lmsweep.trials.analytic.datasheets import DEVICES
 from lmsweep.trials.analytic.formulas import parameter_count, step_peak_bytes
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.workloads import Subject, workload_named
 
 Dimension = Literal["batch_size", "context_length"]
 """A dimension whose largest value that fits can be searched."""
 
 _READ = {*COMBINATION_FIELDS, "mode"}
-
-FUSED_ATTENTION = ("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen")
-"""Attention implementations that do not store the score matrix."""
 
 LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
 _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")

@@ -12,7 +12,10 @@ from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_fl
 from lmsweep.trials.analytic.recomputation import recomputed_blocks
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.words import HIDDEN_LOSSES
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES
 
 FACTORS = {
     "products": 1.42,
@@ -33,11 +36,6 @@ FACTORS = {
     "separate_update": 24.8,
 }
 """Part of a step -> its time per time at the datasheet's rates; from `python -m benchmarks.fit_device_time`."""
-
-WRITTEN_OUT = ("naive", "naive_softmax", "sdpa_math")
-"""Attention that writes the matrix of scores to memory."""
-FASTEST_ATTENTION = ("sdpa", "sdpa_cudnn")
-"""Fused attention that runs cuDNN's kernel, `sdpa` where PyTorch prefers it."""
 
 
 class BusyTime(NamedTuple):
@@ -83,7 +81,8 @@ def model_parts(config: TrialConfig, device: Device) -> dict[str, float]:
     runs = passes * layers + (recomputed_blocks(config.checkpointing, layers).blocks if passes > 1 else 0)
     compiled = "compiled_" if config.compile != "none" else ""
     peak = peak_flops(device, config.precision) or device.fp32
-    in_float8 = config.precision.startswith("fp8")
+    formats = PRECISIONS[config.precision]
+    in_float8 = formats.float8_recipe is not None
     width = (config.d_ff or 0) * terms["active_experts"]
     moved = runs * tokens * width * _element_bytes(config) / device.bytes_per_second
     parts = {
@@ -97,7 +96,7 @@ def model_parts(config: TrialConfig, device: Device) -> dict[str, float]:
         parts[compiled + "float8_casts"] = moved
     else:
         parts["products"] = (runs * block + passes * head) / peak
-    if config.precision in ("bf16", "fp16") or in_float8:  # autocast copies the weights, and gradients back
+    if formats.autocast:  # autocast copies the weights, and gradients back
         parts["autocast"] = 4 * parameter_count(**terms, vocab_size=config.vocab_size) / device.bytes_per_second
     return parts | _logits_part(config, device, passes)
 
@@ -114,7 +113,7 @@ def attention_parts(config: TrialConfig, device: Device, runs: float) -> dict[st
     heads = config.num_heads or 1
     shape = {"context_length": config.context_length, "batch_size": config.batch_size}
     flops = runs * attention_flops(phase="forward", d_model=config.head_width * heads, **shape)
-    if config.attention in WRITTEN_OUT or is_reference(config.attention):
+    if is_reference(config.attention) or ATTENTIONS[config.attention].stores_scores:
         scores = runs * config.batch_size * heads * config.context_length**2
         compiled = "compiled_" if config.compile != "none" else ""
         return {compiled + "scores": 4 * scores / device.bytes_per_second}
@@ -125,21 +124,20 @@ def attention_parts(config: TrialConfig, device: Device, runs: float) -> dict[st
         causal=config.causal,
         window=config.window,
     )
-    if config.precision in ("fp32", "tf32"):
+    if not PRECISIONS[config.precision].is_narrow:
         return {"attention": flops / device.fp32}  # its kernel uses no tensor cores
     # Float8 is for linear layers.
-    peak = peak_flops(device, "bf16" if config.precision.startswith("fp8") else config.precision) or device.fp32
-    return {"attention" if config.attention in FASTEST_ATTENTION else "flash_attention": flops / peak}
+    peak = peak_flops(device, "bf16" if config.precision in FLOAT8_PRECISIONS else config.precision) or device.fp32
+    return {"attention" if ATTENTIONS[config.attention].uses_cudnn else "flash_attention": flops / peak}
 
 
 def update_parts(config: TrialConfig, device: Device) -> dict[str, float]:
     """Return the part of the optimizer's update."""
     if config.mode != "train_step":
         return {}
-    element = 2 if config.precision == "bf16_pure" else 4
-    weights = element * parameter_count(**config.size.terms, vocab_size=config.vocab_size)
-    name = "update" if config.optimizer.endswith("fused") else "separate_update"
-    return {name: weights / device.bytes_per_second}
+    count = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
+    name = "update" if config.optimizer in OPTIMIZERS and OPTIMIZERS[config.optimizer].is_fused else "separate_update"
+    return {name: PRECISIONS[config.precision].weight_bytes * count / device.bytes_per_second}
 
 
 def _logits_part(config: TrialConfig, device: Device, passes: int) -> dict[str, float]:
@@ -150,4 +148,4 @@ def _logits_part(config: TrialConfig, device: Device, passes: int) -> dict[str, 
 
 
 def _element_bytes(config: TrialConfig) -> int:
-    return 4 if config.precision in ("fp32", "tf32") else 2
+    return 2 if PRECISIONS[config.precision].is_narrow else 4

@@ -23,7 +23,7 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.model.users.users_step import OwnStep
+from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
@@ -89,9 +89,9 @@ class Workbench:
         return share_within(self.config)
 
     @cached_property
-    def iteration(self) -> TrainingStep | OwnStep:
+    def iteration(self) -> TrainingStep | UsersStep:
         """What is timed: `step`, or the user's own training step."""
-        return OwnStep(self.config, self.math_mode) if self.config.step else self.step
+        return UsersStep(self.config, self.math_mode) if self.config.step else self.step
 
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""

@@ -52,7 +52,7 @@ def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
 
 def has_shared_graph(config: TrialConfig) -> bool:
     """Return whether a trial's graph is compiled before it runs: not a loss, and not what needs the device."""
-    compiles = config.compile != "none" or config.attention == "flex"
+    compiles = config.compile != "none" or config.always_compiles_attention
     return (
         compiles
         and config.memory_budget is None

@@ -1,16 +1,12 @@
 """What memory holds during a training step: how many bytes, for what, and which line allocated them.
 
-    meter.py              bytes in use and their peak, as the device counts them
-    ledger.py             every piece of memory of one iteration, from its allocation to its free
-    usage.py              bytes by category over one iteration, from its ledger
-    cuda_history.py       a ledger from the history of CUDA's allocator, which sees compiled code and libraries too
-    dispatch_history.py   a ledger from PyTorch's operators, for other devices
-    storage_tracker.py    the storages that operators create; predictions use it too, on meta tensors
-    labels.py             what each storage is for, noted when a phase ends
-    source_lines.py       the line of code that allocated a piece
-    residuals.py          the tensors that one block keeps for backward
-    rows.py               the rows that are stored
-
-The breakdown, the timeline and the table of allocations are computed in the trial, so that no reader of a store has to
-open a snapshot.
+meter.py              bytes in use and their peak, as the device counts them
+allocation_log.py     every piece of memory of one iteration, from its allocation to its free
+usage.py              bytes by category over one iteration, from the log
+cuda_history.py       the log from the history of CUDA's allocator, which sees compiled code and libraries too
+dispatch_history.py   the log from PyTorch's operators, for other devices
+storage_tracker.py    the storages that operators create; predictions use it too, on meta tensors
+labels.py             what each storage is for, noted when a phase ends
+source_lines.py       the line of code that allocated a piece
+rows.py               the rows that are stored
 """

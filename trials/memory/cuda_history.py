@@ -1,7 +1,6 @@
-"""A memory ledger read from the history of CUDA's allocator, and that history as a file for PyTorch's viewer.
+"""An allocation log read from the history of CUDA's allocator, and that history as a file for PyTorch's viewer.
 
-The allocator sees every allocation, including those of compiled code and of libraries. Its history holds addresses,
-requested sizes and stacks. A piece is labelled by its address when a phase ends.
+The allocator sees compiled code and libraries too. A piece is labelled by its address when a phase ends.
 """
 
 import pickle
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.machine.torch_private import memory_snapshot, record_memory_history
-from lmsweep.trials.memory.ledger import Labels, Ledger, Piece
+from lmsweep.trials.memory.allocation_log import AllocationLog, Labels, Piece
 from lmsweep.trials.memory.source_lines import Frame, Sources, phase_of
 
 _NO_PYTHON = "autograd's thread, which runs no Python"
@@ -30,7 +29,7 @@ class TracedHistory:
         self._phase = "init"
         self._live: list[dict[str, Any]] = []
         self.snapshot: dict[str, Any] = {}
-        """PyTorch's memory snapshot, as `torch.cuda.memory._snapshot` returns it."""
+        """As `torch.cuda.memory._snapshot` returns it."""
 
     @staticmethod
     def key(tensor: Tensor) -> int:
@@ -50,15 +49,14 @@ class TracedHistory:
         record_memory_history(None)
 
     def enter(self, phase: str) -> None:
-        """Start a phase."""
         self._phase = phase
 
     def leave(self, labels: Labels) -> None:
         """End the phase; `labels` are those of the storages now."""
         self._labels[self._phase] = labels
 
-    def finished(self) -> Ledger:
-        """The ledger of the recorded iteration."""
+    def finished(self) -> AllocationLog:
+        """The log of the recorded iteration."""
         entries = self.snapshot["device_traces"][torch.cuda.current_device()]
         return read_trace(self._live, entries, self._labels, self._sources)
 
@@ -72,35 +70,30 @@ def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_trace(
-    live: Sequence[dict[str, Any]],
-    entries: Sequence[dict[str, Any]],
-    labels: Mapping[str, Labels],
-    sources: Sources,
-) -> Ledger:
-    """The ledger of one iteration.
-
-    `live` are the live blocks of a snapshot at its start, `entries` the device's trace since then, both as in
-    `torch.cuda.memory._snapshot`. `labels` holds, for each phase, the labels at its end by address.
-    """
-    ledger = Ledger()
+    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], labels: Mapping[str, Labels], sources: Sources
+) -> AllocationLog:
+    """The log of one iteration. `live` are the live blocks of a snapshot at its start, `entries` the device's trace
+    since then, both as in `torch.cuda.memory._snapshot`. `labels` holds, for each phase, the labels at its end by
+    address."""
+    log = AllocationLog()
     for block in live:
-        ledger.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []), sources)
+        log.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []), sources)
     phase = "init"
-    ledger.label(labels.get(phase, {}))
-    ledger.begin()
+    log.label(labels.get(phase, {}))
+    log.begin()
     for entry in entries:
         action, address = entry["action"], entry.get("addr", 0)
         if action not in ("alloc", "free_requested"):
             continue
         before, phase = phase, _phase_of(_frames(entry.get("frames", [])))
         if phase != before:
-            ledger.label(labels.get(before, {}))
+            log.label(labels.get(before, {}))
         if action == "alloc":
-            ledger.allocate(address, _piece(entry["size"], entry.get("frames", []), sources))
-        elif address in ledger.live:
-            ledger.free(address, phase)
-    ledger.label(labels.get(phase, {}))
-    return ledger
+            log.allocate(address, _piece(entry["size"], entry.get("frames", []), sources))
+        elif address in log.live:
+            log.free(address, phase)
+    log.label(labels.get(phase, {}))
+    return log
 
 
 def _piece(size: int, raw: Sequence[Mapping[str, Any]], sources: Sources) -> Piece:
@@ -109,8 +102,7 @@ def _piece(size: int, raw: Sequence[Mapping[str, Any]], sources: Sources) -> Pie
     return Piece(
         bytes=size,
         phase=_phase_of(frames),
-        line=sources.place(ours) if ours else None,
-        function=ours.function if ours else None,
+        **sources.location(ours),
         operator=None,
         reason=None if ours else _GENERATED if frames else _NO_PYTHON,
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.machine.torch_private import calls_wrapped, is_traceable_wrapper_subclass
-from lmsweep.trials.memory.ledger import Label, Saved
+from lmsweep.trials.memory.allocation_log import Label, Saved
 from lmsweep.trials.memory.source_lines import Sources, python_stack
 from lmsweep.trials.model.training_step import TrainingStep
 
@@ -17,19 +17,9 @@ Key = Callable[[Tensor], int]
 """A function that identifies a tensor's storage while the storage lives."""
 
 _VIEWS = {
-    "view",
-    "unsafe_view",
-    "transpose",
-    "permute",
-    "t",
-    "unsqueeze",
-    "squeeze",
-    "expand",
-    "select",
-    "slice",
-    "alias",
+    *("view", "unsafe_view", "transpose", "permute", "t", "unsqueeze", "squeeze", "expand", "select", "slice", "alias"),
+    *("split", "split_with_sizes", "unbind", "reshape_alias", "as_strided"),
 }
-_VIEWS |= {"split", "split_with_sizes", "unbind", "reshape_alias", "as_strided"}
 """Operators that compute nothing. The operator of their result is that of their argument."""
 
 
@@ -63,11 +53,9 @@ def plain_tensors(tensor: Tensor) -> list[Tensor]:
 
 @contextmanager
 def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterator[dict[int, Label]]:
-    """A context that collects the storages that autograd saves for backward, with block and line.
-
-    Weights and rotary tables are left out, because they persist anyway; the batch is included. With checkpointing, the
-    inputs of blocks are saved outside of the blocks. A model that is compiled as a whole has no blocks.
-    """
+    """A context that collects the storages that autograd saves for backward, with block and line. Weights and rotary
+    tables are left out; the batch is included. With checkpointing, the inputs of blocks are saved outside of the
+    blocks. A model that is compiled as a whole has no blocks."""
     lasting = [*step.model.parameters(), *step.model.buffers()]
     resident = {key(part) for tensor in lasting for part in plain_tensors(tensor)}
     device = step.inputs.device
@@ -102,11 +90,10 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
 def _saved(tensor: Tensor, sources: Sources) -> Saved:
     frame = sources.nearest(python_stack())
     return Saved(
-        shape=tuple(tensor.shape),
+        shape="x".join(map(str, tensor.shape)),
         dtype=str(tensor.dtype).removeprefix("torch."),
         operator=_operator(tensor),
-        line=sources.place(frame) if frame else None,
-        function=frame.function if frame else None,
+        **sources.location(frame),
     )
 
 

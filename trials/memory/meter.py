@@ -24,11 +24,7 @@ class Meter(Protocol):
 
 
 class AllocatorMeter:
-    """Statistics of the device's caching allocator.
-
-    `requested`: bytes that were asked for; `allocated`: bytes of the blocks handed out for them; `reserved`: bytes that
-    the allocator holds on the device.
-    """
+    """Statistics of the device's caching allocator: bytes asked for, handed out for them, and held of the device."""
 
     def __init__(self, device_type: str) -> None:
         self._device = device_module(device_type)
@@ -48,7 +44,7 @@ class AllocatorMeter:
 
 
 class TensorMeter:
-    """For devices that count no peak: bytes of all tensors seen by a storage tracker and, on MPS, its own counters."""
+    """Bytes of all tensors seen by a storage tracker and, on MPS, its own counters, which have no peak."""
 
     def __init__(self, device_type: str, tracker: StorageTracker | None) -> None:
         """`tracker` is None if code is compiled, since a tracker does not see its tensors."""
@@ -71,7 +67,7 @@ class TensorMeter:
 
 
 class ResidentBytes(NamedTuple):
-    """Resident memory of a process on the host, in bytes."""
+    """Resident memory of a process on the host."""
 
     now: int
     """VmRSS."""

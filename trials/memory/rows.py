@@ -1,15 +1,17 @@
 """The rows of the workload `memory`: bytes or, where they are unknown, the reason."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from lmsweep.trials.machine.gpu.accelerator import counts_memory
+from lmsweep.trials.memory.allocation_log import CATEGORIES, Label
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
-from lmsweep.trials.memory.ledger import CATEGORIES, Label
 from lmsweep.trials.memory.meter import ResidentBytes
 from lmsweep.trials.memory.usage import Usage
-from lmsweep.trials.results.measurement import Artifact, Measurement, Yielded
+from lmsweep.trials.results.measurement import Artifact, Measurement, Residual, Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -17,9 +19,7 @@ Readings = dict[tuple[str, str], int]
 """(phase, metric) -> bytes."""
 
 POINTS = ("baseline", "init", "before_backward", "step_end")
-"""When bytes in use are read: before and after the model is built, between forward and backward, and after the
-iteration has released its graph and gradients.
-"""
+"""When bytes in use are read."""
 
 _GRAPHS = "CUDA graphs use a private memory pool, which no tensor represents"
 _NO_HISTORY = "PyTorch's allocator on device {} is read without a history of allocations"
@@ -27,11 +27,8 @@ _COMPILED = "the storage tracker does not see allocations of compiled code; step
 
 
 def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
-    """One sample for each repetition; `unsteady` if the requested bytes differ.
-
-    The size of the blocks that CUDA's allocator hands out depends on its cache, even if the program does the same.
-    Repetitions are therefore compared by what was requested.
-    """
+    """One sample for each repetition; `unsteady` if the requested bytes differ. The blocks that CUDA's allocator hands
+    out depend on its cache, so repetitions are compared by what was requested."""
     for phase, metric in series[0]:
         asked = (phase, re.sub("allocated|reserved", "requested", metric))
         judged = asked if asked in series[0] else (phase, metric)
@@ -73,13 +70,9 @@ def breakdown_rows(
     kept: Mapping[int, Label],
     usage: Usage | None,
 ) -> Iterator[Measurement]:
-    """Bytes between forward and backward and at the peak, by category, which add up to the total; and the bytes that
-    autograd saves, in all and by block.
-
-    `blocks` is the number of the model's repeated layers. `labels` are those of all known storages between forward and
-    backward, used if there is no usage. `kept` are those of what autograd saves; the batch is also in `labels`, as
-    inputs.
-    """
+    """Bytes before backward and at the peak, by category; and the bytes that autograd saves, in all and by block.
+    `blocks` is the number of the model's repeated layers. `labels` are those of all storages before backward, used if
+    there is no usage. `kept` are those of what autograd saves; the batch is also in `labels`, as inputs."""
     why = _why_unlabelled(config)
     if usage:
         yield from _parts("before_backward", "", readings, usage.before_backward())
@@ -98,7 +91,6 @@ def breakdown_rows(
 
 
 def _why_unlabelled(config: TrialConfig) -> str:
-    """Why the categories of memory are not known."""
     if config.device_type == "cuda":
         return _GRAPHS
     return _NO_HISTORY.format(config.device_type) if counts_memory(config.device_type) else _COMPILED
@@ -131,6 +123,21 @@ def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why:
         yield _row(name, "saved", None if why else held, why)
 
 
+def residual_rows(kept: Mapping[int, Label]) -> list[Residual]:
+    """Return the tensors that the first block saves for backward, equal ones counted together, the largest sum first.
+    kept: the labels of what autograd saves. A storage that is saved several times is one residual, so the rows add up
+    to the block's `saved`. Weights are left out; their casts are not."""
+    first = min((label.block for label in kept.values() if label.block is not None), default=None)
+    if first is None:
+        return []
+    count = Counter((label.tensor, label.bytes) for label in kept.values() if label.block == first and label.tensor)
+    order = sorted(count, key=lambda kind: -kind[1] * count[kind])
+    return [
+        Residual(rank=rank, block=first, bytes=size, count=count[tensor, size], **asdict(tensor))
+        for rank, (tensor, size) in enumerate(order, start=1)
+    ]
+
+
 def history_rows(
     config: TrialConfig, history: TrackedHistory | TracedHistory | None, usage: Usage | None
 ) -> Iterator[Yielded]:
@@ -153,7 +160,6 @@ def _unknown(phases: Iterable[str], metric: str, reason: str) -> Iterator[Measur
 
 
 def _row(phase: str, metric: str, value: int | None, reason: str | None = None) -> Measurement:
-    """One value in bytes, or the reason why there is none."""
     samples = None if value is None else (value,)
     return Measurement(
         phase=phase, metric=metric, unit="B", samples=samples, reason=reason if samples is None else None

@@ -1,18 +1,17 @@
-"""The line of code that allocates a piece of memory, found from the call stack: this project's, or the user's own."""
+"""The line of code that allocates a piece of memory, found from the call stack: lmsweep's, or the user's."""
 
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lmsweep.trials.memory.ledger import END
+from lmsweep.trials.memory.allocation_log import END
 from lmsweep.trials.spec.reference import Code
 
 ROOT = Path(__file__).parents[2]
 PROJECT = str(ROOT / "trials")
-"""This project's code."""
 
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
 _INSTRUMENTS = {"storage_tracker.py", "dispatch_history.py", "source_lines.py", "labels.py", "emulated_autocast.py"}
@@ -22,12 +21,9 @@ _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "op
 
 
 class Frame(NamedTuple):
-    """One level of a stack."""
-
     file: str
     """Path of the source file."""
     line: int
-    """Line number, from 1."""
     function: str
     """Qualified name."""
 
@@ -42,7 +38,6 @@ class Sources:
     """The code whose lines are named: this project's and, if the trial has any, the user's."""
 
     code: Code | None = None
-    """The folder of the user's code."""
     packages: tuple[str, ...] = ()
     """Folders of installed packages that define the model."""
 
@@ -59,13 +54,15 @@ class Sources:
         return next((frame for frame in frames if self._is_named(frame.file)), None)
 
     def place(self, frame: Frame) -> str:
-        """File, relative to the project, the code folder or the installed packages, and line, such as
-        trials/model/transformer/transformer.py:44.
-        """
+        """Path, relative to the project, the code folder or the installed packages, and line: trials/loss.py:4."""
         path = Path(frame.file)
         roots = [*([Path(self.code.folder)] if self.code else []), ROOT, *(Path(one).parent for one in self.packages)]
         shown = next((path.relative_to(root) for root in roots if path.is_relative_to(root)), path)
         return f"{shown.as_posix()}:{frame.line}"
+
+    def location(self, frame: Frame | None) -> dict[str, Any]:
+        """The fields `line` and `function` of a row."""
+        return {"line": self.place(frame) if frame else None, "function": frame.function if frame else None}
 
     def _is_named(self, file: str) -> bool:
         if file.startswith(PROJECT):

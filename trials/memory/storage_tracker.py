@@ -20,17 +20,13 @@ _IN_PLACE = {
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
 }
 """Operator -> its in-place variant. The gradients of max, gather and indexing create zeros and write into them; under a
-dispatch mode, they write into a copy instead. The tracker restores the in-place variant, so that tracked trials do what
-others do.
-"""
+dispatch mode, they write into a copy instead. The tracker restores the in-place variant."""
 
 
 class StorageTracker(TorchDispatchMode):
-    """A context that tracks the storages that operators create on one device type, until they are freed.
-
-    It works on real tensors and on meta tensors, which have no storage. It sees everything that goes through PyTorch's
-    dispatcher: all of eager PyTorch including backward, but not the allocations of compiled code.
-    """
+    """A context that tracks the storages that operators create on one device type, until they are freed. It works on
+    real and on meta tensors, and sees all that goes through PyTorch's dispatcher: eager PyTorch including backward, but
+    not the allocations of compiled code."""
 
     def __init__(self, device_type: str, *, block: int = 1) -> None:
         """`block` is the number of bytes of which the allocator hands out multiples."""
@@ -52,11 +48,7 @@ class StorageTracker(TorchDispatchMode):
         """Key of the latest storage."""
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func in _IN_PLACE and self._last == storage_key(args[0]):
             func = _IN_PLACE[func]
@@ -73,7 +65,7 @@ class StorageTracker(TorchDispatchMode):
         return result
 
     def resized(self, storage: Storage) -> None:
-        """Note that a storage has another size now, which no operator tells: fully_shard frees storages this way."""
+        """Note a storage's new size, which no operator reports: fully_shard frees storages this way."""
         key = storage_key_of(storage)
         if key not in self._known:
             return
@@ -120,10 +112,8 @@ def _with_storage(tensor: Tensor) -> Tensor:
 
 
 def _is_accumulation(args: Sequence[Any]) -> bool:
-    """Whether autograd adds two gradients of one tensor.
-
-    Without a dispatch mode it adds in place, unless the first gradient is a view or not dense.
-    """
+    """Whether autograd adds two gradients of one tensor. Without a dispatch mode it adds in place, unless the first
+    gradient is a view or not dense."""
     in_backward = backward_node() is not None and not torch.is_grad_enabled()
     held, more = args[:2]
     alike = isinstance(more, Tensor) and (held.shape, held.dtype) == (more.shape, more.dtype)

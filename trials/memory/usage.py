@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmsweep.trials.memory.ledger import CATEGORIES, Ledger, Piece
+from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Piece
 from lmsweep.trials.results.measurement import Allocation, Timeline
 
 MOST_POINTS = 300
@@ -24,23 +24,22 @@ Bytes = npt.NDArray[np.int64]
 class Usage:
     """Bytes held for each category at the start of an iteration and after each of its events."""
 
-    ledger: Ledger
-    """The ledger of the iteration."""
+    log: AllocationLog
     phases: list[str]
     """The phase of the start and of each event."""
     levels: Bytes
     """(events + 1, categories), bytes."""
 
     @classmethod
-    def of(cls, ledger: Ledger) -> "Usage":
-        """The usage recorded in a ledger whose pieces have all been labelled."""
-        steps = np.zeros((len(ledger.events) + 1, len(CATEGORIES)), dtype=np.int64)
-        for piece in ledger.at_begin:
+    def of(cls, log: AllocationLog) -> "Usage":
+        """The usage recorded in a log whose pieces have all been labelled."""
+        steps = np.zeros((len(log.events) + 1, len(CATEGORIES)), dtype=np.int64)
+        for piece in log.at_begin:
             steps[0, CATEGORIES.index(piece.category)] += piece.bytes
-        for row, event in enumerate(ledger.events, start=1):
+        for row, event in enumerate(log.events, start=1):
             steps[row, CATEGORIES.index(event.piece.category)] += event.bytes
-        phases = [event.phase for event in ledger.events]
-        return cls(ledger=ledger, phases=["forward", *phases], levels=steps.cumsum(axis=0))
+        phases = [event.phase for event in log.events]
+        return cls(log=log, phases=["forward", *phases], levels=steps.cumsum(axis=0))
 
     @property
     def totals(self) -> Bytes:
@@ -64,10 +63,8 @@ class Usage:
         return int(self.totals.argmax())
 
     def timeline(self) -> Iterator[Timeline]:
-        """One row for each phase and category, with at most MOST_POINTS points in all and two more in each phase.
-
-        Events are thinned out by keeping the highest point of each interval, so that no peak is lost.
-        """
+        """One row for each phase and category, with at most MOST_POINTS points in all and two more in each phase. The
+        highest point of each interval is kept, so that no peak is lost."""
         totals = self.totals
         rows = range(len(totals))
         kept = {int(part[totals[part].argmax()]) for part in np.array_split(rows, MOST_POINTS) if len(part)}
@@ -80,18 +77,18 @@ class Usage:
 
     def largest(self) -> list[Allocation]:
         """The largest pieces of the iteration, with equal ones counted together."""
-        made = [event.piece for event in self.ledger.events if event.bytes > 0]
-        count = Counter(map(_kind, [*self.ledger.at_begin, *made]))
-        at_peak = Counter(map(_kind, self._held_at_peak()))
-        order = sorted(count, key=lambda kind: (-kind.bytes, -at_peak[kind], -count[kind]))[:MOST_ALLOCATIONS]
+        made = [event.piece for event in self.log.events if event.bytes > 0]
+        count = Counter(map(_fields, [*self.log.at_begin, *made]))
+        at_peak = Counter(map(_fields, self._held_at_peak()))
+        order = sorted(count, key=lambda one: (-dict(one)["bytes"], -at_peak[one], -count[one]))[:MOST_ALLOCATIONS]
         return [
-            Allocation(rank=rank, count=count[kind], at_peak=at_peak[kind], **kind._asdict())
-            for rank, kind in enumerate(order, start=1)
+            Allocation(rank=rank, count=count[one], at_peak=at_peak[one], **dict(one))
+            for rank, one in enumerate(order, start=1)
         ]
 
     def _held_at_peak(self) -> Sequence[Piece]:
-        held = dict.fromkeys(self.ledger.at_begin)
-        for event in self.ledger.events[: self._peak_row]:
+        held = dict.fromkeys(self.log.at_begin)
+        for event in self.log.events[: self._peak_row]:
             if event.bytes > 0:
                 held[event.piece] = None
             else:
@@ -99,25 +96,5 @@ class Usage:
         return list(held)
 
 
-class _Kind(NamedTuple):
-    """What pieces that are counted together have in common."""
-
-    bytes: int
-    category: str
-    phase: str
-    line: str | None
-    function: str | None
-    operator: str | None
-    reason: str | None
-
-
-def _kind(piece: Piece) -> _Kind:
-    return _Kind(
-        bytes=piece.bytes,
-        category=piece.category,
-        phase=piece.phase,
-        line=piece.line,
-        function=piece.function,
-        operator=piece.operator,
-        reason=piece.reason,
-    )
+def _fields(piece: Piece) -> tuple[tuple[str, Any], ...]:
+    return tuple(vars(piece).items())

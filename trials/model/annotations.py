@@ -12,11 +12,9 @@ _on = False
 
 
 class Range:
-    """A context that names the work launched inside it, while `ranges_on` is active.
-
-    Otherwise it does nothing and takes a third of a microsecond. It also does nothing in compiled graphs, whose fused
-    kernels belong to no single range. Names come from `lmsweep.trials.results.measurement.RANGES`.
-    """
+    """A context that names the work launched inside it, while `ranges_on` is active; otherwise it costs 0.3 µs. It does
+    nothing in compiled graphs, whose fused kernels belong to no single range. Names: RANGES in
+    `lmsweep.trials.results.measurement`."""
 
     __slots__ = ("_name", "_record")
 

@@ -11,12 +11,8 @@ from lmsweep.trials.spec.config import TrialConfig
 
 
 class AttentionStep:
-    """Forward and backward through attention without projections.
-
-    Queries, keys and values are (batch, tokens, d_model) or, if the configuration has heads, (batch, heads, tokens,
-    d_head), keys and values with `num_kv_heads` heads. The precision sets their type: float32 for fp32 and tf32, 16
-    bits for bf16 and fp16, without autocast.
-    """
+    """Forward and backward through attention without projections or autocast. Queries are (batch, [heads,] tokens,
+    d_head), keys and values have `num_kv_heads` heads, all of `precision`'s type."""
 
     def __init__(
         self,
@@ -26,7 +22,7 @@ class AttentionStep:
         *,
         output_dtype: torch.dtype | None = None,
     ) -> None:
-        """output_dtype: the type of the output, if it is not that of the queries."""
+        """output_dtype: type of the output; None is that of the queries."""
         if config.compiles:
             ready_compiler(config.device_type)
         self.attend = attention_for(config, device=config.device_type, dtype=math_mode.operand_dtype, backend=backend)
@@ -47,7 +43,6 @@ class AttentionStep:
         self.gradient: Tensor | None = None
 
     def forward(self) -> None:
-        """Compute the output and its autograd graph."""
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         self.output = self.attend(*self.inputs)

@@ -7,18 +7,12 @@ from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.timing.clock import Phase
 
 WARMUP_ITERATIONS = 3
-"""Iterations that run on the capture's stream before the capture. In them libraries choose kernels and allocate their
-workspaces, and the optimizer creates its state."""
+"""Iterations on the capture's stream before it: libraries choose kernels, and the optimizer creates its state."""
 
 
 def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
-    """Capture each phase of the step as a CUDA graph, and return phases that replay these graphs.
-
-    The graphs share one memory pool. The batch and the gradients keep their addresses: the optimizer's graph reads the
-    gradients that backward's graph writes.
-
-    Raises UnsupportedError with PyTorch's reason if a phase cannot be captured.
-    """
+    """Capture each phase as a CUDA graph, and return phases that replay these graphs, which share one memory pool. The
+    batch and the gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
     phases = step.phases()
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -39,10 +33,8 @@ def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
-        raise UnsupportedError(f"the step cannot be captured: {_first_line(error)}") from error
+        raise UnsupportedError(
+            f"the step cannot be captured: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
+        ) from error
     torch.cuda.synchronize()
     return tuple(Phase(name=phase.name, run=graph.replay) for phase, graph in zip(phases, graphs, strict=True))
-
-
-def _first_line(error: RuntimeError) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

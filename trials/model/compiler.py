@@ -25,9 +25,8 @@ class CompileCounts:
     """Counters of dynamo and Inductor in this process since the last reset."""
 
     graphs: int
-    """Graphs that dynamo captured."""
+    """Captured by dynamo."""
     graph_breaks: int
-    """Places where dynamo had to split a graph."""
     cache_hits: int
     """Graphs that Inductor found in its cache."""
     cache_misses: int
@@ -37,10 +36,7 @@ class CompileCounts:
 def compile_model(
     model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, backend: str | Backend = "inductor"
 ) -> None:
-    """Compile in place and lazily, as `config.compile` says: nothing, the repeated layers, or the whole model.
-
-    Raises UnsupportedError if the layers are to be compiled and there are none.
-    """
+    """Compile in place and lazily, as `config.compile` says. Raises UnsupportedError without layers to compile."""
     if config.compile == "block":
         if not blocks:
             raise UnsupportedError(
@@ -48,12 +44,8 @@ def compile_model(
                 "it by blocks, or use compile: model"
             )
         # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
+        options: dict[str, Any] = {"backend": backend, "mode": config.compile_mode, "dynamic": config.dynamic_shapes}
         for block in blocks:
-            options: dict[str, Any] = {
-                "backend": backend,
-                "mode": config.compile_mode,
-                "dynamic": config.dynamic_shapes,
-            }
             if type(block).__module__.startswith("torch.nn.modules."):
                 # Dynamo skips the frames of PyTorch's own layers, which Module.compile relies on.
                 block.forward = torch.compile(block.forward, **options)
@@ -64,16 +56,13 @@ def compile_model(
 
 
 def save_share(share: float) -> None:
-    """Let graphs that are compiled from now on save this share of their activations, and recompute the others."""
+    """Let graphs compiled after this save this share of their activations, and recompute the others."""
     graph_settings().activation_memory_budget = share
 
 
 def ready_compiler(device_type: str) -> None:
-    """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler to call.
-
-    A graph that fails to compile then raises when first run. So does a recompilation beyond dynamo's limit, which would
-    otherwise silently fall back to eager.
-    """
+    """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler. A graph that
+    fails to compile then raises, and so does a recompilation beyond dynamo's limit, instead of running eagerly."""
     if device_type == "cpu" and not shutil.which(os.environ.get("CXX", CXX)):
         raise UnsupportedError(f"torch.compile needs a C++ compiler to generate code for the CPU; install {CXX}")
     dynamo().config.suppress_errors = False
@@ -83,20 +72,17 @@ def ready_compiler(device_type: str) -> None:
 
 
 def check_compiled(*, cuda_graphs: bool = False) -> tuple[Flag, ...]:
-    """Check the compiler's counters after the first iteration; return `cold_cache` if it had to compile.
-
-    Raises RuntimeError if nothing was compiled, and UnsupportedError if CUDA graphs were requested but not recorded.
-    """
+    """Check the counters after the first iteration; return `cold_cache` if Inductor had to compile. Raises RuntimeError
+    if nothing was compiled, UnsupportedError if requested CUDA graphs were not recorded."""
     counts = compile_counts()
     if counts.graphs == 0:
         raise RuntimeError("torch.compile captured no graph; the model would have run eagerly")
     if cuda_graphs and counters["inductor"]["cudagraph_skips"]:
-        raise UnsupportedError("torch.compile could not record CUDA graphs; TORCH_LOGS=cudagraphs tells why")
+        raise UnsupportedError("torch.compile could not record CUDA graphs; TORCH_LOGS=cudagraphs shows why")
     return (Flag.COLD_CACHE,) if counts.cache_misses else ()
 
 
 def compile_counts() -> CompileCounts:
-    """Read the counters."""
     return CompileCounts(
         graphs=counters["stats"]["unique_graphs"],
         graph_breaks=sum(counters["graph_break"].values()),

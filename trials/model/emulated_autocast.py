@@ -1,4 +1,4 @@
-"""Autocast for tensors on other devices, so that the memory and types of a step on a GPU are known without one.
+"""Autocast for tensors on other devices, so that types and memory of a step on a GPU are known without one.
 
 PyTorch has no autocast for meta tensors, and its autocast for the CPU casts fewer functions to float32 than CUDA's.
 For example, it does not cast `exp`, so a softmax of separate operations saves other tensors.
@@ -43,13 +43,9 @@ _WIDE = frozenset(_functions((*WIDE, *WIDE_RESULT, "cross_entropy")))
 
 
 class EmulatedCudaAutocast(TorchFunctionMode):
-    """A context in which the models' functions cast their arguments as in `torch.autocast("cuda")`.
-
-    Matrix products run in `dtype`, exponentials and the like in float32, all others in the type of their arguments. As
-    in autocast, autograd sees the casts as operations. Only functions called from Python and listed above are cast:
-    enough for the models here, not for any model. Autocast's cache of cast weights is not emulated: it excludes views,
-    and the transformer's weights reach their products transposed.
-    """
+    """A context in which the models' functions cast their arguments as in `torch.autocast("cuda")`. Only functions
+    called from Python and listed above are cast: enough for the models here, not for any model. Autocast's cache of
+    cast weights is not emulated: it excludes views, and the transformer's weights are transposed."""
 
     narrow: frozenset[Callable[..., object]] = _NARROW
     wide: frozenset[Callable[..., object]] = _WIDE

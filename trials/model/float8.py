@@ -18,12 +18,9 @@ from lmsweep.trials.spec.rules import FLOAT8_MULTIPLE
 
 
 def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, emulate: bool = False) -> None:
-    """Replace the linear layers in these blocks, in place, by torchao's, which share their weights.
-
-    tokens: rows of the layers' inputs. emulate: round to float8
-    and multiply in float32, for devices without float8 products. Raises UnsupportedError if a dimension does not fit or
-    the blocks have no linear layers.
-    """
+    """Replace the linear layers in these blocks, in place, by torchao's, which share their weights. tokens: rows of the
+    layers' inputs. emulate: round to float8 and multiply in float32, for devices without float8. Raises
+    UnsupportedError if a dimension does not fit or the blocks have no linear layers."""
     float8 = import_module("torchao.float8")
     settings = replace(float8.Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
     converted = 0
@@ -59,10 +56,8 @@ def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:
 
 
 def float8_product(one: Tensor, other: Tensor, recipe: str) -> Callable[[], Tensor]:
-    """Return a function that multiplies these matrices in float8, with a bfloat16 result.
-
-    one: (rows, inner), other: (inner, columns); both are rounded to float8 now, not in the function.
-    """
+    """Return a function that multiplies one (rows, inner) by other (inner, columns) in float8, to bfloat16. Both are
+    rounded now, not in the function."""
     left, of_left = _rounded(one, -1 if recipe == "rowwise" else None)
     right, of_right = _rounded(other, 0 if recipe == "rowwise" else None)
     right = right.t().contiguous().t()  # the kernels read the second operand by columns

@@ -23,17 +23,14 @@ from lmsweep.trials.spec.reference import is_reference
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss and what it takes."""
-
     function: Callable[..., Tensor]
-    """From logits (batch, tokens, vocabulary) and targets (batch, tokens) to a scalar; or from hidden states (batch,
-    tokens, d_model), the head's weight (vocabulary, d_model) and targets."""
+    """From logits (batch, tokens, vocabulary) and targets (batch, tokens), or from hidden states (batch, tokens,
+    d_model), the head's weight (vocabulary, d_model) and targets, to a scalar."""
     takes_hidden: bool = False
-    """Whether it takes hidden states and the head's weight."""
 
 
 def torch_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean negative log-likelihood by PyTorch's cross_entropy, in at least float32."""
+    """PyTorch's cross_entropy, in at least float32."""
     return functional.cross_entropy(at_least_float32(logits).flatten(0, -2), targets.flatten())
 
 
@@ -73,12 +70,9 @@ _PACKAGES = {"liger": ("liger_kernel", "liger-kernel"), "cut_cross_entropy": ("c
 
 
 def loss_for(config: TrialConfig) -> Loss:
-    """Return the configuration's loss.
-
-    Raises UnsupportedError if this machine or PyTorch lacks it or the model gives no hidden states, and RequestError if
-    the user's function takes neither logits and targets nor hidden states, weight and targets.
-    """
-    loss = _own_loss(config.loss) if is_reference(config.loss) else _named_loss(config)
+    """Return the configuration's loss. Raises UnsupportedError if this machine or PyTorch lacks it or the model gives
+    no hidden states, and RequestError if the user's function takes other arguments."""
+    loss = _users_loss(config.loss) if is_reference(config.loss) else _named_loss(config)
     if loss.takes_hidden and config.model_code is not None:
         raise UnsupportedError(
             f"loss {config.loss} takes hidden states and the head's weight, and {config.model_code} returns logits"
@@ -101,7 +95,7 @@ def _named_loss(config: TrialConfig) -> Loss:
     return LOSSES[config.loss]
 
 
-def _own_loss(text: str) -> Loss:
+def _users_loss(text: str) -> Loss:
     function = cast(Callable[..., Tensor], load(text))
     parameters = inspect.signature(function).parameters.values()
     takes = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]

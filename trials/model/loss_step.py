@@ -10,11 +10,8 @@ from lmsweep.trials.timing.clock import Phase
 
 
 class LossStep:
-    """Forward and backward through the product with the head's weight and the loss.
-
-    Hidden states are (batch, tokens, d_model), the weight is (vocabulary, d_model). The precision sets their type,
-    without autocast.
-    """
+    """Forward and backward through the product with the head's weight and the loss, without autocast. Hidden states are
+    (batch, tokens, d_model), the weight is (vocabulary, d_model). `precision` sets their type."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
         self.config = config
@@ -28,7 +25,6 @@ class LossStep:
         self.loss: Tensor | None = None
 
     def phases(self) -> tuple[Phase, ...]:
-        """Forward, then backward."""
         return (Phase(name="forward", run=self.forward), Phase(name="backward", run=self.backward))
 
     def forward(self) -> None:
@@ -39,10 +35,8 @@ class LossStep:
             self.loss = self._loss.function(self.hidden @ self.weight.T, self.targets)
 
     def backward(self) -> None:
-        """Compute the gradients of the hidden states and the weight."""
         assert self.loss is not None, "backward follows forward"
         self.loss.backward()
 
     def drop(self) -> None:
-        """Release the graph and the gradients, so that every iteration starts alike."""
         self.loss = self.hidden.grad = self.weight.grad = None

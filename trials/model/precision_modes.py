@@ -1,4 +1,4 @@
-"""Precision: one word that sets the type of weights, autocast, gradient scaling and float32 matrix products."""
+"""Precision: the number formats of a training step as types of PyTorch, and whether this device has them."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -9,23 +9,19 @@ import torch
 from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.spec.rules import why_no_value
-from lmsweep.trials.spec.words import Precision
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 
 @dataclass(frozen=True, kw_only=True)
 class MathMode:
-    """The number formats of a training step."""
+    """Number formats of a training step (`NumberFormats`)."""
 
     parameter_dtype: torch.dtype = torch.float32
     """Type of weights, gradients and optimizer state."""
     autocast_dtype: torch.dtype | None = None
-    """Type that autocast casts to; None without autocast."""
     tf32: bool = False
-    """Whether float32 matrix products may use TF32 tensor cores."""
     scales_gradients: bool = False
-    """Whether a gradient scaler guards against underflow."""
     float8_recipe: str | None = None
-    """Recipe of torchao by which the linear layers of the blocks multiply in float8; None if they do not."""
 
     @property
     def operand_dtype(self) -> torch.dtype:
@@ -42,19 +38,20 @@ class MathMode:
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
 
-MATH_MODES: dict[Precision, MathMode] = {
-    "fp32": MathMode(),
-    "tf32": MathMode(tf32=True),
-    "bf16": MathMode(autocast_dtype=torch.bfloat16),
-    "fp16": MathMode(autocast_dtype=torch.float16, scales_gradients=True),
-    "bf16_pure": MathMode(parameter_dtype=torch.bfloat16),
-    "fp8_tensorwise": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="tensorwise"),
-    "fp8_rowwise": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="rowwise"),
-    "fp8_rowwise_gw_hp": MathMode(autocast_dtype=torch.bfloat16, float8_recipe="rowwise_with_gw_hp"),
-}
+def _math_mode(formats: NumberFormats) -> MathMode:
+    return MathMode(
+        parameter_dtype=getattr(torch, formats.weights),
+        autocast_dtype=getattr(torch, formats.autocast) if formats.autocast else None,
+        tf32=formats.tf32,
+        scales_gradients=formats.scales_gradients,
+        float8_recipe=formats.float8_recipe,
+    )
 
 
-def set_math_mode(precision: Precision, device_type: str) -> MathMode:
+MATH_MODES: dict[str, MathMode] = {name: _math_mode(formats) for name, formats in PRECISIONS.items()}
+
+
+def set_math_mode(precision: str, device_type: str) -> MathMode:
     """Set this process's options for float32 products. Raises UnsupportedError if the device lacks the precision."""
     mode = MATH_MODES[precision]
     if reason := why_no_value("precision", precision, capabilities(device_type)):

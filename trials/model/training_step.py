@@ -17,8 +17,8 @@ from lmsweep.trials.model.transformer.document_mask import positions_in_document
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
-from lmsweep.trials.model.users.users_forward import Inputs, call_own, check_devices, inputs_of, logits_of, own_loss
-from lmsweep.trials.model.users.users_model import build_own_model, repeated_layers, vocabulary_of
+from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
+from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers, vocabulary_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.words import Mode
@@ -34,7 +34,7 @@ PHASES: dict[Mode, tuple[str, ...]] = {
 
 
 class TrainingStep:
-    """A model, optimizer and batch, built once on the device, and the phases of one iteration."""
+    """A model, optimizer and batch, built once on the device."""
 
     def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
         device = config.device_type
@@ -43,7 +43,7 @@ class TrainingStep:
         if config.compiles:
             ready_compiler(device)
         self.repeated_layers: str | None = None
-        """Where the user's own model has its repeated layers, and how many; None of lmsweep's, or if there are none."""
+        """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
@@ -51,7 +51,10 @@ class TrainingStep:
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
         self._loss = loss_for(config)
-        self._head = self._head_outside() if self._loss.takes_hidden else None
+        self._head: torch.Tensor | None = None
+        if self._loss.takes_hidden:
+            assert isinstance(self.model, Transformer), "only our model returns hidden states"
+            self.model.returns_hidden, self._head = True, self.model.head.weight
         self._first = config.model_code is not None
         self.uses_cuda_graphs = config.records_cuda_graphs
         capturable = config.capture == "step"
@@ -68,10 +71,9 @@ class TrainingStep:
         self.loss: torch.Tensor | None = None
 
     def _build(self, backend: str | Backend) -> tuple[nn.Module, list[nn.Module]]:
-        """Build the model on the device; return it and its repeated layers."""
         config, device = self.config, self.config.device_type
         if config.model_code is not None:
-            own = build_own_model(config, device=device, dtype=self.math_mode.parameter_dtype)
+            own = build_users_model(config, device=device, dtype=self.math_mode.parameter_dtype)
             found = repeated_layers(own, config.blocks)
             self.repeated_layers = str(found) if found else None
             return own, found.layers if found else []
@@ -88,21 +90,14 @@ class TrainingStep:
         )
         return model, list(model.blocks)
 
-    def _head_outside(self) -> torch.Tensor:
-        """Let the model return hidden states, and return the weight of its head, for a loss that takes both."""
-        assert isinstance(self.model, Transformer), "only our model returns hidden states"
-        self.model.returns_hidden = True
-        return self.model.head.weight
-
     def _call(self, inputs: torch.Tensor, targets: torch.Tensor) -> Any:
         return (
             self.model(inputs)
             if self.config.model_code is None
-            else call_own(self.model, self._own_inputs, inputs, targets)
+            else call_model(self.model, self._own_inputs, inputs, targets)
         )
 
     def _logits_in(self, output: object) -> torch.Tensor:
-        """Return the logits in what the user's model returned; check that and its devices once."""
         shape = (self.config.micro_batch_size, self.config.context_length)
         logits = logits_of(output, shape, str(self.config.model_code))
         if self._first:
@@ -111,10 +106,8 @@ class TrainingStep:
         return logits
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration in the configuration's mode, in order; forward and backward once per micro-batch.
-
-        Phases of one name are one phase in the results, with the sum of their times.
-        """
+        """The phases of one iteration, in order; forward and backward once per micro-batch. Phases of one name are one
+        phase in the results, with the sum of their times."""
         phases = []
         for index in range(self.config.accumulate):
             of_batch = {
@@ -127,9 +120,7 @@ class TrainingStep:
         return tuple(phases)
 
     def forward(self, index: int = 0) -> None:
-        """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch; in mode `forward` without an
-        autograd graph.
-        """
+        """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch."""
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
         with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
@@ -142,7 +133,7 @@ class TrainingStep:
                 return
             self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
-                own = own_loss(self._own_inputs, output)
+                own = users_loss(self._own_inputs, output)
                 self.loss = self._loss.function(self.logits, targets) if own is None else own
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
@@ -165,7 +156,6 @@ class TrainingStep:
             scaled.backward()
 
     def optimize(self) -> None:
-        """Update the weights."""
         assert self.optimizer is not None, "the mode has an optimizer"
         with Range("optimizer"):
             self.scaler.step(self.optimizer)

@@ -11,8 +11,8 @@ from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.machine.torch_private import unset_random_weights
-from lmsweep.trials.model.users.users_forward import call_own, check_devices, inputs_of, logits_of
-from lmsweep.trials.model.users.users_model import build_own_model, repeated_layers
+from lmsweep.trials.model.users.users_forward import call_model, check_devices, inputs_of, logits_of
+from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.without_device.fake_run import Fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
@@ -40,7 +40,7 @@ def check_model(question: Question) -> Iterator[Finding]:
         return
     try:
         with nothing_cached(), Fakes(), unset_random_weights():
-            model = build_own_model(config, device="cpu", dtype=torch.float32)
+            model = build_users_model(config, device="cpu", dtype=torch.float32)
         yield Finding(what="parameters", found=f"{sum(one.numel() for one in model.parameters()):,}")
         yield _layers(model, config)
     except Exception as error:
@@ -78,9 +78,9 @@ def _forward_here(question: Question) -> Finding:
     shape = (1, min(config.context_length, SMALL_TOKENS))
     try:
         with _at_most(SMALL_PARAMETERS):
-            model = build_own_model(config, device="cpu", dtype=torch.float32)
+            model = build_users_model(config, device="cpu", dtype=torch.float32)
         tokens = torch.randint(config.vocab_size or SMALL_VOCABULARY, shape)
-        logits = logits_of(call_own(model, inputs_of(model), tokens, tokens), shape, question.reference)
+        logits = logits_of(call_model(model, inputs_of(model), tokens, tokens), shape, question.reference)
     except _TooLargeError:
         return Finding(what=what, found="not tried: too large", kind="cannot")
     except (RequestError, UnsupportedError, CodeError):

@@ -15,7 +15,7 @@ from lmsweep.trials.distributed.parallel.sharded_optimizer import shards_state
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
-from lmsweep.trials.model.users.users_step import OwnStep
+from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.numerics.attention_error import compare_attention, takes_heads_last
 from lmsweep.trials.numerics.check_model import SMALL_TOKENS
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
@@ -114,7 +114,7 @@ def check_step(question: Question) -> Iterator[Finding]:
         math_mode = (
             set_math_mode(config.precision, "cpu") if config is question.config else MATH_MODES[config.precision]
         )
-        phases = OwnStep(config, math_mode).phases()
+        phases = UsersStep(config, math_mode).phases()
         for phase in phases:
             phase.run()
     except (RequestError, UnsupportedError):

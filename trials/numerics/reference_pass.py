@@ -13,8 +13,8 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
-from lmsweep.trials.model.users.users_forward import call_own, inputs_of, logits_of, own_loss
-from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_own_model
+from lmsweep.trials.model.users.users_forward import call_model, inputs_of, logits_of, users_loss
+from lmsweep.trials.model.users.users_model import CHECKPOINTED, build_users_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ def make_reference(step: TrainingStep) -> ReferencePass:
 def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
     config = step.config
     attention = "naive" if config.is_hugging_face else config.attention
-    model = build_own_model(
+    model = build_users_model(
         replace(config, attention=attention, checkpointing="none"), device=device, dtype=torch.float64
     )
     model.train(step.model.training)
@@ -69,8 +69,8 @@ def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
     shape = (config.batch_size, config.context_length)
     targets = step.targets.to(device)
     inputs = inputs_of(model)
-    output = call_own(model, inputs, step.inputs.to(device), targets)
-    logits, own = logits_of(output, shape, config.model_code or ""), own_loss(inputs, output)
+    output = call_model(model, inputs, step.inputs.to(device), targets)
+    logits, own = logits_of(output, shape, config.model_code or ""), users_loss(inputs, output)
     loss = loss_for(config).function(logits, targets) if own is None else own
     loss.backward()
     gradients = {

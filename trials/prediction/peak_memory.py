@@ -1,13 +1,13 @@
 """Peak memory of a trial, and whether the trial fits, from the trace of its allocations on meta tensors.
 
 All layers of a model are alike, so the trace of a model of L layers is that of a shallow one with one layer's events
-repeated. Two shallow models tell what one layer adds. Where they differ by more than that, the whole model is run.
+repeated. Two shallow models show what one layer adds. Where they differ by more than that, the whole model is run.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION, LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.layer_extrapolation import deepen
@@ -17,6 +17,8 @@ from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attent
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
 from lmsweep.trials.spec.workloads import Subject
 
@@ -110,7 +112,7 @@ def _unpredictable(config: TrialConfig) -> str | None:
         return "gradients that several micro-batches add up are not predicted"
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         return f"what the kernels of loss {config.loss} allocate is not predicted"
-    if config.mode == "train_step" and config.optimizer in ("adafactor", "adamw_8bit", "adamw_4bit"):
+    if config.mode == "train_step" and config.optimizer in UNPREDICTED:
         return f"the state of optimizer {config.optimizer} is not predicted"
     return "the memory that CUDA graphs keep for themselves is not predicted" if config.capture != "none" else None
 

@@ -1,6 +1,6 @@
 """Attribution: the range of a step that each kernel belongs to, computed from a profiler's events.
 
-The operator that launched a kernel is found by its number, or else by the driver call, whose thread and time tell what
+The operator that launched a kernel is found by its number, or else by the driver call, whose thread and time show what
 it ran inside of. The innermost enclosing event on that thread decides the range: a named range, the accumulation of
 gradients, a collective, a compiled graph, or an operator of backward. An operator of backward carries the thread and
 the sequence number of its forward operator, and belongs to `backward of` that operator's range. If several operators
@@ -28,12 +28,12 @@ _OF_TORCH = re.compile(
 
 
 class Piece(NamedTuple):
-    """A piece of work: a kernel, or the self time of one call of an operator on the host."""
+    """A kernel, or the self time of one call of an operator on the host."""
 
     range: str | None
-    """The range that it belongs to; None if unknown."""
+    """None if unknown."""
     kernel: str
-    """Name of the kernel; on a CPU, of the operator."""
+    """On a CPU, the operator."""
     operator: str | None
     """The operator that launched it."""
     start: int
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What encloses each host event. The lists have one element for each event, in the order of the events."""
+    """What encloses each host event, in the order of the events."""
 
     parents: list[int]
     """Index of the innermost enclosing event on the same thread; -1 for none."""
@@ -58,10 +58,7 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surroundings:
-    """Find what encloses each event. The events may be in any order.
-
-    any_range: whether ranges of the user's own code count too, not only RANGES.
-    """
+    """Find what encloses each event, in any order. any_range: ranges of the user's own code count, not only RANGES."""
     count = len(hosts)
     parents, self_times, in_backward = [-1] * count, [0] * count, [False] * count
     found: list[str | None] = [None] * count
@@ -100,7 +97,6 @@ def surroundings(hosts: Sequence[HostEvent], *, any_range: bool = False) -> Surr
 
 
 def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent]) -> list[Piece]:
-    """One piece for each device event. `around` is `surroundings(hosts)`."""
     pieces = []
     for event, launcher in zip(devices, launchers(hosts, devices), strict=True):
         name = None if launcher is None else _operator_name(hosts, around.parents, launcher)
@@ -113,7 +109,7 @@ def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Seq
 
 
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:
-    """One piece for each operator on the host, with its self time. `around` is `surroundings(hosts)`."""
+    """One piece for each operator on the host, with its self time."""
     return [
         Piece(found, event.name, event.name, event.start, self_time)
         for event, found, self_time in zip(hosts, around.ranges, around.self_times, strict=True)
@@ -132,7 +128,7 @@ def launchers(hosts: Sequence[HostEvent], devices: Sequence[DeviceEvent]) -> lis
 
 
 def _operator_name(hosts: Sequence[HostEvent], parents: list[int], launcher: int) -> str | None:
-    """The launcher itself or the innermost operator around it, if there is one."""
+    """The launcher itself or the innermost operator around it."""
     i = launcher
     while i >= 0 and (hosts[i].is_annotation or hosts[i].call):
         i = parents[i]

@@ -42,12 +42,10 @@ class TracedClock(EventClock):
         """For each iteration in order, time.time_ns() of its marks."""
 
     def start(self) -> None:
-        """Begin an iteration."""
         self.intervals.append([])
         super().start()
 
     def mark(self) -> None:
-        """Mark the end of a phase, or the start of the first."""
         super().mark()
         # Noted after the mark is enqueued: everything launched later belongs to the next phase.
         self.intervals[-1].append(time.time_ns())
@@ -58,20 +56,17 @@ class DeviceTime:
     """How long the device was busy and idle in one iteration, in seconds."""
 
     phases: tuple[float, ...]
-    """Seconds with at least one kernel or copy of the phase running, for each phase."""
+    """With at least one kernel or copy of the phase running, for each phase."""
     step: float
-    """Seconds with at least one kernel or copy of any phase running."""
+    """With at least one kernel or copy of any phase running."""
     gap: float
-    """Idle seconds from the first mark to the last mark or the end of the last kernel, whichever is later."""
+    """Idle from the first mark to the last mark or the end of the last kernel, whichever is later."""
 
 
 def trace_device(run: Callable[[TracedClock], object], *, device_type: str, trial_seconds: float) -> list[DeviceTime]:
-    """Trace LEAST_STEPS to MOST_STEPS calls of `run`, each of which times one iteration with the given clock.
-
-    The number of calls keeps tracing within SHARE of the trial, which has taken `trial_seconds` so far. Returns an
-    empty list if the profiler saw no device activity or cannot trace this device. CUPTI, which slows every launch while
-    it is loaded, is unloaded at the end, so that later launches are as fast as before.
-    """
+    """Trace LEAST_STEPS to MOST_STEPS calls of `run`, each of which times one iteration with the given clock. Tracing
+    stays within SHARE of the trial, which has taken `trial_seconds` so far. Empty if the profiler saw no device
+    activity or cannot trace this device. CUPTI, which slows every launch, is unloaded at the end."""
     seen = activity(device_type)
     if seen is None:
         return []
@@ -98,10 +93,8 @@ def _only_calls_traced(seen: ProfilerActivity) -> Iterator[profile]:
 
 
 def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int]]) -> list[DeviceTime]:
-    """Device time of each iteration, from the profiler's raw events.
-
-    `intervals` holds the marks of each iteration, in nanoseconds. Returns an empty list if there are no device events.
-    """
+    """Device time of each iteration, from the profiler's raw events; empty if there are no device events. `intervals`
+    holds the marks of each iteration, in nanoseconds."""
     of_host: list[KinetoEvent] = []
     ran: list[tuple[int, int, int]] = []
     for event in events:

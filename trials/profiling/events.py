@@ -11,23 +11,20 @@ class HostEvent(NamedTuple):
     """An interval in a host thread: a range, an operator or a call to the driver."""
 
     name: str
-    """Name of the range, operator or call."""
     thread: int
-    """The operating system's number of the thread."""
+    """The operating system's number."""
     start: int
     """Nanoseconds."""
     end: int
     """Nanoseconds."""
     is_annotation: bool = False
-    """Whether it is a range named by Python code, rather than an operator or a call."""
+    """Whether it is a range named by Python code."""
     number: int = 0
     """Number by which a device event refers to its operator; 0 for none. Of several with one number, the first."""
     call: int = 0
-    """Of a call to the driver, the number that it shares with the device event that it launched; 0 for none."""
+    """Number that a driver call shares with the device event that it launched; 0 for none."""
     sequence: int = -1
-    """Of an operator that creates an autograd node, or executes one in backward, the node's number on the thread that
-    created it; below 0 for none.
-    """
+    """Number of the autograd node that an operator creates or executes, on the thread that created it; -1 for none."""
     forward_thread: int = 0
     """Of an operator of backward, the thread that created its node; 0 for none."""
 
@@ -36,7 +33,6 @@ class DeviceEvent(NamedTuple):
     """A kernel, copy or fill on the device."""
 
     name: str
-    """Name of the kernel, or of the kind of copy or fill."""
     start: int
     """Nanoseconds."""
     end: int
@@ -50,18 +46,17 @@ class DeviceEvent(NamedTuple):
     block: str | None = None
     """Threads of a block, likewise."""
     stream: int = 0
-    """Number of the stream in which it ran; 0 if unknown."""
+    """0 if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """The events that a profiler recorded in some steps."""
+    """The events that a profiler recorded in some steps, in any order."""
 
     hosts: list[HostEvent]
-    """In any order."""
     devices: list[DeviceEvent] | None
-    """In any order; None if host and device are the same."""
+    """None if host and device are the same."""
     file: bytes
     """Content of the profiler's own file."""
     file_name: str
-    """Name of that file, without a folder; its extension tells which program opens it."""
+    """Its extension says which program opens it."""

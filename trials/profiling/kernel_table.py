@@ -47,10 +47,8 @@ def kernel_rows(pieces: Iterable[Piece], steps: int) -> list[Kernel]:
 def operator_rows(
     hosts: Sequence[HostEvent], around: Surroundings, devices: Sequence[DeviceEvent] | None, steps: int
 ) -> list[Operator]:
-    """One row for each operator and driver call, by descending self time on the device, then on the host.
-
-    `around` is `surroundings(hosts)`; `devices` is None if host and device are the same.
-    """
+    """One row for each operator and driver call, by descending self time on the device, then on the host. `around` is
+    `surroundings(hosts)`; `devices` is None if host and device are the same."""
     times: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
     for i, event in enumerate(hosts):
         if event.is_annotation:
@@ -84,11 +82,8 @@ def operator_rows(
 
 
 def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Measurement]:
-    """Kernel time of each range in seconds and its share of the total, one sample per step; then the total.
-
-    Kernels that belong to no range have a row too, flagged if its share exceeds UNATTRIBUTED_SHARE. `step_starts` are
-    the starts of the steps in nanoseconds, in order.
-    """
+    """Kernel time of each range in seconds and its share of the total, one sample per step; then the total. Kernels
+    that belong to no range have a row too. `step_starts` are the starts of the steps in nanoseconds, in order."""
     times: dict[str, list[int]] = {UNATTRIBUTED: [0] * len(step_starts)}
     for piece in pieces:
         step = max(bisect_right(step_starts, piece.start) - 1, 0)

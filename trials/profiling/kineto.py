@@ -6,25 +6,23 @@ from lmsweep.trials.machine.torch_private import DeviceType
 
 
 class KinetoEvent(Protocol):
-    """What this package reads of an event in `profile().profiler.kineto_results.events()`."""
+    """An event in `profile().profiler.kineto_results.events()`, as far as it is read here."""
 
     def name(self) -> str:
         """Operator, range, driver call or kernel."""
 
-    def device_type(self) -> DeviceType:
-        """CPU for events of the host."""
+    def device_type(self) -> DeviceType: ...
 
     def start_ns(self) -> int:
-        """Start in nanoseconds, by the clock of time.time_ns()."""
+        """By the clock of time.time_ns()."""
 
-    def duration_ns(self) -> int:
-        """Duration in nanoseconds."""
+    def duration_ns(self) -> int: ...
 
     def is_user_annotation(self) -> bool:
         """Whether it is a range named by Python code, or the device's copy of one."""
 
     def correlation_id(self) -> int:
-        """Number shared by a driver call and the device work that it launched; of an operator, the operator's own."""
+        """Shared by a driver call and the device work that it launched; of an operator, its own."""
 
     def linked_correlation_id(self) -> int:
         """Of device work, the correlation_id of the operator that launched it."""

@@ -14,7 +14,7 @@ from lmsweep.trials.spec.words import Compile
 
 @contextmanager
 def modules_ranged(step: TrainingStep) -> Iterator[None]:
-    """A context in which the modules of the user's own model run inside ranges; lmsweep's own model has its own."""
+    """A context in which the modules of the user's model run inside ranges; lmsweep's model has its own."""
     open_ranges: list[Range] = []
     handles = []
 
@@ -40,10 +40,8 @@ def modules_ranged(step: TrainingStep) -> Iterator[None]:
 
 
 def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compile) -> dict[str, nn.Module]:
-    """The modules that get a range, by path: each block with its children, and outside of blocks each layer.
-
-    Without those that torch.compile compiles, because a graph has kernels of several modules.
-    """
+    """The modules that get a range, by path: each block with its children, and outside of blocks each layer. Without
+    those that torch.compile compiles, because a graph has kernels of several modules."""
     if compiled == "model":
         return {}
     found: dict[str, nn.Module] = {}

@@ -47,11 +47,9 @@ def check_nsys(trials: Sequence[Trial], *, here: bool) -> None:
 
 
 def profile_with_nsys(config: TrialConfig) -> Trace:
-    """Start a process that runs the profiled steps of this configuration under nsys, and read its trace.
-
-    Raises UnsupportedError if this host lacks nsys or cannot run the configuration, and RuntimeError with the end of
-    the output if the process or nsys fails.
-    """
+    """Run the profiled steps of this configuration under nsys in a process of its own, and read its trace. Raises
+    UnsupportedError if this host lacks nsys or cannot run the configuration, and RuntimeError with the end of the
+    output if the process or nsys fails."""
     try:
         nsys = find_nsys()
     except RequestError as error:
@@ -103,7 +101,6 @@ def read_reports(base: Path) -> tuple[list[HostEvent], list[DeviceEvent]]:
 
 
 def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> HostEvent:
-    """A range of our own, or one that PyTorch emitted for an operator; `main` is the thread that runs the steps."""
     match = _OPERATOR.fullmatch(label)
     assert match, "the pattern matches any text"
     name, sequence = match["name"], match["sequence"]
@@ -137,7 +134,6 @@ def _read(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _run(command: list[str]) -> str:
-    """Run the command; return the end of its output. Raises RuntimeError if it fails."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

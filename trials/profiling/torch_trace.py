@@ -22,12 +22,10 @@ MOST_TRACE_BYTES = 64 * 2**20
 
 
 class LaunchShape(NamedTuple):
-    """The shape in which a kernel is launched, as x, y and z separated by spaces."""
+    """Blocks of a kernel's grid and threads of a block, each as x, y and z separated by spaces."""
 
     grid: str
-    """Blocks of the grid."""
     block: str
-    """Threads of a block."""
 
 
 def take_trace(run: Callable[[], object], device_type: str) -> Trace:
@@ -52,10 +50,8 @@ def take_trace(run: Callable[[], object], device_type: str) -> Trace:
 
 
 def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]:
-    """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges.
-
-    Recording operators slows the host by so much that a step may wait for it. The run must wait for the device.
-    """
+    """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges. Recording
+    operators slows the host by so much that a step may wait for it. The run must wait for the device."""
     activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if cuda else {ProfilerActivity.CPU}
     return traced_without_operators(run, activities)
 
@@ -107,10 +103,7 @@ def events_of(
 
 
 def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, LaunchShape]:
-    """Correlation id of a driver call -> shape of the kernel that it launched.
-
-    `entries` are the traceEvents of a Chrome trace, decoded JSON of no fixed schema.
-    """
+    """Correlation id of a driver call -> shape of the kernel that it launched, from traceEvents of a Chrome trace."""
     return {
         entry["args"]["correlation"]: LaunchShape(_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
         for entry in entries

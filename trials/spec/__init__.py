@@ -11,5 +11,6 @@ model_sizes.py     the named model sizes
 reference.py       references to the user's own code
 software_pins.py   the releases in which a trial's environment differs from the installed one
 quantities.py      amounts of memory, read and written
+ways/              optimizers, attentions and precisions: one record each
 suggestions.py     "did you mean ...?" for misspelt words
 """

@@ -9,10 +9,11 @@ from lmsweep.trials.spec.errors import RequestError as RequestError
 from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import (
     CUDA_GRAPH_MODES,
     GPU_DEVICES,
-    Attention,
     Auto,
     Capture,
     Checkpointing,
@@ -22,7 +23,6 @@ from lmsweep.trials.spec.words import (
     Gather,
     Loss,
     Mode,
-    Optimizer,
     Precision,
     Profiler,
     ZeroGrad,
@@ -259,9 +259,14 @@ class TrialConfig:
         return self.compile != "none" and self.compile_mode in CUDA_GRAPH_MODES and self.device_type == "cuda"
 
     @property
+    def always_compiles_attention(self) -> bool:
+        """Whether torch.compile compiles the attention whatever `compile` says."""
+        return self.attention in ATTENTIONS and ATTENTIONS[self.attention].always_compiled
+
+    @property
     def compiles(self) -> bool:
-        """Whether torch.compile is used at all. FlexAttention is always compiled."""
-        return self.compile != "none" or self.attention == "flex" or self.loss == "compiled"
+        """Whether torch.compile is used at all."""
+        return self.compile != "none" or self.always_compiles_attention or self.loss == "compiled"
 
     @property
     def size(self) -> ModelSize:
@@ -303,8 +308,8 @@ COMBINATION_FIELDS: tuple[str, ...] = tuple(
 """The fields of the combination, which `trial_id` hashes."""
 
 WORDS: dict[str, tuple[str, ...]] = {
-    "attention": get_args(Attention),
-    "optimizer": get_args(Optimizer),
+    "attention": tuple(ATTENTIONS),
+    "optimizer": tuple(OPTIMIZERS),
     "loss": get_args(Loss),
     "ddp": tuple(DDP_VARIANTS),
 }

@@ -10,16 +10,17 @@ from typing import NamedTuple
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.words import ADAMW, FLOAT8_PRECISIONS, HIDDEN_LOSSES, NARROW_PRECISIONS
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, SHARDED
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, NARROW_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
 
 FLOAT8_MULTIPLE = 16
 """cuBLAS's float8 products need both inner and outer dimensions to be divisible by this."""
 
-WITH_WINDOW = ("naive", "naive_softmax", "flex", "varlen")
+WITH_WINDOW = tuple(name for name, one in ATTENTIONS.items() if one.masked_by != "mask")
 """Attention with a sliding window. PyTorch's fused kernels would need a mask of all scores, which saves nothing."""
-
-_KERNEL_DEVICES = {"sdpa_flash": ("cpu", "cuda"), "sdpa_efficient": ("cuda",), "sdpa_cudnn": ("cuda",)}
 
 
 def _of_one_field(c: TrialConfig, w: Workload) -> Iterator[str]:
@@ -67,13 +68,13 @@ def _of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
     yield from _of_tensor_parallel(c)
     if c.accumulate > 1 and (is_reference(c.ddp) or is_reference(c.optimizer)):
         yield "your own code offers no known way to hold back its communication; use accumulate: 1"
-    if (c.fully_shards or c.tp > 1) and c.optimizer not in ADAMW:
+    if (c.fully_shards or c.tp > 1) and c.optimizer not in SHARDED:
         yield f"divided weights are measured with AdamW; with {c.optimizer} choose bucketed or another"
     if c.fully_shards and c.loss in HIDDEN_LOSSES:
         yield f"loss {c.loss} reads the weight of the head, which {c.ddp} has divided; use eager"
     if c.ddp == "zero1" and c.mode != "train_step":
         yield "ddp zero1 shards the optimizer's state; it needs mode train_step"
-    if c.ddp == "zero1" and c.optimizer not in ADAMW:
+    if c.ddp == "zero1" and c.optimizer not in SHARDED:
         yield f"ddp zero1 shards AdamW's state, not that of {c.optimizer}"
     if c.ddp == "torch" and c.compile == "model" and (c.bucket_bytes or 2**20) < 2**20:
         yield "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
@@ -84,7 +85,7 @@ def _of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
     ranks, shards = c.world_size // c.tp, c.shard_ranks
     if c.gather == "bf16" and c.precision != "bf16" and (c.fully_shards or is_reference(c.ddp)):
-        why = "computes in it" if c.precision == "bf16_pure" else "computes in another"
+        why = "computes in it" if PRECISIONS[c.precision].operand == "bfloat16" else "computes in another"
         yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
     for field in ("reshard", "shards", "gather"):
         if not c.fully_shards and _is_changed(c, field) and not (field == "gather" and is_reference(c.ddp)):
@@ -155,10 +156,11 @@ def _of_attention(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"flex on CUDA needs a head dimension of at least 16, not {head}"
     if c.attention == "varlen":
         yield from _of_varlen(c)
-    if device not in _KERNEL_DEVICES.get(c.attention, (device,)):
-        or_cpu = " or device: cpu" if c.attention == "sdpa_flash" else ""
-        yield f"{c.attention} needs an NVIDIA GPU (device: cuda){or_cpu}: PyTorch has no such kernel for {device}"
-    if c.attention in ("sdpa_flash", "sdpa_cudnn") and device == "cuda" and c.precision not in NARROW_PRECISIONS:
+    known = ATTENTIONS.get(c.attention)
+    if known and known.kernel and known.devices and device not in known.devices:
+        others = "".join(f" or device: {other}" for other in known.devices if other != "cuda")
+        yield f"{c.attention} needs an NVIDIA GPU (device: cuda){others}: PyTorch has no such kernel for {device}"
+    if known and known.kernel and known.is_16_bit and device == "cuda" and c.precision not in NARROW_PRECISIONS:
         yield f"{c.attention} takes the dtypes float16 and bfloat16 on CUDA, not float32; use precision: bf16"
     if c.dynamic_shapes and c.compile == "none":
         yield "dynamic_shapes has no effect with compile: none"
@@ -188,7 +190,7 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "attention alone has no block to compile; compile: model compiles the attention"
     if c.precision in FLOAT8_PRECISIONS:
         yield "attention alone has no linear layers, which are what float8 is for; use bf16"
-    if c.precision == "bf16_pure":
+    if PRECISIONS[c.precision].weights != "float32":
         yield "attention alone has no weights; with precision: bf16 its tensors are bfloat16"
     if c.cold_l2 and c.device_type in ("cpu", "mps"):
         yield "cold_l2 needs device: cuda; the caches of other devices cannot be emptied"
@@ -246,12 +248,13 @@ def _of_capture(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield f"compile_mode {c.compile_mode} records CUDA graphs of its own; use capture without it"
     if c.accumulate > 1:
         yield "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
-    if c.mode == "train_step" and c.optimizer not in ADAMW:
+    optimizer = OPTIMIZERS.get(c.optimizer)
+    if c.mode == "train_step" and not (optimizer and optimizer.capturable):
         yield f"capture: step needs a capturable optimizer, and {c.optimizer} is none; use AdamW"
-    if c.precision == "fp16" and c.mode == "train_step" and c.optimizer != "adamw_fused":
+    if c.precision == "fp16" and c.mode == "train_step" and not (optimizer and optimizer.is_fused):
         yield (
-            f"with precision fp16 and optimizer {c.optimizer}, in each step the host waits for the gradient scaler's "
-            "verdict, which a CUDA graph cannot record; adamw_fused reads it on the device"
+            f"with precision fp16 and optimizer {c.optimizer}, the host waits in each step for the result of the "
+            "gradient scaler, which a CUDA graph cannot record; adamw_fused reads it on the device"
         )
 
 
@@ -361,28 +364,29 @@ class DeviceRule(NamedTuple):
     """The reason, with {value}, and {name} and {instead} of the device."""
 
 
+def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
+    least = formats.compute_capability or (0, 0)
+    cores = "float8 tensor cores" if formats.float8_recipe else "tensor cores"
+    return DeviceRule(
+        field="precision",
+        values=(precision,),
+        lacks=lambda device: device.compute < least,
+        why="{value} needs the " + f"{cores} of an NVIDIA GPU of compute capability {least[0]}.{least[1]} or higher"
+        "{instead}",
+    )
+
+
 DEVICE_RULES: tuple[DeviceRule, ...] = (
+    *(_needs_tensor_cores(name, formats) for name, formats in PRECISIONS.items() if formats.compute_capability),
     DeviceRule(
         field="precision",
-        values=FLOAT8_PRECISIONS,
-        lacks=lambda device: device.compute < (8, 9),
-        why="{value} needs the float8 tensor cores of an NVIDIA GPU of compute capability 8.9 or higher{instead}",
-    ),
-    DeviceRule(
-        field="precision",
-        values=("tf32",),
-        lacks=lambda device: device.compute < (8, 0),
-        why="tf32 needs the tensor cores of an NVIDIA GPU of compute capability 8.0 or higher{instead}",
-    ),
-    DeviceRule(
-        field="precision",
-        values=("bf16", "bf16_pure"),
+        values=tuple(name for name, formats in PRECISIONS.items() if formats.operand == "bfloat16"),
         lacks=lambda device: not device.bfloat16,
         why="{name} has no bfloat16 arithmetic",
     ),
     DeviceRule(
         field="attention",
-        values=("varlen", "sdpa_flash", "sdpa_cudnn"),
+        values=tuple(name for name, one in ATTENTIONS.items() if one.is_16_bit),
         lacks=lambda device: (0, 0) < device.compute < (8, 0),  # AMD's GPUs have kernels of their own
         why="{value} needs compute capability 8.0 or higher{instead}",
     ),

@@ -1,27 +1,11 @@
 """The words that fields of a configuration accept."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Precision = Literal[
-    "fp32",
-    "tf32",
-    "bf16",
-    "fp16",
-    "bf16_pure",
-    "fp8_tensorwise",
-    "fp8_rowwise",
-    "fp8_rowwise_gw_hp",
-]
-FLOAT8_PRECISIONS = ("fp8_tensorwise", "fp8_rowwise", "fp8_rowwise_gw_hp")
-"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
 Compile = Literal["none", "block", "model"]
-Attention = Literal[
-    "naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "flex", "varlen"
-]
-Optimizer = Literal[
-    "adamw_fused", "adamw_foreach", "adamw_loop", "adamw_8bit", "adamw_4bit", "sgd", "adafactor", "muon"
-]
 ZeroGrad = Literal["after_step", "before_backward"]
 HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
 """Losses that take hidden states and the weight of the output head, not logits."""
@@ -39,7 +23,13 @@ Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cr
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
-NARROW_PRECISIONS = ("bf16", "fp16", "bf16_pure", *FLOAT8_PRECISIONS)
+
+if TYPE_CHECKING:
+    Precision = str
+else:
+    Precision = Literal[tuple(PRECISIONS)]
+
+FLOAT8_PRECISIONS = tuple(name for name, formats in PRECISIONS.items() if formats.float8_recipe)
+"""Precisions in which the linear layers of the blocks multiply numbers of 8 bits."""
+NARROW_PRECISIONS = tuple(name for name, formats in PRECISIONS.items() if formats.is_narrow)
 """Precisions in which attention multiplies numbers of 16 bits."""
-ADAMW = ("adamw_fused", "adamw_foreach", "adamw_loop")
-"""PyTorch's forms of AdamW. They differ in kernels, not in results."""

@@ -31,11 +31,10 @@ class Iteration:
     """The times of one iteration, in seconds."""
 
     phases: tuple[float, ...]
-    """Time of each phase, in order."""
     step: float
-    """Time from the beginning of the first phase to the end of the last."""
+    """From the beginning of the first phase to the end of the last."""
     enqueue: float | None
-    """Time the host took to launch the work; None if the device is the host."""
+    """What the host took to launch the work; None if the device is the host."""
 
 
 class Clock(Protocol):
@@ -44,8 +43,7 @@ class Clock(Protocol):
     def start(self) -> None:
         """Wait until the device is idle, and mark the beginning of the first phase."""
 
-    def mark(self) -> None:
-        """Mark the end of a phase, which is the beginning of the next."""
+    def mark(self) -> None: ...
 
     def stop(self) -> Iteration:
         """Wait for the device and return the times between the marks."""

@@ -1,9 +1,8 @@
 """Times iterations without launch delays: they are queued on a sleeping GPU and run back to back when it wakes.
 
-An interval that begins on an idle GPU includes the launch of its first kernel. That takes 50 to 150 us, which is most
-of a short kernel's time. Here a kernel that only waits (`torch.cuda._sleep`) occupies the GPU while the host launches
-several iterations behind it. None of them then waits for the host, and the GPU runs at the clock rates of continuous
-work, as in a training loop and in `triton.testing.do_bench`.
+An interval that begins on an idle GPU includes the launch of its first kernel: 50 to 150 us, most of a short kernel's
+time. Here a kernel that only waits (`torch.cuda._sleep`) occupies the GPU while the host launches several iterations
+behind it, as in a training loop and in `triton.testing.do_bench`.
 """
 
 import time
@@ -19,20 +18,17 @@ from lmsweep.trials.spec.words import Auto
 from lmsweep.trials.timing.clock import Clock, Iteration, Phase, clock_for, time_iteration
 
 MAX_QUEUED = 20
-"""Most iterations that are queued together. In the pause between two groups a GPU at its power limit cools, and its
-clocks rise."""
+"""Iterations. In the pause between two groups a GPU at its power limit cools, and its clocks rise."""
 MAX_QUEUED_SECONDS = 0.2
-"""Longest time that the iterations of a group may take together. Fewer slow iterations are queued."""
+"""Longest time that the iterations of a group may take together."""
 FIRST_SLEEP, LONGEST_SLEEP = 1_000_000, 512_000_000
 """Clock cycles that the GPU sleeps: 0.5 ms and 0.3 s at 2 GHz."""
 
 
 class QueuedTimer:
-    """Times the phases of an iteration, which run back to back; each call returns one iteration.
-
-    On CUDA up to MAX_QUEUED iterations are queued behind a sleep. On other devices each call runs one iteration and
-    times it by the device's clock, because there is no launch to hide.
-    """
+    """Times the phases of an iteration, which run back to back; each call returns one iteration. On CUDA up to
+    MAX_QUEUED iterations are queued behind a sleep. On other devices each call times one iteration by the device's
+    clock, because there is no launch to hide."""
 
     def __init__(
         self,
@@ -44,10 +40,8 @@ class QueuedTimer:
         before_each: Callable[[], object] | None = None,
         drop: Callable[[], object] = lambda: None,
     ) -> None:
-        """warmup, measured: numbers of iterations before and after `begin_measuring`; no more are queued.
-
-        `before_each` runs before every phase, `drop` after every iteration; neither is timed.
-        """
+        """warmup, measured: numbers of iterations before and after `begin_measuring`; no more are queued. `before_each`
+        runs before every phase, `drop` after every iteration; neither is timed."""
         self._phases = phases
         self._device_type = device_type
         self._queues = can_wait(device_type)
@@ -59,8 +53,7 @@ class QueuedTimer:
         self._sleep = FIRST_SLEEP
         self._queued: deque[Iteration] = deque()
         self.fell_behind = False
-        """Whether the GPU reached an iteration before the host had launched it, even behind the longest sleep. The host
-        may be slow, or the iteration may wait for the GPU."""
+        """Whether the GPU reached an iteration before the host had launched it, even behind the longest sleep."""
 
     def __call__(self) -> Iteration:
         """Return the times of the next iteration. The device has finished it."""
@@ -76,20 +69,16 @@ class QueuedTimer:
 
     @property
     def number_of_phases(self) -> int:
-        """Number of phases of an iteration."""
         return len(self._phases)
 
     def begin_measuring(self) -> None:
-        """Discard what was queued together with the last warm-up iteration. Call this when the warm-up has ended."""
+        """Discard what was queued with the last warm-up iteration. Call this when the warm-up has ended."""
         self._queued.clear()
         self._left = self._measured
         self.fell_behind = False
 
     def from_idle(self, clock: Clock | None = None) -> Iteration:
-        """Run one iteration whose phases each begin on an idle device, so their times include the launch.
-
-        It is timed by `clock`; None is the device's clock.
-        """
+        """Run one iteration whose phases each begin on an idle device, so their times include the launch."""
         clock = clock or clock_for(self._device_type)
         taken = []
         for phase in self._phases:

@@ -1,8 +1,4 @@
-"""Stopping rules: when a series has enough iterations.
-
-A series ends after a fixed number of iterations, or with `auto` when the samples themselves meet a criterion; in both
-cases also at a time limit.
-"""
+"""Stopping rules: a fixed number of iterations, or with `auto` a criterion; in both cases also a time limit."""
 
 import math
 import time
@@ -27,7 +23,6 @@ FEWEST = 100
 FEWEST_OF_SLOW = 30
 """Fewest iterations once they have taken SLOW seconds."""
 SLOW = 10.0
-"""Seconds."""
 EVERY = 10
 """Iterations between two checks of the interval. Checking after each would find it narrow by chance."""
 NARROW = {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
@@ -39,9 +34,7 @@ class Limit:
     """Where `auto` gives up."""
 
     iterations: int
-    """Most iterations."""
     seconds: float
-    """Seconds after which no iteration begins."""
 
 
 WARMUP_LIMIT = Limit(iterations=50, seconds=60.0)
@@ -56,10 +49,8 @@ def repeat(
     max_seconds: float | None = None,
 ) -> tuple[list[Taken], bool]:
     """Call `take` `steps` times, or with `auto` until `enough`; return its results and whether no limit ended it.
-
     `limit` applies to `auto` only. `max_seconds` replaces its seconds and applies to a fixed number of steps too.
-    Limits are checked after each call, so there is at least one result unless `steps` is 0.
-    """
+    Limits are checked after each call, so there is at least one result unless `steps` is 0."""
     if steps != "auto":
         number = steps
         limit = Limit(iterations=steps, seconds=math.inf)
@@ -77,12 +68,10 @@ def repeat(
 
 
 def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
-    """Return whether the last two windows have nearly equal medians and nothing disturbed them.
-
-    Windows do not overlap, so the answer can be True only after 10, 15, 20, ... iterations. `seconds` are the times of
-    the iterations. `disturbances` has one element more: the running count, before the first iteration and after each,
-    of events that do not occur in a steady state (compiled graphs, new memory segments, allocator retries).
-    """
+    """Return whether the last two windows have nearly equal medians and nothing disturbed them. Windows do not overlap:
+    the answer can be True only after 10, 15, 20, ... iterations. `disturbances` has one element more than `seconds`:
+    the running count of events that a steady state does not have (compiled graphs, new memory segments, allocator
+    retries)."""
     if len(seconds) < 2 * WINDOW or len(seconds) % WINDOW:
         return False
     if disturbances[-1] != disturbances[-1 - 2 * WINDOW]:
@@ -92,11 +81,8 @@ def is_steady(seconds: Sequence[float], disturbances: Sequence[int]) -> bool:
 
 
 def is_narrow(seconds: Sequence[float], device_type: str, *, elapsed: float = 0.0) -> bool:
-    """Return whether the median of these times is known well enough, from enough iterations to show a drift.
-
-    The answer can be True only after 100, 110, 120, ... iterations, or after 30, 40, ... once `elapsed`, the seconds
-    since they began, reaches SLOW.
-    """
+    """Return whether the median of these times is known well enough, from enough iterations to show a drift. `elapsed`:
+    seconds since they began; from SLOW on, FEWEST_OF_SLOW iterations suffice."""
     fewest = FEWEST if elapsed < SLOW else FEWEST_OF_SLOW
     if len(seconds) < fewest or len(seconds) % EVERY:
         return False

@@ -17,11 +17,8 @@ from lmsweep.trials.statistics.median_interval import count_outliers
 def flags_of_times(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None, flops: int | None = None
 ) -> tuple[Flag, ...]:
-    """Return the flags of one phase of a whole model.
-
-    `seconds` are its samples. `flops` are those counted for a model of the user's own. Without a datasheet (`device` is
-    None) `physics_violation` is never set.
-    """
+    """Return the flags of one phase of a whole model. `flops` are those counted for the user's own model. Without a
+    datasheet (`device` is None) `physics_violation` is never set."""
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device, flops),

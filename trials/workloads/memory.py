@@ -6,20 +6,27 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, synchronize
+from lmsweep.trials.memory.allocation_log import END, Label
 from lmsweep.trials.memory.cuda_history import TracedHistory
 from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.labels import activations_noted, lasting_labels
-from lmsweep.trials.memory.ledger import END, Label
 from lmsweep.trials.memory.meter import AllocatorMeter, Meter, TensorMeter, resident_bytes
-from lmsweep.trials.memory.residuals import residual_rows
-from lmsweep.trials.memory.rows import Readings, breakdown_rows, history_rows, resident_rows, unknown_rows, value_rows
+from lmsweep.trials.memory.rows import (
+    Readings,
+    breakdown_rows,
+    history_rows,
+    resident_rows,
+    residual_rows,
+    unknown_rows,
+    value_rows,
+)
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.loss_step import LossStep
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
+from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -101,7 +108,7 @@ def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
 
 
 def iterate(
-    step: TrainingStep | OwnStep | LossStep, meter: Meter, history: History | None, around: Around | None = None
+    step: TrainingStep | UsersStep | LossStep, meter: Meter, history: History | None, around: Around | None = None
 ) -> Readings:
     """Run one iteration; return the bytes in use between its phases and at the peak of each."""
     gc.collect()  # so that no collection happens inside the iteration

@@ -14,7 +14,7 @@ from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_row
 from lmsweep.trials.model.captured_step import capture_phases
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.model.training_step import PHASES, TrainingStep
-from lmsweep.trials.model.users.users_step import WHOLE, OwnStep
+from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_device
@@ -89,8 +89,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     yield from _flops_rows(config, flops)
 
 
-def _has_finite_loss(iteration: TrainingStep | OwnStep) -> bool:
-    return isinstance(iteration, OwnStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
+def _has_finite_loss(iteration: TrainingStep | UsersStep) -> bool:
+    return isinstance(iteration, UsersStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
 def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:

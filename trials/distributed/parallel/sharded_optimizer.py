@@ -12,20 +12,19 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
-from lmsweep.trials.model.optimizer import LEARNING_RATE, class_parameter
+from lmsweep.trials.model.optimizer import class_parameter, optimizer_class
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
 
 
 def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
-    """AdamW of which each rank updates its share of the weights and broadcasts them as one tensor."""
+    """The optimizer; each rank updates its share of the weights and broadcasts them as one tensor."""
     return ZeroRedundancyOptimizer(
         model.parameters(),
-        optimizer_class=torch.optim.AdamW,
+        optimizer_class=optimizer_class(config.optimizer),
         parameters_as_bucket_view=True,
-        lr=LEARNING_RATE,
-        fused=config.optimizer == "adamw_fused",
-        foreach=config.optimizer == "adamw_foreach",
+        **OPTIMIZERS[config.optimizer].arguments,
     )
 
 

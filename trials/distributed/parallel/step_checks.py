@@ -10,13 +10,7 @@ from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.words import Precision
-
-TOLERANCE: dict[Precision, float] = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2, "bf16_pure": 5e-2}
-"""Largest relative error of a gradient that the order of additions explains; without synchronization it is about 1."""
-
-WEIGHTS_TOLERANCE: dict[Precision, float] = {"fp32": 1e-2, "tf32": 0.1, "bf16": 0.1, "fp16": 0.1, "bf16_pure": 0.5}
-"""The same for what two steps add to a weight. AdamW scales small gradients, and their errors, up to large ones."""
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 
 class RanksDisagreeError(Exception):
@@ -28,17 +22,17 @@ def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measur
     return _checks_of_users_code(team, config) if compares_users_code(config) else _checks(team, config)
 
 
-def _rounds_as(config: TrialConfig) -> Precision:
+def _rounds_as(config: TrialConfig) -> NumberFormats:
     # Weights that are gathered in bfloat16 are rounded to it.
-    return "bf16_pure" if config.gather == "bf16" else config.precision
+    return PRECISIONS["bf16_pure" if config.gather == "bf16" else config.precision]
 
 
 def _allowed_error(config: TrialConfig) -> float:
     """The largest relative error of a gradient that rounding explains. Tensor parallelism in 16 bits rounds each rank's
     part of a layer's output before the parts are added; the errors of layers add like independent numbers, and up to
     four stay within the tolerance."""
-    rounded = TOLERANCE[_rounds_as(config)]
-    if config.tp == 1 or config.precision in ("fp32", "tf32"):
+    rounded = _rounds_as(config).gradient_error
+    if config.tp == 1 or not PRECISIONS[config.precision].is_narrow:
         return rounded
     return rounded * math.sqrt(max(1.0, (config.num_layers or 1) / 4))
 
@@ -81,4 +75,4 @@ def _checks_of_users_code(team: Team[DataParallelStep], config: TrialConfig) -> 
         why = "each rank has only a shard of the gradients; error.weights compares what they lead to"
         yield Measurement(phase="gradients", metric="relative_error", unit="1", samples=None, reason=why)
     if config.mode == "train_step":
-        yield row("error", "weights", max(team.all(weights_error)), WEIGHTS_TOLERANCE[_rounds_as(config)])
+        yield row("error", "weights", max(team.all(weights_error)), _rounds_as(config).update_error)

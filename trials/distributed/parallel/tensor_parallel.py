@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 
-from lmsweep.trials.model.optimizer import LEARNING_RATE
+from lmsweep.trials.model.optimizer import optimizer_class
 from lmsweep.trials.model.transformer.transformer import Block
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 
 COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
 """The layers of a block that are divided by outputs."""
@@ -60,15 +61,13 @@ def _summed_output(module: nn.Module, output: DTensor, mesh: DeviceMesh) -> Any:
     return output.redistribute(placements=[Replicate()]).to_local()
 
 
-def divided_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.AdamW:
-    """AdamW of this rank's parts, in groups: one call of a kernel takes weights of one mesh, or undivided ones."""
+def divided_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """The optimizer of this rank's parts, in groups: a kernel takes weights of one mesh, or undivided ones."""
     meshes: dict[DeviceMesh | None, list[Tensor]] = {}
     for parameter in model.parameters():
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
         meshes.setdefault(mesh, []).append(parameter)
-    return torch.optim.AdamW(
+    return optimizer_class(config.optimizer)(
         [{"params": parameters} for parameters in meshes.values()],
-        lr=LEARNING_RATE,
-        fused=config.optimizer == "adamw_fused",
-        foreach=config.optimizer == "adamw_foreach",
+        **OPTIMIZERS[config.optimizer].arguments,
     )

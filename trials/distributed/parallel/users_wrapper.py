@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.gradient_sync import DEFAULT_BUCKET_BYTES
-from lmsweep.trials.model.users.users_forward import misfit
+from lmsweep.trials.model.users.users_forward import code_error
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 FINISH = "finish_gradient_synchronization"
@@ -34,7 +34,7 @@ class UsersWrapper:
             wrap, _bucket(wrap, config) | _compute_dtype(wrap, config), arguments_of(config.ddp_args), config.ddp
         )
         if not callable(made) and not hasattr(made, "forward"):
-            raise misfit(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
+            raise code_error(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
         self._made = made
         self.model = made if isinstance(made, nn.Module) else _AsModule(made, module)
         self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(before.values())

@@ -1,8 +1,7 @@
-"""Implementations of attention, by name. To add one, write a function and add it to ATTENTION.
+"""Implementations of attention. To add one, add a function to ATTENTION and a row of its name to ATTENTIONS.
 
-Each takes queries, keys and values, (batch, heads, tokens, d_head) or without heads (batch, tokens, d_head), and
-returns a tensor of the same shape. With `causal`, a position attends to itself and the positions before it, else to
-all. `lmsweep.trials.model.transformer.attention_support` rejects what a device does not support before anything runs.
+Each takes queries, keys and values, (batch, [heads,] tokens, d_head), and returns a tensor of the same shape. With
+`causal`, a position attends to itself and the positions before it, else to all.
 """
 
 import math
@@ -20,41 +19,31 @@ from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.document_mask import additive_mask, document_of_positions, lengths_of, may_attend
 from lmsweep.trials.model.transformer.flex_attention import Backend, block_mask_of, flex
 from lmsweep.trials.model.transformer.varlen_attention import borders_of, varlen, varlen_kernel
-from lmsweep.trials.model.users.users_attention import own_attention
+from lmsweep.trials.model.users.users_attention import users_attention
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Attention of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
+"""Of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
 def naive(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = True,
-    window: int | None = None,
-    documents: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, window: int | None = None, documents: Tensor | None = None
 ) -> Tensor:
-    """Attention as separate PyTorch operations, like that of the published models.
-
-    Every call builds its own mask, so autograd saves tokens² bytes of mask in each layer.
-    """
+    """Attention as separate PyTorch operations, like that of the published models. Every call builds its own mask, so
+    autograd saves tokens² bytes of mask in each layer."""
     return weighted_values(softmax(scaled_scores(q, k, causal, window, documents)), v)
 
 
 def naive_softmax(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = True,
-    window: int | None = None,
-    documents: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, window: int | None = None, documents: Tensor | None = None
 ) -> Tensor:
-    """Attention as separate operations with PyTorch's softmax: one kernel, which saves one score matrix, not two."""
-    return weighted_values(fused_softmax(scaled_scores(q, k, causal, window, documents)), v)
+    """Separate operations with PyTorch's softmax: one kernel, which saves one score matrix, not two."""
+    scores = scaled_scores(q, k, causal, window, documents)
+    with Range("softmax"):
+        weights = torch.softmax(scores, dim=-1)
+    return weighted_values(weights, v)
 
 
 def scaled_scores(
@@ -76,14 +65,8 @@ def softmax(scores: Tensor) -> Tensor:
         return exponentials / exponentials.sum(dim=-1, keepdim=True)
 
 
-def fused_softmax(scores: Tensor) -> Tensor:
-    """PyTorch's softmax over the last dimension."""
-    with Range("softmax"):
-        return torch.softmax(scores, dim=-1)
-
-
 def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
-    """Sums of the values (..., tokens, d_head), weighted by the weights (..., tokens, tokens)."""
+    """Sums of the values (..., tokens, d_head), weighted by (..., tokens, tokens)."""
     with Range("value_matmul"):
         return weights @ v
 
@@ -91,10 +74,8 @@ def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
 def sdpa(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
 ) -> Tensor:
-    """PyTorch's scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads.
-
-    A mask (tokens, tokens), which is added to the scores, takes the place of `causal`.
-    """
+    """scaled_dot_product_attention; PyTorch picks the kernel. `grouped`: keys have fewer heads. A mask (tokens,
+    tokens), which is added to the scores, takes the place of `causal`."""
     # PyTorch considers fused kernels only for inputs with a dimension of heads.
     if q.dim() == 3:
         return sdpa(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1), causal=causal, mask=mask).squeeze(1)
@@ -103,36 +84,24 @@ def sdpa(
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
 
 
-def sdpa_math(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
-) -> Tensor:
-    """scaled_dot_product_attention as a sequence of PyTorch operations."""
+def sdpa_math(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     with _only(SDPBackend.MATH):
-        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+        return sdpa(q, k, v, **options)
 
 
-def sdpa_flash(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
-) -> Tensor:
-    """scaled_dot_product_attention by FlashAttention."""
+def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     with _only(SDPBackend.FLASH_ATTENTION):
-        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+        return sdpa(q, k, v, **options)
 
 
-def sdpa_efficient(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
-) -> Tensor:
-    """scaled_dot_product_attention by the memory-efficient kernel."""
+def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     with _only(SDPBackend.EFFICIENT_ATTENTION):
-        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+        return sdpa(q, k, v, **options)
 
 
-def sdpa_cudnn(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, grouped: bool = False, mask: Tensor | None = None
-) -> Tensor:
-    """scaled_dot_product_attention by cuDNN."""
+def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     with _only(SDPBackend.CUDNN_ATTENTION):
-        return sdpa(q, k, v, causal=causal, grouped=grouped, mask=mask)
+        return sdpa(q, k, v, **options)
 
 
 def _only(kernel: SDPBackend) -> AbstractContextManager[Any]:
@@ -155,37 +124,25 @@ _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
 
 
 ATTENTION: dict[str, Callable[..., Tensor]] = {
-    "naive": naive,
-    "naive_softmax": naive_softmax,
-    "sdpa": sdpa,
-    "sdpa_math": sdpa_math,
-    "sdpa_flash": sdpa_flash,
-    "sdpa_efficient": sdpa_efficient,
-    "sdpa_cudnn": sdpa_cudnn,
-    "flex": flex,
-    "varlen": varlen,
+    function.__name__: function
+    for function in (
+        *(naive, naive_softmax),
+        *(sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn),
+        *(flex, varlen),
+    )
 }
-
-
-_KERNELS = {
-    "sdpa_math": SDPBackend.MATH,
-    "sdpa_flash": SDPBackend.FLASH_ATTENTION,
-    "sdpa_efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
-}
+"""Word of the field `attention` -> the function of that name."""
 
 
 def kernel_chosen(name: str) -> AbstractContextManager[object]:
     """A context that selects the implementation's kernel once; selecting it in every call takes the host 10 µs."""
-    return sdpa_kernel(_KERNELS[name]) if name in _KERNELS else nullcontext()
+    kernel = ATTENTIONS[name].kernel if name in ATTENTIONS else None
+    return sdpa_kernel(getattr(SDPBackend, kernel)) if kernel else nullcontext()
 
 
 def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    """The attention for fewer heads of keys and values than of queries.
-
-    PyTorch's kernels share them where they can; for the other implementations they are repeated in memory.
-    """
-    if name in ("sdpa", "sdpa_math", "sdpa_flash", "sdpa_cudnn", "flex", "varlen"):
+    """The attention for fewer heads of keys and values than of queries, shared by the kernel or repeated in memory."""
+    if name in ATTENTIONS and ATTENTIONS[name].shares_heads:
         return partial(function, grouped=True)
 
     def repeated(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -198,22 +155,21 @@ def with_groups(function: Callable[..., Tensor], name: str) -> Callable[..., Ten
 def attention_for(
     config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype, backend: str | Backend = "inductor"
 ) -> AttentionFunction:
-    """The configuration's attention, with everything that it needs besides q, k and v built once on the device.
-
-    `dtype` is that of q, k and v; `backend` is that of torch.compile, for FlexAttention.
-    """
+    """The configuration's attention, with all that it needs besides q, k and v built once on the device. `dtype` is
+    that of q, k and v; `backend` is that of torch.compile, for FlexAttention."""
     if is_reference(config.attention):
-        own = own_attention(config, device=device, dtype=dtype)
+        own = users_attention(config, device=device, dtype=dtype)
         return own if config.num_kv_heads in (None, config.num_heads) else with_groups(own, config.attention)
     options: dict[str, Any] = {"causal": config.causal}
     tensors: dict[str, Tensor] = {}
-    if config.attention == "flex":
+    masked_by = ATTENTIONS[config.attention].masked_by
+    if masked_by == "block_mask":
         options |= {"backend": backend, "block_mask": block_mask_of(config, device)}
-    elif config.attention == "varlen":
+    elif masked_by == "borders":
         lengths = lengths_of(config)
         options = {"kernel": varlen_kernel(config), "documents": len(lengths), "longest": max(lengths)}
         tensors["borders"] = borders_of(config, device)
-    elif config.attention.startswith("naive"):
+    elif masked_by == "positions":
         options |= {} if config.window is None else {"window": config.window}
         documents = document_of_positions(config, device)
         tensors |= {} if documents is None else {"documents": documents}
@@ -232,7 +188,7 @@ def attention_for(
 
 
 class Masked(nn.Module):
-    """Attention with tensors that say which positions attend to which. As buffers, a compiler knows that they stay."""
+    """Attention with tensors that say which positions attend to which, as buffers, which a compiler knows to stay."""
 
     def __init__(self, function: Callable[..., Tensor], tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
@@ -242,5 +198,4 @@ class Masked(nn.Module):
             self.register_buffer(name, tensor, persistent=False)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
         return self.function(q, k, v, **{name: getattr(self, name) for name in self.names})

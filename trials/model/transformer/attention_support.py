@@ -21,19 +21,18 @@ from lmsweep.trials.model.transformer.varlen_attention import varlen_kernel
 from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
-_ASK_CUDA: dict[str, Callable[[SDPAParams, bool], bool]] = {
-    "sdpa_flash": can_use_flash_attention,
-    "sdpa_efficient": can_use_efficient_attention,
-    "sdpa_cudnn": can_use_cudnn_attention,
+_ASK_CUDA: dict[str | None, Callable[[SDPAParams, bool], bool]] = {
+    "FLASH_ATTENTION": can_use_flash_attention,
+    "EFFICIENT_ATTENTION": can_use_efficient_attention,
+    "CUDNN_ATTENTION": can_use_cudnn_attention,
 }
 
 
 def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> None:
-    """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention.
-
-    `dtype` is the type of queries, keys and values; `gradients` tells whether backward follows.
-    """
+    """Raise UnsupportedError, with PyTorch's reason if it gives one, if this device cannot run the attention. `dtype`
+    is that of queries, keys and values; `gradients`: whether backward follows."""
     name, device = config.attention, config.device_type
     if gradients and PASSES[config.mode] > 1 and is_reference(name) and config.model_code is None:
         probe = probe_attention(config, device=device, dtype=dtype)
@@ -41,16 +40,16 @@ def check_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool)
             raise UnsupportedError(f"{probe.no_backward}; use mode: forward")
     elif name == "varlen":
         varlen_kernel(config)
-    elif name in _ASK_CUDA and device == "cuda":
-        reason = _reason_not(_ASK_CUDA[name], config, dtype, gradients)
+    elif device == "cuda" and name in ATTENTIONS and ATTENTIONS[name].kernel in _ASK_CUDA:
+        reason = reason_not(_ASK_CUDA[ATTENTIONS[name].kernel], config, dtype, gradients)
         if reason:
             raise UnsupportedError(f"{name} on {torch.cuda.get_device_name()}: {reason}")
 
 
-def _reason_not(
+def reason_not(
     usable: Callable[[SDPAParams, bool], bool], config: TrialConfig, dtype: torch.dtype, gradients: bool
 ) -> str | None:
-    """Why PyTorch would not use this kernel for tensors of this shape, in its own words; None if it would."""
+    """Why PyTorch would not use this kernel, in its own words; None if it would."""
     # One sequence and one head suffice; more would only take memory.
     shape = (1, 1, config.context_length, config.head_width)
     q = torch.empty(shape, dtype=dtype, device=config.device_type, requires_grad=gradients)
@@ -67,10 +66,8 @@ def _reason_not(
 @contextmanager
 def _warnings_of_pytorch() -> Iterator[list[str]]:
     """Collect warnings of PyTorch's C++ code, without source locations; the list is filled when the context ends.
-
     Depending on its version, PyTorch turns them into Python warnings or writes them to the file descriptor of standard
-    error. Everything else written there in the meantime is passed on.
-    """
+    error. Everything else written there in the meantime is passed on."""
     words: list[str] = []
     sys.stderr.flush()
     kept = os.dup(2)

@@ -26,23 +26,20 @@ Run = Callable[[Tensor], Tensor]
 
 
 def run_blocks(blocks: Iterable[Run], x: Tensor) -> Tensor:
-    """Apply the blocks in order; (batch, tokens, d_model) to the same."""
     for block in blocks:
         x = block(x)
     return x
 
 
 def grows_with_layers(checkpointing: str) -> bool:
-    """Return whether each further layer adds the same to the memory of a step, as it does unless layers form groups."""
+    """Return whether each further layer adds the same to the memory of a step."""
     return checkpointing in ("none", "block", "selective")
 
 
 def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str) -> Tensor:
-    """Apply the blocks in order, as `run_blocks` does; of each group of blocks, save only the input.
-
-    With `nested`, a group that is recomputed saves only the input of each of its blocks, which are then recomputed one
-    by one. With `selective`, the results of PRODUCTS are saved as well and not computed again.
-    """
+    """Apply the blocks in order to (batch, tokens, d_model); of each group of blocks, save only the input. With
+    `nested`, a group that is recomputed saves only the input of each of its blocks, which are then recomputed one by
+    one. With `selective`, the results of PRODUCTS are saved as well and not computed again."""
     size = group_size(checkpointing, len(blocks))
     if size is None:
         return run_blocks(blocks, x)

@@ -13,19 +13,19 @@ Device = torch.device | str
 
 
 def lengths_of(config: TrialConfig) -> tuple[int, ...]:
-    """The tokens of each document in a sequence of this configuration; one document if nothing is packed."""
+    """The tokens of each document in a sequence; one document if nothing is packed."""
     return document_lengths(config.context_length, config.document_length or config.context_length)
 
 
 def document_of_positions(config: TrialConfig, device: Device) -> Tensor | None:
-    """The index of the document that each position is in, (tokens,); None if nothing is packed."""
+    """The index of each position's document, (tokens,); None if nothing is packed."""
     if config.document_length is None:
         return None
     return torch.tensor([i for i, length in enumerate(lengths_of(config)) for _ in range(length)]).to(device)
 
 
 def positions_in_documents(config: TrialConfig, device: Device) -> Tensor | None:
-    """The position of each token in its document, (tokens,), for rotary embeddings; None if nothing is packed."""
+    """The position of each token in its document, (tokens,); None if nothing is packed."""
     if config.document_length is None:
         return None
     return torch.tensor([i for length in lengths_of(config) for i in range(length)]).to(device)
@@ -34,10 +34,8 @@ def positions_in_documents(config: TrialConfig, device: Device) -> Tensor | None
 def may_attend(
     tokens: int, device: Device, *, causal: bool, window: int | None = None, documents: Tensor | None = None
 ) -> Tensor:
-    """Whether the position of each row attends to that of each column, booleans (tokens, tokens).
-
-    documents: the index of each position's document, (tokens,); None if there is one.
-    """
+    """Whether the position of each row attends to that of each column, booleans (tokens, tokens). documents: the index
+    of each position's document, (tokens,); None if there is one."""
     position = torch.arange(tokens, device=device)
     attended = position[:, None] >= position if causal else position[:, None] >= 0
     if window is not None:
@@ -49,9 +47,7 @@ def may_attend(
 
 def additive_mask(config: TrialConfig, device: Device, dtype: torch.dtype) -> Tensor:
     """What is added to the scores, (tokens, tokens): 0, or the least number of the type where nothing is attended to.
-
-    Not -inf, with which some kernels give NaN where a whole block is masked.
-    """
+    Not -inf, with which some kernels give NaN where a whole block is masked."""
     attended = may_attend(
         config.context_length,
         device,

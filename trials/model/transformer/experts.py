@@ -1,4 +1,4 @@
-"""A mixture of experts: feed-forward layers of which each token is processed by a few."""
+"""A mixture of experts: each token is processed by a few of the feed-forward layers."""
 
 import math
 
@@ -11,11 +11,8 @@ from lmsweep.trials.spec.model_sizes import ModelSize
 
 
 class Experts(nn.Module):
-    """Experts choose tokens (Zhou et al. 2022): each takes the tokens that score highest for it, equally many.
-
-    So a token is processed by `active_experts` experts on average, all shapes are static and no step waits for the
-    host, which makes the time that of perfectly balanced routing. The products of all experts are batched.
-    """
+    """Experts choose tokens (Zhou et al. 2022): each takes the tokens that score highest for it, equally many. All
+    shapes are static and no step waits for the host: the time is that of perfectly balanced routing."""
 
     def __init__(self, size: ModelSize, *, device: torch.device | str, dtype: torch.dtype) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from lmsweep.trials.model.transformer.document_mask import document_of_positions
 from lmsweep.trials.spec.config import TrialConfig
 
 Backend = Callable[[torch.fx.GraphModule, list[Tensor | torch.SymInt]], Callable[..., object]]
-"""A backend of torch.compile: takes a graph and example inputs, returns a function that computes the graph."""
+"""A backend of torch.compile: from a graph and example inputs to a function that computes the graph."""
 
 FLEX_BLOCK = 128
 """Positions along each side of a block: FlexAttention skips whole blocks of the score matrix."""
@@ -29,12 +29,9 @@ def flex(
     block_mask: BlockMask | None = None,
     backend: str | Backend = "inductor",
 ) -> Tensor:
-    """FlexAttention of q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to the same shape.
-
-    Inside a compiled model it is compiled as part of the model, otherwise by itself with torch.compile's `backend`.
-    With `grouped`, k and v have fewer heads than q. `block_mask` comes from `block_mask_of`; without one, each call
-    builds its own.
-    """
+    """FlexAttention of q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Inside a compiled model it is
+    compiled with the model, otherwise by itself with `backend`. `block_mask` comes from `block_mask_of`; without one,
+    each call builds its own."""
     if q.dim() == 3:
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
@@ -64,12 +61,10 @@ def banded_block_mask(
     window: int | None = None,
     documents: Tensor | None = None,
 ) -> BlockMask:
-    """The blocks of the score matrix to compute with a window, within documents, or both.
-
-    window: each position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of
-    each position's document, (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge
-    and on a document's. PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions.
-    """
+    """The blocks of the score matrix to compute with a window, within documents, or both. window: each position attends
+    to itself and `window` - 1 before it, which needs `causal`. documents: the index of each position's document,
+    (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge and on a document's.
+    PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions."""
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     behind = row[:, None] - row  # blocks of keys that a block of queries lies after
@@ -114,10 +109,7 @@ def banded_block_mask(
 
 
 def causal_block_mask(context_length: int, device: torch.device | str) -> BlockMask:
-    """The blocks of the score matrix to compute: those below the diagonal unmasked, those on it masked.
-
-    PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions.
-    """
+    """The blocks of the score matrix to compute: those below the diagonal unmasked, those on it masked."""
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     return BlockMask.from_kv_blocks(
@@ -126,12 +118,12 @@ def causal_block_mask(context_length: int, device: torch.device | str) -> BlockM
         full_kv_num_blocks=row[None, None],
         full_kv_indices=row.repeat(blocks, 1)[None, None],
         BLOCK_SIZE=FLEX_BLOCK,
-        mask_mod=_not_ahead,
+        mask_mod=not_ahead,
         seq_lengths=(context_length, context_length),
     )
 
 
-def _not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+def not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     return query >= key
 
 

@@ -1,15 +1,8 @@
 """The model: a pre-norm transformer with RMSNorm, rotary embeddings, SwiGLU and an untied head, without biases.
 
-Shapes of newer models change parts of it: shared heads of keys and values, a norm of queries and keys, GELU, experts, a
-tied head.
-
-It is equivalent to the models behind the published tables (Stanford CS336): its logits are bitwise equal to those of
-the 2025 course's model, and autograd saves the same tensors, so that memory is comparable
-(`lmsweep.trials.analytic.formulas` has closed forms). Its kernels differ. The course's linear layers are einsums, which
-PyTorch runs as batched products: 285 operations in the forward pass of two layers, against 225 here, and one more copy
-of each weight gradient.
-
-Weights are created on their final device; `device="meta"` makes a model of shapes only.
+Its logits are bitwise equal to those of the model behind the published tables (Stanford CS336, 2025), and autograd
+saves the same tensors, so that memory is comparable. Its kernels differ: the course's linear layers are einsums, which
+PyTorch runs as batched products.
 """
 
 import torch
@@ -24,7 +17,6 @@ from lmsweep.trials.spec.model_sizes import ModelSize
 
 NORM_EPSILON = 1e-5
 ROPE_THETA = 10_000.0
-"""Base of the angular frequencies of rotary embeddings."""
 
 Device = torch.device | str
 
@@ -43,13 +35,10 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.empty(d_out, d_in, device=device, dtype=dtype).normal_(std=std))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_in) to (..., d_out)."""
         return x @ self.weight.T
 
 
 class Embedding(nn.Module):
-    """A row of the weights for each token."""
-
     def __init__(self, vocab_size: int, d_model: int, *, device: Device, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model, device=device, dtype=dtype).normal_())
@@ -67,7 +56,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) to the same, normalized over the last dimension."""
         with Range("norm"):
             wide = at_least_float32(x)
             normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
@@ -75,15 +63,12 @@ class RMSNorm(nn.Module):
 
 
 class RotaryEmbedding(nn.Module):
-    """Rotate each even/odd pair of a query or key by an angle proportional to its position (RoFormer).
-
-    All layers share one instance, so that its tables are in memory once. The tables are at least float32.
-    """
+    """Rotate each even/odd pair of a query or key by an angle proportional to its position (RoFormer). All layers share
+    one instance, so that its tables are in memory once. The tables are at least float32."""
 
     cos: Tensor
     """(tokens, d_head / 2)."""
     sin: Tensor
-    """(tokens, d_head / 2)."""
 
     def __init__(
         self, d_head: int, context_length: int, *, device: Device, dtype: torch.dtype, positions: Tensor | None = None
@@ -98,7 +83,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sin", angle.sin(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., tokens, d_head) to the same; row i has the i-th of the positions, by default i."""
+        """(..., tokens, d_head) to the same."""
         even, odd = x[..., 0::2], x[..., 1::2]
         cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
@@ -106,11 +91,7 @@ class RotaryEmbedding(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention with rotary embeddings; `attention` decides which positions attend to which.
-
-    With fewer heads of keys and values than of queries, each is shared by a group of query heads (grouped-query
-    attention, Ainslie et al. 2023).
-    """
+    """Multi-head or grouped-query attention (Ainslie et al. 2023) with rotary embeddings."""
 
     def __init__(
         self,
@@ -134,7 +115,6 @@ class CausalSelfAttention(nn.Module):
         self.key_norm = RMSNorm(self.head_width, device=device, dtype=dtype) if size.qk_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, d_model) to the same."""
         with Range("attention"):
             q, k, v = (self._split_heads(project(x)) for project in (self.query, self.key, self.value))
             if self.query_norm is not None and self.key_norm is not None:
@@ -159,7 +139,6 @@ class FeedForward(nn.Module):
         self.w3 = Linear(d_model, d_ff, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) to the same."""
         with Range("feed_forward"):
             gate = self.w1(x)
             down: Tensor = self.w2(gate * torch.sigmoid(gate) * self.w3(x))
@@ -175,7 +154,6 @@ class GeluFeedForward(nn.Module):
         self.w2 = Linear(d_ff, d_model, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) to the same."""
         with Range("feed_forward"):
             down: Tensor = self.w2(functional.gelu(self.w1(x), approximate="tanh"))
             return down
@@ -200,7 +178,6 @@ class Block(nn.Module):
         self.feed_forward = _feed_forward(size, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, tokens, d_model) to the same."""
         x = x + self.attention(self.attention_norm(x))
         mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return mixed
@@ -214,10 +191,7 @@ def _feed_forward(size: ModelSize, *, device: Device, dtype: torch.dtype) -> nn.
 
 
 class Transformer(nn.Module):
-    """The whole model. `checkpointing` says what forward saves (`lmsweep.trials.model.transformer.checkpointing`).
-
-    `positions`: those of the tokens for rotary embeddings, (tokens,); None: 0, 1, 2, ...
-    """
+    """The whole model, on (batch, tokens). `positions`: those of the tokens, (tokens,); None: 0, 1, 2, ..."""
 
     def __init__(
         self,
@@ -247,24 +221,17 @@ class Transformer(nn.Module):
         self.checkpointing = checkpointing
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Integers (batch, tokens), at most `context_length` tokens, to logits (batch, tokens, vocab_size).
-
-        With `returns_hidden`, to the input of the head, (batch, tokens, d_model).
-        """
+        """Integers (batch, tokens) to logits (batch, tokens, vocab_size), or with `returns_hidden` to hidden states."""
         hidden: Tensor = self.final_norm(self.run_blocks(self.token_embedding(tokens)))
         return hidden if self.returns_hidden else self.head(hidden)
 
     def run_blocks(self, x: Tensor) -> Tensor:
-        """Apply all blocks; (batch, tokens, d_model) to the same."""
         return run_checkpointed(list(self.blocks), x, self.checkpointing)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean negative log-likelihood of the targets, a scalar, by a log-sum-exp of separate operations.
-
-    Logits are (batch, tokens, vocab_size), targets (batch, tokens) indices of the vocabulary. Computed in at least
-    float32.
-    """
+    """Mean negative log-likelihood of the targets, a scalar, by a log-sum-exp of separate operations. Logits are
+    (batch, tokens, vocab_size), targets (batch, tokens). Computed in at least float32."""
     logits = at_least_float32(logits)
     # The maximum only prevents overflow; it needs no gradient.
     logits = logits - logits.detach().max(dim=-1, keepdim=True).values

@@ -14,7 +14,6 @@ from lmsweep.trials.model.transformer.document_mask import lengths_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 Kernel = Callable[..., Tensor]
-"""PyTorch's varlen_attn."""
 
 
 def varlen(
@@ -28,12 +27,9 @@ def varlen(
     longest: int,
     grouped: bool = False,
 ) -> Tensor:
-    """Attention within documents: q, k and v, (batch, heads, tokens, d_head) or (batch, tokens, d_head), to one of it.
-
-    The kernel reads (batch · tokens, heads, d_head): each call copies q, k and v unless they lie in memory that way.
-    `kernel` comes from `varlen_kernel`, `borders` from `borders_of`; `documents` are those of a sequence, and `longest`
-    has the most tokens of them. `grouped`: keys have fewer heads.
-    """
+    """Attention within documents: q, k and v, (batch, [heads,] tokens, d_head), to the same shape. Each call copies q,
+    k and v unless they lie in memory as (batch · tokens, heads, d_head). `documents` are those of a sequence, and
+    `longest` has the most tokens of them."""
     if q.dim() == 3:
         attend = partial(varlen, kernel=kernel, borders=borders, documents=documents, longest=longest)
         return attend(q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)).squeeze(1)
@@ -47,19 +43,13 @@ def varlen(
 
 
 def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
-    """Where the documents of a batch begin, and where the last ends, int32 (batch · documents + 1,).
-
-    Without packed documents, each sequence is one.
-    """
+    """Where the documents of a batch begin, and where the last ends, int32 (batch · documents + 1,)."""
     ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
     return torch.tensor(list(ends), dtype=torch.int32).to(device)
 
 
 def varlen_kernel(config: TrialConfig) -> Kernel:
-    """PyTorch's varlen_attn with the configuration's mask.
-
-    Raises UnsupportedError if this PyTorch has none, or none with a window or with groups of heads that need it.
-    """
+    """PyTorch's varlen_attn with the configuration's mask. Raises UnsupportedError if PyTorch lacks it."""
     try:
         found: Kernel = import_module("torch.nn.attention.varlen").varlen_attn
     except (ImportError, AttributeError):

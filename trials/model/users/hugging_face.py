@@ -10,40 +10,27 @@ from torch import nn
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import HUGGING_FACE
-
-ATTENTION = {
-    "naive": "eager",
-    "naive_softmax": "eager",
-    "sdpa": "sdpa",
-    "sdpa_math": "sdpa",
-    "sdpa_flash": "sdpa",
-    "sdpa_efficient": "sdpa",
-    "sdpa_cudnn": "sdpa",
-    "flex": "flex_attention",
-}
-"""The field `attention` -> transformers' `attn_implementation`. The kernel of sdpa_* is chosen around the step."""
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 NETWORK_SECONDS = 10.0
 """How long the hub may take to answer."""
 
 
 def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype: torch.dtype) -> nn.Module:
-    """Build the causal language model of a configuration, with `changes` to it, and random weights of type `dtype`.
-
-    The configuration is a file, a folder with config.json, or a name on the hub. Code that it names is never run.
-    Raises UnsupportedError if transformers is not installed, RequestError if there is no such configuration or field.
-    """
+    """Build the causal language model of a configuration, with `changes` to it, and random weights. The configuration
+    is a file, a folder with config.json, or a name on the hub. Code that it names is never run. Raises UnsupportedError
+    if transformers is not installed, RequestError if there is no such configuration or field."""
     if find_spec("transformers") is None:
         raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
     from transformers import AutoModelForCausalLM
 
-    if config.attention not in ATTENTION:
+    implementation = ATTENTIONS[config.attention].hugging_face if config.attention in ATTENTIONS else None
+    if implementation is None:
         raise UnsupportedError(
             f"{config.model_code} has its own attention layers; attention is a reference, {config.attention}"
         )
     described = _read_configuration(config, changes)
     described.use_cache = False
-    implementation = ATTENTION[config.attention]
     try:
         model: nn.Module = AutoModelForCausalLM.from_config(
             described, attn_implementation=implementation, dtype=dtype, trust_remote_code=False
@@ -59,10 +46,6 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
 
 
 def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
-    """Return transformers' configuration object, for a path in the code folder or a name on the hub, with `changes`.
-
-    Raises RequestError if there is none, if it lacks a name in `changes`, or if it names code of its own to run.
-    """
     from transformers import AutoConfig, PretrainedConfig
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
@@ -89,10 +72,7 @@ def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
 
 
 def _have_in_cache(name: str) -> None:
-    """Download a configuration into the hub's cache if it is not there, in one attempt.
-
-    Raises RequestError if the hub cannot be reached or has no such configuration.
-    """
+    """Download a configuration into the hub's cache if it is not there, in one attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 

@@ -18,14 +18,11 @@ PROBE_TOKENS = 128
 """Most tokens of the call that finds out which shapes a function takes: one tile of most kernels."""
 
 
-def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Callable[..., Tensor]:
-    """Return the user's attention as a function of q, k and v, each (..., tokens, d_head), to the same shape.
-
-    A function that takes only (batch, tokens, d_head) is given the heads as part of the batch, and one that takes only
-    (batch, heads, tokens, d_head) is given one head if the trial has none; calls on a small input find that out. Raises
-    CodeError if its signature does not fit or it returns something else than attention, UnsupportedError if it has no
-    causal mask and one is asked for, and what it raises itself.
-    """
+def users_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Callable[..., Tensor]:
+    """Return the user's attention as a function of q, k and v, each (..., tokens, d_head), to the same shape. A
+    function that takes only (batch, tokens, d_head) gets the heads as part of the batch, and one that takes only
+    (batch, heads, tokens, d_head) gets one head; calls on a small input find that out. Raises CodeError if signature or
+    output does not fit, UnsupportedError if it lacks the causal mask that is asked for, and what it raises itself."""
     found = load(config.attention)
     attend = with_mask(config, found)
     shape = (1, 1, min(config.context_length, PROBE_TOKENS), config.head_width)
@@ -36,7 +33,7 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
     except Exception as error:  # noqa: BLE001 - whatever it raises, it does not take this shape
         try:
             _check_output(attend(other, other, other), other, found)
-        except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure is told
+        except Exception:  # noqa: BLE001 - it takes neither shape, and the first failure gets
             raise_placed(error, found)
         return _heads_in_batch(attend) if config.num_heads else _one_head(attend)
     return attend
@@ -44,16 +41,14 @@ def own_attention(config: TrialConfig, *, device: torch.device | str, dtype: tor
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What one call of the user's attention on a small input shows."""
-
     no_backward: str | None
     """Why there is no backward; None if there is one, or if it fails in another way."""
     output_dtype: torch.dtype
 
 
 def probe_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Probe:
-    """Call the user's attention forward and backward on a few tokens. Raises as `own_attention` does."""
-    attend = own_attention(config, device=device, dtype=dtype)
+    """Call the user's attention forward and backward on a few tokens. Raises as `users_attention` does."""
+    attend = users_attention(config, device=device, dtype=dtype)
     heads = (config.num_heads,) if config.num_heads else ()
     shape = (1, *heads, min(config.context_length, PROBE_TOKENS), config.head_width)
     inputs = [torch.zeros(shape, device=device, dtype=dtype, requires_grad=True) for _ in "qkv"]
@@ -84,15 +79,15 @@ def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
     arguments = arguments_of(config.attention_args)
     is_autograd = inspect.isclass(found) and issubclass(found, torch.autograd.Function)
     if inspect.isclass(found) and not is_autograd:
-        raise _misfit(found, "is a class; attention is a function of q, k, v and is_causal")
+        raise _wrong_attention(found, "is a class; attention is a function of q, k, v and is_causal")
     if is_autograd and arguments:
-        raise _misfit(found, "is an autograd.Function, whose apply takes no arguments by name")
+        raise _wrong_attention(found, "is an autograd.Function, whose apply takes no arguments by name")
     function = cast(Callable[..., Tensor], found.apply if is_autograd else found)  # type: ignore[attr-defined]
     parameters = list(inspect.signature(found.forward if is_autograd else function).parameters.values())  # type: ignore[attr-defined]
     takes = len(parameters) - is_autograd
     takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
     if takes < 3 and not takes_any:
-        raise _misfit(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
+        raise _wrong_attention(found, f"takes {takes} arguments; attention is a function of q, k, v and is_causal")
     named = {one.name for one in parameters}
     if mask := next((name for name in CAUSAL if name in named and not is_autograd), None):
         by_name = {mask: config.causal, **arguments}
@@ -108,7 +103,6 @@ def with_mask(config: TrialConfig, found: object) -> Callable[..., Tensor]:
 
 
 def _may_attend(q: Tensor, k: Tensor, causal: bool) -> Tensor:
-    """Return the mask (queries, keys) that is true where a query attends to a key."""
     every = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
     return every.tril() if causal else every
 
@@ -122,7 +116,7 @@ def _check_output(output: object, q: Tensor, found: object) -> None:
     else:
         return
     asked = " ".join(map(str, (*wanted, q.dtype)))
-    raise _misfit(found, f"returned {words} for queries of {asked}; attention keeps shape and device")
+    raise _wrong_attention(found, f"returned {words} for queries of {asked}; attention keeps shape and device")
 
 
 def raise_placed(error: Exception, found: object) -> NoReturn:
@@ -132,8 +126,7 @@ def raise_placed(error: Exception, found: object) -> NoReturn:
     raise CodeError(f"{defined_at(found, code_in_use())}: {type(error).__name__}: {said_by(error)}") from error
 
 
-def _misfit(found: object, words: str) -> CodeError:
-    """Return the error for an attention that is not one, with the place where it is defined."""
+def _wrong_attention(found: object, words: str) -> CodeError:
     name = getattr(found, "__name__", type(found).__name__)
     return CodeError(f"{defined_at(found, code_in_use())}: {name} {words}")
 

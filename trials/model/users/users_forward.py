@@ -19,23 +19,19 @@ _MARK = "_lmsweep_inputs"
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The parameters of a model's `forward` by what they are given; None if they are not given it."""
+    """The names of the parameters of a model's `forward`; None if it does not take them."""
 
     tokens: str | None = None
-    """None: by place, as the first."""
+    """None: passed by position."""
     targets: str | None = None
     mask: str | None = None
     positions: str | None = None
 
 
 def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
-    """Find out how a model is called, which `call_own` then does: with the tokens, and by name with what else its
-    `forward` requires. With targets too if it returns the logits of all tokens only then, as nanoGPT does, which
-    otherwise returns those of the last token. Its own loss then counts.
-
-    Two tokens show that. Raises CodeError if `forward` requires anything else, UnsupportedError if the configuration
-    chooses a loss that would not be used.
-    """
+    """Find out how `call_model` calls a model: with the tokens, and by name with what else its `forward` requires. With
+    targets too if it returns the logits of all tokens only then, as nanoGPT does; its own loss then counts. Raises
+    CodeError if `forward` requires anything else, UnsupportedError if the chosen loss would not be used."""
     if config.is_hugging_face:
         setattr(model, _MARK, Inputs())
         return
@@ -49,15 +45,15 @@ def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
     with_targets = replace(inputs, targets=targets)
     try:
         with torch.no_grad():
-            together = call_own(model, with_targets, tokens, tokens)
-            alone = together if inputs.targets else call_own(model, inputs, tokens, tokens)
+            together = call_model(model, with_targets, tokens, tokens)
+            alone = together if inputs.targets else call_model(model, inputs, tokens, tokens)
     except Exception:  # noqa: BLE001 - what does not work in the trial fails there, with its line
         return
     shapes = [None if (logits := _logits(output)) is None else tuple(logits.shape[:2]) for output in (alone, together)]
     if not inputs.targets and shapes != [(1, 1), (1, 2)]:
         return
     setattr(model, _MARK, with_targets)
-    if config.loss != "eager" and own_loss(with_targets, together) is not None:
+    if config.loss != "eager" and users_loss(with_targets, together) is not None:
         raise UnsupportedError(f"{config.model_code} computes its own loss; loss {config.loss} would not be used")
 
 
@@ -69,7 +65,7 @@ def _required_inputs(parameters: dict[str, inspect.Parameter], reference: str) -
     roles = {"targets": TARGETS, "mask": MASKS, "positions": POSITIONS}
     found = {role: name for role, names in roles.items() for name in names if name in required and name != tokens}
     if unknown := [name for name in required if name not in (tokens, *found.values())]:
-        raise misfit(
+        raise code_error(
             reference,
             f"has a forward that requires {', '.join(unknown)}; lmsweep gives the tokens, and by their names targets "
             "(labels), attention_mask and position_ids. Name a function that returns a module around it, whose "
@@ -85,7 +81,7 @@ def inputs_of(model: nn.Module) -> Inputs:
     return found
 
 
-def call_own(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> object:
+def call_model(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) -> object:
     """Call the model, or a wrapper around it, with tokens (batch, tokens) and what else it takes."""
     given = {}
     if inputs.targets:
@@ -105,9 +101,7 @@ def call_own(model: nn.Module, inputs: Inputs, tokens: Tensor, targets: Tensor) 
 
 
 def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> str:
-    """Return which embedding has too few rows and what to write, also for others that the next run would meet;
-    '' if no embedding raised the error.
-    """
+    """Return which embeddings have too few rows and what to write; '' if no embedding raised the error."""
     for frame, _ in walk_tb(error.__traceback__):
         table, given = frame.f_locals.get("self"), frame.f_locals.get("input")
         if isinstance(table, nn.Embedding) and isinstance(given, Tensor):
@@ -127,8 +121,8 @@ def _too_small_tables(error: IndexError, model: nn.Module, tokens: Tensor) -> st
     return f"{words}, so write context_length: {table.num_embeddings} or less in the sweep"
 
 
-def own_loss(inputs: Inputs, output: object) -> Tensor | None:
-    """Return the loss in what a model returned, a scalar, if it was called with targets; else None."""
+def users_loss(inputs: Inputs, output: object) -> Tensor | None:
+    """Return the scalar loss in what a model returned, if it was called with targets."""
     if inputs.targets is None:
         return None
     if isinstance(output, Mapping):
@@ -138,19 +132,16 @@ def own_loss(inputs: Inputs, output: object) -> Tensor | None:
 
 
 def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tensor:
-    """Return the logits in what a model returned: a tensor, an object or mapping with `logits`, or the first tensor of
-    a tuple that is no scalar.
-
-    expected: (batch, tokens). Raises CodeError if there are none or they are not (batch, tokens, vocabulary).
-    """
+    """Return the logits in what a model returned: a tensor, `logits` by name, or the first tensor of a tuple. expected:
+    (batch, tokens). Raises CodeError if there are none or they are not (batch, tokens, vocabulary)."""
     logits = _logits(output)
     if logits is None:
         what = f"a {type(output).__name__}" + (f" of {', '.join(output)}" if isinstance(output, Mapping) else "")
         words = f"returned {what}; a model returns logits, (logits, ...), (loss, logits), or `logits` by name"
-        raise misfit(reference, words)
+        raise code_error(reference, words)
     if logits.dim() != 3 or tuple(logits.shape[:2]) != expected:
         batch, tokens = expected
-        raise misfit(
+        raise code_error(
             reference,
             f"returned logits of shape {tuple(logits.shape)}; for tokens of shape ({batch}, {tokens}) they must be "
             f"({batch}, {tokens}, vocabulary)",
@@ -163,11 +154,11 @@ def check_devices(model: nn.Module, device_type: str, reference: str) -> None:
     tensors = (*model.named_parameters(), *model.named_buffers())
     for name, tensor in tensors:
         if tensor.device.type != device_type:
-            raise misfit(reference, f"has {name} on {tensor.device} after forward; the trial runs on {device_type}")
+            raise code_error(reference, f"has {name} on {tensor.device} after forward; the trial runs on {device_type}")
 
 
-def misfit(reference: str, words: str) -> CodeError:
-    """Return the error for what is not a model as lmsweep calls it, with the place where it is defined."""
+def code_error(reference: str, words: str) -> CodeError:
+    """Return the error for a model that lmsweep cannot call, with the place where it is defined."""
     if reference.startswith(HUGGING_FACE):
         return CodeError(f"{reference} {words}")
     return CodeError(f"{defined_at(load(reference), code_in_use())}: {reference.rpartition(':')[2]} {words}")

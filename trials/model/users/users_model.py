@@ -11,19 +11,17 @@ from lmsweep.trials.code.calling import OFFERED, arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
-from lmsweep.trials.model.users.users_forward import mark_inputs, misfit
+from lmsweep.trials.model.users.users_forward import code_error, mark_inputs
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 CHECKPOINTED = "_checkpoint_wrapped_module."
 """What PyTorch's checkpoint wrapper adds to the path of a weight or module."""
 
 
-def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> nn.Module:
-    """Build the model that the configuration refers to, on the device, with its weights in `dtype`.
-
-    Raises RequestError if the reference is none or its signature does not fit, UnsupportedError if a field of the
-    configuration cannot apply to it, CodeError if it is not a module, and what the user's code raises.
-    """
+def build_users_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> nn.Module:
+    """Build the model that the configuration refers to, on the device, with its weights in `dtype`. Raises RequestError
+    if its signature does not fit, UnsupportedError if a field of the configuration cannot apply to it, CodeError if it
+    is not a module, and what the user's code raises."""
     assert config.model_code is not None, "the configuration refers to a model"
     arguments = arguments_of(config.model_args)
     model: object
@@ -36,7 +34,7 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
             offered = {name: value for name, value in values.items() if value} | {"device": device, "dtype": dtype}
             model = call(function, offered, arguments, config.model_code)
     if not isinstance(model, nn.Module):
-        raise misfit(config.model_code, f"returned a {type(model).__name__}; a model is a torch.nn.Module")
+        raise code_error(config.model_code, f"returned a {type(model).__name__}; a model is a torch.nn.Module")
     if any(parameter.is_floating_point() and parameter.dtype != dtype for parameter in model.parameters()):
         _convert(model, dtype)
     if any(tensor.device.type != device for tensor in (*model.parameters(), *model.buffers())):
@@ -50,10 +48,7 @@ def build_own_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatedLayers:
-    """The list of layers that a model repeats."""
-
     path: str
-    """Where the model has it."""
     layers: list[nn.Module]
 
     def __str__(self) -> str:
@@ -62,12 +57,9 @@ class RepeatedLayers:
 
 
 def repeated_layers(model: nn.Module, path: str | None) -> RepeatedLayers | None:
-    """Return the layers at `path`, else those of the outermost list of equal layers; None if there is none.
-
-    Layers are equal if they are of one class; those without parts of their own must have equal weights too. The
-    experts of a block are inside of it, so their list is not the outermost. Of several lists, the longest of layers
-    with parts counts. Raises RequestError if there is nothing at `path`.
-    """
+    """Return the layers at `path`, else the outermost list of equal layers; None if there is none. Layers are equal if
+    they are of one class; those without parts must have equal weights too. Of several lists, the longest of layers with
+    parts counts. Raises RequestError if there is nothing at `path`."""
     if path is not None:
         try:
             named = model.get_submodule(path)
@@ -115,7 +107,6 @@ def _convert(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _are_equal(layers: list[nn.Module]) -> bool:
-    """Whether these are at least two layers of one class, with equal weights if they have no parts."""
     if len(layers) < 2 or len({type(layer) for layer in layers}) > 1:
         return False
     if not isinstance(layers[0], nn.Module):  # some lists hold None
@@ -125,7 +116,6 @@ def _are_equal(layers: list[nn.Module]) -> bool:
 
 
 def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
-    """Replace each repeated layer by one that saves only its inputs and recomputes the rest in backward."""
     found = repeated_layers(model, config.blocks)
     if found is None:
         raise UnsupportedError(

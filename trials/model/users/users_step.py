@@ -15,7 +15,7 @@ from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
 
 METHODS = {"forward": "forward", "backward": "backward", "optimize": "optimizer"}
-"""Method of the user's object -> the phase that it is."""
+"""Method of the user's object -> its phase."""
 
 OF_MODE: dict[Mode, tuple[str, ...]] = {
     "forward": ("forward",),
@@ -33,17 +33,15 @@ _LMSWEEPS = ("compile", "compile_mode", "dynamic_shapes", "capture", *fields_rea
 """Fields that only lmsweep's own step can have."""
 
 
-class OwnStep:
+class UsersStep:
     """The phases of the user's step. What one iteration leaves, such as gradients, the next one finds."""
 
     uses_cuda_graphs = False
 
     def __init__(self, config: TrialConfig, math_mode: MathMode) -> None:
-        """Call the user's function with those fields of the configuration that its signature has.
-
-        Raises RequestError if its signature does not fit, UnsupportedError if a field would have no effect, TypeError
-        if what it returns has no phases, and what the user's code raises.
-        """
+        """Call the user's function with those fields of the configuration that its signature has. Raises RequestError
+        if its signature does not fit, UnsupportedError if a field would have no effect, TypeError if what it returns
+        has no phases, and what the user's code raises."""
         assert config.step is not None, "the configuration refers to a step"
         self.config = config
         make = cast(Callable[..., object], load(config.step))
@@ -56,7 +54,6 @@ class OwnStep:
         self._phases = _phases(call(make, offered, arguments, config.step), config)
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases of one iteration in the configuration's mode, in order."""
         return self._phases
 
     def drop(self) -> None:
@@ -79,7 +76,6 @@ def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
 
 
 def _check_effect(config: TrialConfig, taken: set[str]) -> None:
-    """Raise UnsupportedError if a field has another value than its default and no way to change the step."""
     changed = [name for name in COMBINATION_FIELDS if getattr(config, name) != CONFIG_FIELDS[name].default]
     idle = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
     if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:

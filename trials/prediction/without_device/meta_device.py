@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
 from lmsweep.trials.machine.torch_private import EFFICIENT, FLASH, FLASH_ON_CPU, MATH
 from lmsweep.trials.model.emulated_autocast import EmulatedCpuAutocast, EmulatedCudaAutocast
-from lmsweep.trials.model.optimizer import Muon
+from lmsweep.trials.model.optimizer import MatricesAndOthers
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS, FUSED_ATTENTION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class FusedAttention(TorchFunctionMode):
     def __init__(self, config: TrialConfig) -> None:
         super().__init__()
         self.device_type = config.device_type
-        self.efficient = config.attention == "sdpa_efficient"
-        self.written_out = config.attention == "sdpa_math"
+        self.efficient = ATTENTIONS[config.attention].kernel == "EFFICIENT_ATTENTION"
+        self.written_out = ATTENTIONS[config.attention].stores_scores
 
     def __torch_function__(
         self,
@@ -141,7 +141,7 @@ def make_state(step: TrainingStep, *, counted_on: str | None = None) -> None:
     """Create the state that AdamW creates at its first step; fused AdamW refuses to on the meta device. counted_on: the
     device of the counts of steps; None is that of the trial."""
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
-    for part in step.optimizer.parts if isinstance(step.optimizer, Muon) else (step.optimizer,):
+    for part in step.optimizer.parts if isinstance(step.optimizer, MatricesAndOthers) else (step.optimizer,):
         if not isinstance(part, torch.optim.AdamW):
             continue
         device = counted_on or ("meta" if part.param_groups[0]["fused"] else "cpu")

@@ -16,7 +16,6 @@ from torch.nn import Module
 from torch.nn.attention.flex_attention import BlockMask
 
 from lmsweep.trials.analytic.formulas import PASSES
-from lmsweep.trials.analytic.memory_prediction import FUSED_ATTENTION
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
@@ -37,6 +36,7 @@ from lmsweep.trials.prediction.without_device.meta_device import (
     meta_math_mode,
 )
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.words import Mode
 
 ITERATIONS = 3

@@ -1,7 +1,7 @@
-"""The memory ledger of one training iteration: each piece of memory, what it is for, when it is allocated and freed.
+"""What one training iteration allocates: each piece of memory, its category, when it is allocated and freed.
 
-`lmsweep.trials.memory.dispatch_history` writes it from PyTorch's operators, `lmsweep.trials.memory.cuda_history` from
-the history of CUDA's allocator. `lmsweep.trials.memory.usage` computes the results from it in the same way for both.
+`lmsweep.trials.memory.dispatch_history` writes the log from PyTorch's operators, `lmsweep.trials.memory.cuda_history`
+from the history of CUDA's allocator. `lmsweep.trials.memory.usage` computes the results from it.
 """
 
 from collections.abc import Mapping
@@ -16,22 +16,15 @@ END = "end"
 
 @dataclass(eq=False, kw_only=True)
 class Piece:
-    """One allocation, from when it is made until it is freed. A label sets its category later."""
+    """One allocation, with the fields of a row of the table `allocations`. A label sets its category later."""
 
     bytes: int
-    """Size of the allocation."""
     phase: str
-    """The phase that allocates it."""
     line: str | None
-    """The line of this project's code that allocates it: file:line."""
     function: str | None
-    """Qualified name of the function of that line."""
     operator: str | None
-    """PyTorch's operator that allocates it; None if unknown."""
     reason: str | None
-    """Why there is no line."""
     category: str = "other"
-    """One of CATEGORIES."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,27 +32,20 @@ class Event:
     """A piece is allocated or freed."""
 
     piece: Piece
-    """The piece, whose category may still change."""
     bytes: int
-    """Bytes of the piece; negative if it is freed."""
+    """Negative if it is freed."""
     phase: str
-    """The phase in which it happens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """A tensor that autograd saves for backward."""
+    """A tensor that autograd saves for backward, with fields of a row of the table `residuals`."""
 
-    shape: tuple[int, ...]
-    """Its shape, as it was saved first."""
+    shape: str
     dtype: str
-    """float32, bfloat16, ..."""
     operator: str | None
-    """PyTorch's operator that computed it; None if autograd does not tell, as of tensors inside a compiled graph."""
     line: str | None
-    """The line of this project's or the user's code that saves it: file:line."""
     function: str | None
-    """Qualified name of the function of that line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +55,17 @@ class Label:
     category: str
     """One of CATEGORIES."""
     bytes: int
-    """Size of the storage."""
     block: int | None = None
-    """Of activations, the transformer block that saves them."""
+    """The transformer block that saves these activations."""
     tensor: Saved | None = None
-    """Of activations, the tensor that autograd saves."""
+    """The tensor that autograd saves."""
 
 
 Labels = Mapping[int, Label]
-"""Key of a storage -> its label. Keys identify storages while they live."""
+"""Key of a storage, which identifies it while it lives, -> its label."""
 
 
-class Ledger:
+class AllocationLog:
     """The live pieces and, after `begin`, all allocations and frees since."""
 
     def __init__(self) -> None:
@@ -101,12 +86,10 @@ class Ledger:
         self._recording = True
 
     def allocate(self, key: int, piece: Piece) -> None:
-        """Add a piece whose storage has this key."""
         self.live[key] = piece
         self._note(piece, piece.bytes, piece.phase)
 
     def free(self, key: int, phase: str) -> None:
-        """Remove the piece whose storage has this key."""
         piece = self.live.pop(key)
         self._note(piece, -piece.bytes, phase)
 
