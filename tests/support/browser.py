@@ -66,6 +66,7 @@ def open_page(browser: Browser, report: Path, **options: Any) -> Page:
     """The page, of which every complaint is in `page.complaints`."""
     context = browser.new_context(offline=True, **options)
     context.set_default_timeout(5000)
+    context.set_default_navigation_timeout(30_000)  # the first page of a fresh browser on a busy machine
     page = context.new_page()
     page.complaints = []  # type: ignore[attr-defined]
     page.on("console", lambda message: page.complaints.append(message.text))  # type: ignore[attr-defined]
