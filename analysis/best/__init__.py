@@ -1,9 +1,8 @@
 """Which configuration is best for a goal, from results alone.
 
-    transfer_text.py   what another device would do, in words and tables
     answer_text.py     the answer in words and tables
     answer.py          the winner, what it beats, the Pareto front
-    transfer.py        what another device would do, by datasheets and cells measured on both
+    transfer.py        predictions for another device, by datasheets and cells measured on both
     recipe.py          the command that measures it again, and plain PyTorch that sets it up
     more_memory.py     what would come next with more memory
     effects.py         which axis mattered most

@@ -75,7 +75,7 @@ def answer(
         return NoAnswer(f"no cell has a {missing}")
     if not within:
         return NoAnswer(f"none of {len(known)} measured cells is known to meet the limit ({aim.words})")
-    ranked = sorted(within, key=lambda one: _cost(one, aim))
+    ranked = sorted(within, key=lambda one: one.known_cost(aim))
     names = axes_of([*cells, *grid, *larger])
     return Answer(
         aim=aim,
@@ -133,14 +133,8 @@ def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
     return [cells[index] for index in order if not dominated[index]]
 
 
-def _cost(cell: Cell, aim: Aim) -> float:
-    cost = cell.cost(aim)
-    assert cost is not None, "only cells with a cost are ranked"
-    return cost.median
-
-
 def _compare(winner: Cell, other: Cell, aim: Aim) -> Beaten:
-    ahead = log(_cost(other, aim) / _cost(winner, aim))
+    ahead = log(other.known_cost(aim) / winner.known_cost(aim))
     error = float(np.hypot(winner.error(aim), other.error(aim)))
     return Beaten(
         cell=other,
@@ -173,7 +167,7 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
     everything: list[Cell | TrialConfig] = [*known, *rest]
     points = [[value_of(one, name) for name in names] for one in everything]
     space = Space.of(names, points)
-    costs = np.log([_cost(one, aim) for one in known])
+    costs = np.log([one.known_cost(aim) for one in known])
     errors = np.array([one.error(aim) for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     tried = [[value_of(one, axis.name) for one in known] for axis in space.axes]

@@ -83,6 +83,11 @@ class Cell:
         ends = (aim.goal.cost(one, tokens=self.tokens, hourly=hourly) for one in self.values[name])
         return Value(*ends)
 
+    def known_cost(self, aim: Aim) -> float:
+        cost = self.cost(aim)
+        assert cost is not None, "only cells with a cost are ranked"
+        return cost.median
+
     def dollars(self, aim: Aim) -> float | None:
         """Return the dollars per million tokens, by the time of the device if it is known."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)

@@ -39,7 +39,7 @@ def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim
     """
     if not larger or aim.goal is Goal.MEMORY:
         return None
-    costs = np.log([_cost(one, aim) for one in known])
+    costs = np.log([one.known_cost(aim) for one in known])
     errors = np.array([one.error(aim) for one in known])
     inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
     trend = _slope(space, costs, inverse[: len(known)]) * inverse
@@ -53,7 +53,7 @@ def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim
     place = int(np.argmin(values))
     chosen = larger[place]
     error = chosen.error(aim) if measured[place] else float(deviation[place])
-    ahead, within = log(_cost(winner, aim)) - values[place], WITHIN * float(np.hypot(error, winner.error(aim)))
+    ahead, within = log(winner.known_cost(aim)) - values[place], WITHIN * float(np.hypot(error, winner.error(aim)))
     return Larger(
         cell=chosen,
         others=len(larger) - 1,
@@ -62,12 +62,6 @@ def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim
         high=exp(ahead + within),
         is_measured=measured[place] is not None,
     )
-
-
-def _cost(cell: Cell, aim: Aim) -> float:
-    cost = cell.cost(aim)
-    assert cost is not None, "a known cell has a cost"
-    return cost.median
 
 
 def _slope(space: Space, costs: Floats, inverse: Floats) -> float:

@@ -7,11 +7,18 @@ is the calibration; their scatter is the error of a prediction. The time in whic
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import exp, log, nan, sqrt
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from lmsweep.analysis.best.answer import DEVICE, axes_of, value_of
+from lmsweep.analysis.best.answer_text import cell_words
 from lmsweep.analysis.best.cells import Cell, Value, key_of
+from lmsweep.analysis.best.goal import Aim
+from lmsweep.analysis.metrics.cost import HOUR, MILLION
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.results.metrics import DEVICE_TIME
@@ -118,3 +125,110 @@ def _scaled(cell: Cell, target: Device) -> float:
 
 def _datasheet(cell: Cell) -> Device | None:
     return find_device(cell.environment.device_name, cell.environment.device_memory)
+
+
+def how_wrong(transfer: Transfer) -> str:
+    """Return how the prediction was calibrated, and how wrong it was where both devices were measured."""
+    name, errors = transfer.target.name, [abs(one) for one in transfer.errors]
+    begin = f"{name} from {transfer.source}: device time scaled by the ratio that the datasheets lead to expect"
+    if not errors:
+        return f"{begin}. No cell was measured on both, so how wrong this is is not known; --with STORE adds some."
+    calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"
+    if len(errors) == 1:
+        return f"{calibrated}. Without it the prediction was {errors[0]:.1%} off."
+    mean = sum(errors) / len(errors)
+    return (
+        f"{calibrated}. Each of these predicted from the others: {mean:.1%} off on average, {max(errors):.1%} at most."
+    )
+
+
+def job_tables(transfers: Sequence[Transfer], aim: Aim) -> list[Listing]:
+    """Return the tables of one job: the best of each device, then the cells of each prediction."""
+    cells = [one.cell for transfer in transfers for one in transfer.cells]
+    names = [name for name in axes_of(cells) if name != DEVICE] or ["batch_size", "precision", "compile", "attention"]
+    return [_best_of_each(transfers, names, aim), *(_cells_table(one, names) for one in transfers if one.cells)]
+
+
+def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim) -> Listing:
+    rows: dict[str, dict[str, Any]] = {}
+    for transfer in (one for one in transfers if one.cells):
+        here = min(transfer.cells, key=lambda one: one.here / one.cell.tokens)
+        environment = here.cell.environment
+        hourly = aim.hourly(environment.device_name, environment.accelerator_type)
+        rows.setdefault(transfer.source, _row(transfer.source, "measured", here, here.here, None, hourly, names))
+        there = min(transfer.cells, key=lambda one: one.seconds / one.cell.tokens)
+        hourly = aim.hourly(transfer.target.name, None)
+        words = "predicted" if len({one.source for one in transfers}) == 1 else f"predicted from {transfer.source}"
+        key = f"{transfer.target.name} {transfer.source}"
+        rows[key] = _row(transfer.target.name, words, there, there.seconds, there.interval, hourly, names)
+    frame = pd.DataFrame([*rows.values()])
+    by_money = aim.goal.value == "$/Mtoken"
+    priced = [row for row in rows.values() if not by_money or row["cost"] == row["cost"]]  # not NaN
+    best = min(priced, key=lambda row: row["cost"] if by_money else row["seconds"])
+    units = {"step": "s", "speed": "tokens/s", "cost": "$/Mtoken"}
+    known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
+    ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
+    return Listing(
+        title=f"Best for {aim.words} by device time: {best['device']}, {best['best']}, {best['known']}",
+        frame=frame[["device", "best", "known", *known, *ends]],
+        keys=["device", "best", "known"],
+        units=known,
+        notes=["tokens/s: if the device never waits for its host"],
+    )
+
+
+def _row(
+    device: str,
+    known: str,
+    one: Predicted,
+    seconds: float,
+    interval: tuple[float, float] | None,
+    hourly: float | None,
+    names: Sequence[str],
+) -> dict[str, Any]:
+    low, high = interval or (nan, nan)
+    return {
+        "device": device,
+        "best": cell_words(one.cell, names),
+        "known": known,
+        "step": seconds,
+        "step_low": low,
+        "step_high": high,
+        "seconds": seconds / one.cell.tokens,
+        "speed": one.cell.tokens / seconds,
+        "cost": nan if hourly is None else seconds * hourly / HOUR / one.cell.tokens * MILLION,
+    }
+
+
+def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
+    rows = []
+    for one in sorted(transfer.cells, key=lambda one: one.seconds / one.cell.tokens):
+        low, high = one.interval or (nan, nan)
+        rows.append(
+            {
+                **{name: value_of(one.cell, name) for name in names},
+                "source": one.here,
+                "predicted": one.seconds,
+                "predicted_low": low,
+                "predicted_high": high,
+                "measured": nan if one.measured is None else one.measured,
+                "error": nan if one.error is None else one.error,
+            }
+        )
+    frame = pd.DataFrame(rows)
+    if frame["predicted_low"].isna().all():
+        frame = frame.drop(columns=["predicted_low", "predicted_high"])
+    units = {"source": "s", "predicted": "s", "measured": "s", "error": "share"}
+    known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
+    return Listing(
+        title=f"Device time of a step on {transfer.source} (source), and predicted for {transfer.target.name}",
+        frame=frame.drop(columns=[name for name in units if name not in known]),
+        keys=[*names],
+        units=known,
+        together=tuple(name for name in known if name != "error"),
+        notes=["error: of the prediction that does not use the cell's own result"] if "error" in known else [],
+    )
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell" if count == 1 else f"{count} cells"

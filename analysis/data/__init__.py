@@ -4,9 +4,8 @@ open_store.py     opens a store by its location, one that ships with lmsweep by 
 load.py           reads every stored row and adds its statistics
 pooled_rows.py    pools processes that measured the same configuration into one result
 code_states.py    the states of the user's code: latest, previous, older
-flop_rates.py     how rates of FLOPs are counted, and which lie above the peak
 columns.py        the columns that distinguish results, and the order of their values
-selection.py      selects the rows that a table or a comparison is made from
+selection.py      selects rows and the numbers of one value; how rates of FLOPs are counted
 step_parts.py     the parts of a training step, from the modes that measure them
 results.py        the tables of one store, each read on first use
 """

@@ -5,7 +5,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import rows_of_state
 from lmsweep.analysis.data.columns import check_key, label
-from lmsweep.analysis.data.flop_rates import with_above_peak
+from lmsweep.trials.analytic.flop_conventions import MEANING
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.metrics import (
     DERIVED,
@@ -17,7 +17,7 @@ from lmsweep.trials.results.metrics import (
     counts_flops,
     metric_of,
 )
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.suggestions import choices
 
@@ -147,3 +147,32 @@ def unit_of(cells: pd.DataFrame, value: str) -> str | None:
     units = cells["unit"][cells["value"] == value].dropna().unique()
     assert len(units) <= 1, f"{value} has one unit"
     return units[0] if len(units) else None
+
+
+ABOVE_PEAK = "above_peak"
+"""Marks a rate above the datasheet's peak whose time is possible."""
+
+ADVICE = {
+    ABOVE_PEAK: "The rate is above the peak of the device's datasheet, but the time is possible: this convention "
+    "counts products that the kernel does not compute. The model convention counts the masked half of causal "
+    "attention; the hardware convention counts scores computed again, which only fused kernels do. Choose the "
+    "other with --flops."
+}
+"""Marks that no row stores, and what they mean."""
+
+
+def how_counted(rows: pd.DataFrame) -> str:
+    """Return the convention of rows from `lmsweep.analysis.load`, as a title says it."""
+    used = set(rows["flops_convention"])
+    if len(used) == 1:
+        return MEANING[used.pop()]
+    return f"{MEANING['hardware']}; models of your own by the model convention"
+
+
+def with_above_peak(flags: pd.Series, mfu: pd.Series) -> pd.Series:
+    """Return the tuples of flags, with ABOVE_PEAK where the MFU exceeds 1 and `physics_violation` does not say so."""
+    marked = [
+        (*words, ABOVE_PEAK) if share > 1 and Flag.PHYSICS_VIOLATION not in words else words
+        for words, share in zip(flags, mfu, strict=True)
+    ]
+    return pd.Series(marked, flags.index, dtype=object)

@@ -3,9 +3,8 @@
 import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import errors_in, ok_rows
+from lmsweep.analysis.data.selection import errors_in, how_counted, ok_rows
 from lmsweep.analysis.metrics.roofline import measured_ceiling
 from lmsweep.analysis.presets.layout import arrange_against, devices, layout, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing

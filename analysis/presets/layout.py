@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lmsweep.analysis.data.flop_rates import with_above_peak
-from lmsweep.analysis.data.selection import cells_of
+from lmsweep.analysis.data.selection import cells_of, with_above_peak
 from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.analysis.tables.ratio_columns import Kind, with_ratios
 from lmsweep.trials.spec.config import RequestError

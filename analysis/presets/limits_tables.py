@@ -3,8 +3,8 @@
 import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.data.flop_rates import how_counted
 from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.data.selection import how_counted
 from lmsweep.analysis.metrics.communication_limits import LIMITS, scaling_limits
 from lmsweep.analysis.metrics.cost import break_even, cost
 from lmsweep.analysis.metrics.rank_state import PARTS, sharding

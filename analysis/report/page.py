@@ -36,7 +36,13 @@ def write_report(
     across: Sequence[str] = (),
 ) -> int:
     """Write the page to a file and return its size in bytes. Arguments and errors: as for `page_of`."""
-    return _write(page_of(location, others, prices, across), Path(output))
+    page, output = page_of(location, others, prices, across), Path(output)
+    try:
+        with output.open("w", encoding="utf-8") as file:
+            file.writelines(page)
+    except OSError as error:
+        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
+    return output.stat().st_size
 
 
 def page_of(
@@ -61,12 +67,7 @@ def page_of(
     tables = {table.name: table.csv for section in everything for table in section.tables}
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
     templates = Environment(loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined)
-    templates.globals |= {
-        "signs": SIGNS,
-        "field_text": field_text,
-        "with_code": with_code,
-        "forest_width": FOREST_WIDTH,
-    }
+    templates.globals.update(signs=SIGNS, field_text=field_text, with_code=with_code, forest_width=FOREST_WIDTH)
     page = templates.get_template("template.html")
     return page.stream(
         name=location.rstrip("/").rpartition("/")[2] or location,
@@ -86,15 +87,6 @@ def page_of(
         tables=_json(tables),
         scripts=[Markup(script) for script in scripts],
     )
-
-
-def _write(html: Iterator[str], output: Path) -> int:
-    try:
-        with output.open("w", encoding="utf-8") as file:
-            file.writelines(html)
-    except OSError as error:
-        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
-    return output.stat().st_size
 
 
 def _policy(scripts: list[str]) -> str:

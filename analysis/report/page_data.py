@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
-from lmsweep.analysis.data.flop_rates import ADVICE, how_counted
-from lmsweep.analysis.data.selection import cells_of, unit_of, values_in
+from lmsweep.analysis.data.selection import ADVICE, cells_of, how_counted, unit_of, values_in
 from lmsweep.analysis.tables.pivot import (
     CONDITIONS,
     FOLLOWS,

@@ -16,8 +16,7 @@ from lmsweep.analysis.data.columns import (
     natural_ranks,
     with_arguments,
 )
-from lmsweep.analysis.data.flop_rates import how_counted
-from lmsweep.analysis.data.selection import cells_of, first_values, select, unit_of, values_in
+from lmsweep.analysis.data.selection import cells_of, first_values, how_counted, select, unit_of, values_in
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import counts_flops

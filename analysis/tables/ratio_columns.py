@@ -35,9 +35,7 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
         for name, wide in _ratio(table, column, base, kind).items():
             parts[name].append(wide.set_axis(made, axis="columns"))
     return replace(
-        table,
-        **{name: pd.concat(frames, axis="columns") for name, frames in parts.items()},
-        units=table.units | units,
+        table, **{name: pd.concat(frames, axis="columns") for name, frames in parts.items()}, units=table.units | units
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, label
-from lmsweep.analysis.data.flop_rates import ADVICE
+from lmsweep.analysis.data.selection import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table

@@ -1,9 +1,8 @@
 """The figures of the problems: which table each draws, or which trials' timelines."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import Table, varying_keys
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
+class Picture(NamedTuple):
     name: str
     caption: str
     draw: "Callable[[], Figure]"
@@ -28,17 +26,13 @@ Pictures = Callable[[Results], Sequence[Picture]]
 
 
 def bar_chart(name: str, caption: str, make: Callable[[Results], Table], *, stacked: bool = False) -> Pictures:
-    return lambda results: [
-        Picture(name=name, caption=caption, draw=lambda: figures.bars(make(results), stacked=stacked))
-    ]
+    return lambda results: [Picture(name, caption, lambda: figures.bars(make(results), stacked=stacked))]
 
 
 def line_chart(
     name: str, caption: str, make: Callable[[Results], Table], *, over: str, panels: str | None = None
 ) -> Pictures:
-    return lambda results: [
-        Picture(name=name, caption=caption, draw=lambda: figures.lines(make(results), over=over, panels=panels))
-    ]
+    return lambda results: [Picture(name, caption, lambda: figures.lines(make(results), over=over, panels=panels))]
 
 
 def together(*makers: Pictures) -> Pictures:
@@ -46,7 +40,7 @@ def together(*makers: Pictures) -> Pictures:
 
 
 def timelines(results: Results) -> list[Picture]:
-    """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none."""
+    """The memory timeline of each trial of the deepest model."""
     try:
         rows = largest(results, "num_layers").details("timelines", "memory")
     except RequestError:
@@ -61,7 +55,7 @@ def timelines(results: Results) -> list[Picture]:
         ]
         name = "-".join(["timeline", *("".join(c if c.isalnum() else "-" for c in word) for word in words)])
         caption = f"Memory of one iteration: {', '.join(words)}"
-        found.append(Picture(name=name, caption=caption, draw=partial(figures.timeline, of_trial)))
+        found.append(Picture(name, caption, partial(figures.timeline, of_trial)))
     return found
 
 
@@ -71,17 +65,12 @@ def attention_latencies(results: Results) -> list[Picture]:
     def draw(precision: str) -> "Figure":
         table = latencies(precision)(results)
         if "step.time" not in table.units:
-            raise RequestError("the store has no step.time of attention; an earlier version measured these results")
+            raise RequestError("the store has no step.time of attention")
         return figures.lines(with_values(table, ["step.time"]), over="context_length", panels="d_model")
 
-    return [
-        Picture(
-            name=f"latency-{precision}",
-            caption=f"Attention alone in {precision}, forward and backward together, by width and context length",
-            draw=partial(draw, precision),
-        )
-        for precision in sorted(results.everything["precision"].unique())
-    ]
+    caption = "Attention alone in {}, forward and backward together, by width and context length"
+    precisions = sorted(results.everything["precision"].unique())
+    return [Picture(f"latency-{each}", caption.format(each), partial(draw, each)) for each in precisions]
 
 
 communication = bar_chart(
@@ -90,10 +79,9 @@ communication = bar_chart(
 
 
 def memory_by_moment(results: Results) -> list[Picture]:
-
     def draw() -> "Figure":
         table = stages(results)
         parts = [name for name in table.units if name != "memory"]
         return figures.bars(with_values(table, parts), stacked=True)
 
-    return [Picture(name="stages", caption="Memory of rank 0 by moment and what it is for", draw=draw)]
+    return [Picture("stages", "Rank 0 memory by moment and category", draw)]

@@ -98,7 +98,6 @@ def _some(frame: pd.DataFrame, values: Sequence[str], title: str) -> Table:
 
 
 def latencies(precision: str) -> Callable[[Results], Table]:
-
     def make(results: Results) -> Table:
         frame = only(results, "precision", precision).of("attention")
         values = [name for name in ("forward.time", "backward.time", "step.time") if name in values_in(frame)]
@@ -148,7 +147,6 @@ def local_and_exposed(results: Results) -> Table:
 
 
 def collective(metric: str) -> Callable[[Results], Table]:
-
     def make(results: Results) -> Table:
         frame = results.of("collectives")
         cells = cells_of(frame, frame, f"collective.{metric}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.data.flop_rates import how_counted
+from lmsweep.analysis.data.selection import how_counted
 from lmsweep.analysis.presets import PRESETS, make_preset
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
 from lmsweep.trials.spec.config import RequestError, TrialConfig

@@ -41,7 +41,7 @@ def test_a_trial_holds_its_gpus_on_one_node_in_one_bundle():
 def test_more_ranks_than_any_node_has_gpus_or_cores_for_are_unsupported_before_anything_runs(tmp_path):
     nodes = [node(1), node(4)]
     for device, most, what in (("cuda", 4, "GPUs"), ("cpu", 32, "cores")):
-        plan = plan_on(nodes, tmp_path, device=device, world_size=[2, 64], ddp="flat")
+        plan = plan_on(nodes, tmp_path, device=device, world_size=[2, 64], ddp="torch")
         reason = f"world_size 64 needs 64 {what} on one node; the largest has {most}"
         found = {one.trial.config.world_size: (one.action, one.reason) for one in plan.trials}
         assert found == {2: ("run", None), 64: ("unsupported", reason)}

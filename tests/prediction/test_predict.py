@@ -27,7 +27,7 @@ from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.predict import Question
-from lmsweep.trials.prediction.process_pool import answer_by_run
+from lmsweep.trials.prediction.process_pool import answer_batches, by_run
 from lmsweep.trials.prediction.without_device import meta_run
 from lmsweep.trials.prediction.without_device.meta_run import model_trace, one_run_for
 from lmsweep.trials.results.stored_config import config_of
@@ -270,14 +270,16 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
 def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> None:
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
     questions = [Question(config=config, subject="model") for config in configs]
-    assert sorted(answer_by_run(_peaks, questions)) == [(i, predict(one).peak) for i, one in enumerate(configs)]
+    assert sorted(answer_batches(_peaks, by_run(questions))) == [
+        (i, predict(one).peak) for i, one in enumerate(configs)
+    ]
 
 
 def test_a_compiled_step_in_micro_batches_says_why_it_is_not_predicted() -> None:
     config = small(batch_size=4, accumulate=2, compile="block")
     questions = [Question(config=config, subject="model")]
     with pytest.raises(UnpredictableError, match="gradients that several micro-batches add up"):
-        list(answer_by_run(_peaks, questions))
+        list(answer_batches(_peaks, by_run(questions)))
 
 
 def _peaks(questions: list[Question]) -> list[int]:

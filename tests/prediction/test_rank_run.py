@@ -22,7 +22,7 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.allocation_trace import held, leaves_nothing, repeated
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.rank_run import rank_report, rank_trace, record_rank
+from lmsweep.trials.prediction.without_device.rank_run import ITERATIONS, fake_step, one_rank, rank_trace, record_rank
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.clean_process import in_clean_process
@@ -91,6 +91,19 @@ def in_rank(config: TrialConfig, variants: dict[str, dict[str, Any]], rank: Rank
         emit(found)
     leave()
     return True
+
+
+def rank_report(config: TrialConfig, rank: int) -> StepReport:
+    """What a rank without the others holds, by category, and sends."""
+    with one_rank(config, rank) as (_, fake), fake:
+        step = fake_step(config)
+        step.build()
+        for _ in range(ITERATIONS - 1):
+            for phase in step.phases():
+                phase.run()
+            step.forget_gradients()
+        report_step(step)  # from here on it is known what collectives read and write
+        return report_step(step)
 
 
 def different(predicted: Held, real: Held) -> dict[str, tuple[int, int]]:

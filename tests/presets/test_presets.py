@@ -117,7 +117,7 @@ def results(store: Path) -> Results:
 def preset(name: str, **where: str) -> Table | Listing:
     store, _ = SOURCES[name]
     chosen = Results(str(store), where, parse_prices(["H200=3.5"]) if name == "cost" else ())
-    chosen.__dict__["everything"] = results(store).everything  # read once for all
+    chosen.everything = results(store).everything  # read once for all
     table = PRESETS[name].make(chosen)
     return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
 

@@ -31,7 +31,7 @@ WRITERS = (
     "analysis/report",
     "analysis/comparison/side_by_side.py",
     "analysis/best/answer_text.py",
-    "analysis/best/transfer_text.py",
+    "analysis/best/transfer.py",
 )
 """They choose what a table shows."""
 SOURCES = (

@@ -27,13 +27,13 @@ class CodeError(Exception):
 def user_line(error: BaseException, code: Code) -> str | None:
     """Return `mine/model.py:12: ValueError: what it says` for the deepest line of the user's, if any."""
     if isinstance(error, SyntaxError) and error.filename and is_users_file(error.filename, code):
-        own = [(error.filename, error.lineno or 1, "")]
+        users = [(error.filename, error.lineno or 1, "")]
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [(one.filename, one.lineno or 1, one.name) for one in frames if is_users_file(one.filename, code)]
-    if not own:
+        users = [(one.filename, one.lineno or 1, one.name) for one in frames if is_users_file(one.filename, code)]
+    if not users:
         return None
-    file, line, function = own[-1]
+    file, line, function = users[-1]
     said = said_by(error)
     words = f"{type(error).__name__}: {said}" if said else type(error).__name__
     if isinstance(error, SyntaxError):
@@ -46,7 +46,7 @@ def user_line(error: BaseException, code: Code) -> str | None:
     if type(error) is ImportError:
         words += not_built(said, Path(file), code)
     if type(error) is ModuleNotFoundError and top and not is_users_module(top, code):
-        files = [Path(file) for file, *_ in own]
+        files = [Path(file) for file, *_ in users]
         words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
     return f"{_place(file, line, code)}: {words}"
 

@@ -1,7 +1,7 @@
 """Several ranks on one trial: their processes, their collectives, how they synchronize gradients.
 
     parallel/   what one rank does: its share of a training step, its gradients, its shards
-    ranks/      who runs: the ranks of one trial, their process group, and who tells them what to do
+    ranks/      who runs: the ranks of one trial, their process group, and rank 0, which directs them
     traffic/    what ranks sent and waited for: collectives, their bytes, their overlap with computation
 
 The trial's child process forks its ranks and then only watches them. The ranks are in the child's process group and

@@ -119,9 +119,9 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
     say(f"making the environment {software} with {Path(installer).name}, once; it is kept in {folder}")
     venv.create(folder, with_pip=False, symlinks=True)
     (folder / MADE_BY_US).write_text(software)
-    own = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)}))
+    packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)}))
     lines = [f"import site; site.addsitedir({entry!r})" for entry in _shared_packages()]
-    (own / "lmsweep-shared.pth").write_text("\n".join(lines) + "\n")
+    (packages / "lmsweep-shared.pth").write_text("\n".join(lines) + "\n")
     try:
         _install(software, installer, folder, python, lock)
         _check(software, python)
@@ -129,7 +129,7 @@ def _make(software: str, folder: Path, python: Path, lock: IO[str], say: Callabl
         shutil.rmtree(folder, ignore_errors=True)
         raise
     partial = folder / f".{COMPLETE}"
-    installed = {one.name: one.version for one in importlib.metadata.distributions(path=[str(own)])}
+    installed = {one.name: one.version for one in importlib.metadata.distributions(path=[str(packages)])}
     partial.write_text(json.dumps({"software": software, "installed": installed}, indent=2))
     partial.replace(folder / COMPLETE)
 

@@ -42,7 +42,7 @@ def read_cpu_time() -> CpuTime | None:
     trial = 0.0
     for process in (me, *me.children(recursive=True)):
         try:
-            trial += sum(process.cpu_times()[:4])  # its own, and that of its children that have ended
+            trial += sum(process.cpu_times()[:4])  # with that of its children that have ended
         except psutil.NoSuchProcess:
             continue  # it has just ended, and its time is now its parent's
     return CpuTime(

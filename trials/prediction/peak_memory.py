@@ -1,7 +1,7 @@
 """Peak memory of a trial, and whether the trial fits, from the trace of its allocations on meta tensors.
 
 All layers of a model are alike, so the trace of a model of L layers is that of a shallow one with one layer's events
-repeated. Two shallow models tell what one layer adds. Where they differ by more than that, the whole model is run.
+repeated. Two shallow models show what one layer adds. Where they differ by more than that, the whole model is run.
 """
 
 from collections.abc import Callable

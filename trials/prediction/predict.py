@@ -21,7 +21,7 @@ from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
-from lmsweep.trials.prediction.process_pool import Batch, answer_batches, answer_by_run
+from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.words import Mode
@@ -83,10 +83,10 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
 
     match request["question"]:
         case "predict":
-            return _answered(_predictions, questions(subject="subjects"), code)
+            return _answered(_predictions, by_run(questions(subject="subjects")), code)
         case "fits":
             asked = questions(subject="subjects", budget="budgets", device_name="device_names")
-            return _answered(partial(_each, _verdict), asked, code)
+            return _answered(partial(_each, _verdict), by_run(asked), code)
         case "bounds":
             families: dict[object, Batch[Question]] = {}
             for i, one in enumerate(questions(subject="subjects", rooms="rooms", kept="kept")):
@@ -94,47 +94,30 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
                 key = i if one.config.references else (family(one.config), one.subject, one.rooms)
                 families.setdefault(key, []).append((i, one))
             most = max(2, request["most"] // len(families)) if request["most"] else len(configs)
-            return _answered_in_batches(partial(_bounds, most=most), list(families.values()), code)
+            return _answered(partial(_bounds, most=most), list(families.values()), code)
         case "frontier":
             asked = [
                 replace(one, dimension=request["dimension"])
                 for one in questions(budget="budgets", device_name="device_names")
             ]
-            return _answered(partial(_each, frontier), asked, code, limit=FRONTIER_SECONDS)
+            return _answered(partial(_each, frontier), by_run(asked), code, FRONTIER_SECONDS)
         case other:
             raise ValueError(f"no such question: {other}")
 
 
 def _answered(
-    answer: Callable[[Questions], list[Answer]], questions: Questions, code: Code | None, limit: float = LIMIT_SECONDS
-) -> Iterator[tuple[int, Answer]]:
-    """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
-    numbered = list(enumerate(questions))
-    ours = [index for index, one in numbered if not one.config.references]
-    for place, answered in answer_by_run(answer, [questions[index] for index in ours]):
-        yield ours[place], answered
-    own = [[(index, one)] for index, one in numbered if one.config.references]
-    yield from _answered_apart(answer, own, code, limit)
-
-
-def _answered_in_batches(
-    answer: Callable[[Questions], list[Answer]], batches: list[Batch[Question]], code: Code | None
-) -> Iterator[tuple[int, Answer]]:
-    own = [batch for batch in batches if batch[0][1].config.references]
-    yield from answer_batches(answer, [batch for batch in batches if batch not in own])
-    yield from _answered_apart(answer, own, code)
-
-
-def _answered_apart(
     answer: Callable[[Questions], list[Answer]],
-    own: list[Batch[Question]],
+    batches: list[Batch[Question]],
     code: Code | None,
     limit: float = LIMIT_SECONDS,
 ) -> Iterator[tuple[int, Answer]]:
+    """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
+    users = [batch for batch in batches if batch[0][1].config.references]
+    yield from answer_batches(answer, [batch for batch in batches if not batch[0][1].config.references])
     if code:
-        yield from answer_with_code(answer, own, code, lambda why: {"failure": why}, limit=limit)
+        yield from answer_with_code(answer, users, code, lambda why: {"failure": why}, limit=limit)
         return
-    for batch in own:
+    for batch in users:
         yield from ((index, {"failure": "it needs your own code, which is not at hand"}) for index, _ in batch)
 
 

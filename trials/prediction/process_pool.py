@@ -36,12 +36,12 @@ Job = list[Batch[Q]]
 """Batches that one process answers, one after the other."""
 
 
-def answer_by_run(answer: Callable[[list[Q]], list[Answer]], questions: Sequence[Q]) -> Iterator[tuple[int, Answer]]:
-    """Yield each answer as it comes, with the index of its question; one call answers questions that share a run."""
-    runs: dict[TrialConfig, Batch[Q]] = {}
+def by_run(questions: Sequence[Q]) -> list[Batch[Q]]:
+    """Put questions that one run on meta tensors serves together; each about the user's code is alone."""
+    runs: dict[object, Batch[Q]] = {}
     for i, question in enumerate(questions):
-        runs.setdefault(one_run_for(question.config), []).append((i, question))
-    yield from answer_batches(answer, list(runs.values()))
+        runs.setdefault(i if question.config.references else one_run_for(question.config), []).append((i, question))
+    return list(runs.values())
 
 
 def answer_batches(

@@ -16,8 +16,11 @@ class Record:
     """One row of the table `measurements`."""
 
     trial_id: str
+    """Hash of the combination."""
     measurement_id: str
+    """Hash of the combination, the workload and its protocol."""
     environment_id: str
+    """Hash of the hardware and software."""
     attempt_id: str
     """Random per execution of a trial."""
     sweep: str

@@ -7,8 +7,7 @@ from dataclasses import replace
 from lmsweep.analysis.best.answer import job_of, job_words
 from lmsweep.analysis.best.cells import Cell
 from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.analysis.best.transfer import Predicted, Transfer, transfers
-from lmsweep.analysis.best.transfer_text import how_wrong, job_tables
+from lmsweep.analysis.best.transfer import Predicted, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.commands.text.show_table import show_parts
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
 from lmsweep.orchestrator.terminal import say

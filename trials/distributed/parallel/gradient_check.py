@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -146,7 +147,7 @@ def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tenso
     expected = [torch.zeros_like(part_of(weight.detach())) for weight in weights]
     step.alone = _whole_copy(step)
     for whole, weight, total in zip(step.alone.model.parameters(), weights, expected, strict=True):
-        whole.register_post_accumulate_grad_hook(_Adding(weight, total))
+        whole.register_post_accumulate_grad_hook(partial(_add_part, weight, total))
     with step.local():
         _backward_alone(step, sequences)
     step.alone = None
@@ -172,17 +173,11 @@ def _divided(weight: Tensor) -> list[tuple[int, int]]:
     return [(number, dimension) for number, dimension in found if dimension is not None]
 
 
-class _Adding:
-    """Adds this rank's part of a gradient to a total as soon as it is computed, and drops the gradient."""
-
-    def __init__(self, weight: Tensor, total: Tensor) -> None:
-        self._weight = weight
-        self._total = total
-
-    def __call__(self, whole: Tensor) -> None:
-        assert whole.grad is not None, "it has just been computed"
-        self._total += part_like(self._weight, whole.grad)
-        whole.grad = None
+def _add_part(weight: Tensor, total: Tensor, whole: Tensor) -> None:
+    """Add this rank's part of a gradient that has just been computed to a total, and drop the gradient."""
+    assert whole.grad is not None, "it has just been computed"
+    total += part_like(weight, whole.grad)
+    whole.grad = None
 
 
 def part_like(weight: Tensor, whole: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Mesh:
 
 
 class World:
-    """The ranks of a trial, of which this process is one."""
+    """All ranks of a trial, as this one sees them."""
 
     synchronizers: Mapping[str, MakeSynchronizer] = SYNCHRONIZERS
 

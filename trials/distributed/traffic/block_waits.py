@@ -221,7 +221,7 @@ def _pass_of(index: int, hosts: Sequence[HostEvent], parents: Sequence[int]) -> 
 
 
 def needed_on_cpu(hosts: Sequence[HostEvent]) -> list[Needed]:
-    """The collectives of each block, in order of time; empty without ranges of `fully_shard`. gloo may carry out a
+    """The collectives of each block, in order of time; empty without ranges of `fully_shard`. gloo may run a
     reduce-scatter as an all-reduce."""
     parents = surroundings(hosts).parents
     operations = [(kind, event) for event in hosts if (kind := kind_of(event.name))]

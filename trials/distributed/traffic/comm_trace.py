@@ -38,7 +38,7 @@ class Communication(Busy):
     worked: float
     """Seconds in which the rank communicated, computed, or both."""
     kinds: Mapping[Collective, Busy] = field(default_factory=dict)
-    """The parts of `busy` and `overlap` by kind of collective. gloo carries out a reduce-scatter as an all-reduce."""
+    """The parts of `busy` and `overlap` by kind of collective. gloo runs a reduce-scatter as an all-reduce."""
     needed: tuple[Needed, ...] = ()
     """With `fully_shard`, the collectives that the rank's computation needed, in order."""
 

@@ -1,7 +1,7 @@
 """The forward and backward graphs that torch.compile would give to Inductor's code generator, from fake tensors.
 
 Tracing takes most of the time, and the traced graph is the same for all sizes of a model. So it is traced once, with
-primes as dimensions. The prime factors of any size in the graph then tell which dimensions it is the product of, and
+primes as dimensions. The prime factors of any size in the graph then show the dimensions whose product it is, and
 so its value in a model of other dimensions. PyTorch's own partitioner depends on sizes and runs for each model.
 """
 

@@ -88,7 +88,7 @@ def held(trace: Trace, allocator: CachingAllocator | None, workspace: int = 0) -
     now = workspaces = 0
     phases: dict[str, Held] = {}
     of_iteration: dict[str, Held] = {}
-    """Phases of this iteration, of which there are several of one name if the batch is divided into micro-batches."""
+    """Phases of this iteration; micro-batches repeat their names."""
     for stretch in trace:
         product = None if stretch.phase in phases else stretch.first_product
         requested, allocated = now, allocator.allocated - workspaces if allocator else now

@@ -132,7 +132,7 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
 
 
 def block_of(config: TrialConfig) -> int:
-    """Bytes of which the device's allocator hands out multiples."""
+    """The device's allocator hands out multiples of so many bytes."""
     return CUDA_BLOCK if config.device_type == "cuda" else 1
 
 

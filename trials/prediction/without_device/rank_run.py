@@ -14,7 +14,6 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.torch_private import fake_process_group, shares_of
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
@@ -53,7 +52,7 @@ def record_rank(config: TrialConfig, rank: int, *, repeats: bool = True) -> Trac
     with one_rank(config, rank) as (tracker, fake):
         with fake:
             # `fully_shard` visits the layers again once they are divided.
-            step = _fake_step(config, layers_divided=lambda: recorder.begin("init"))
+            step = fake_step(config, layers_divided=lambda: recorder.begin("init"))
         step.memory_watch = None
         recorder = Recorder(tracker, scratch_of(config))
         recorder.begin("init")
@@ -77,20 +76,6 @@ def record_rank(config: TrialConfig, rank: int, *, repeats: bool = True) -> Trac
     return recorder.trace
 
 
-def rank_report(config: TrialConfig, rank: int) -> StepReport:
-    """A rank's memory by category after init, around a step and at its peak, and its collectives. On CUDA the bytes are
-    those requested. Raises as `rank_trace` does."""
-    with one_rank(config, rank) as (_, fake), fake:
-        step = _fake_step(config)
-        step.build()
-        for _ in range(ITERATIONS - 1):
-            for phase in step.phases():
-                phase.run()
-            step.forget_gradients()
-        report_step(step)  # from here on it is known what collectives read and write
-        return report_step(step)
-
-
 @contextmanager
 def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, Fakes]]:
     """A context in which this process is that rank: the tracker of its storages, and the mode in which it runs."""
@@ -102,7 +87,8 @@ def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, F
         yield tracker, fake
 
 
-def _fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambda: None) -> DataParallelStep:
+def fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambda: None) -> DataParallelStep:
+    """The step of the rank that this process is, not built yet."""
     return DataParallelStep(eager_on(config, "cpu"), fake_math_mode(config), FakeWorld(layers_divided))
 
 
@@ -126,7 +112,7 @@ def _divide_stretches(tracker: StorageTracker, recorder: Recorder) -> None:
 def _largest_rank(config: TrialConfig) -> int:
     """The rank whose share of the weights is the largest."""
     with one_rank(config, 0) as (_, fake), fake:
-        step = _fake_step(config)
+        step = fake_step(config)
         step.build()
         optimizer = step.training.optimizer
         assert isinstance(optimizer, ZeroRedundancyOptimizer), "zero1 shards its optimizer"
