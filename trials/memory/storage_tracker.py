@@ -12,7 +12,7 @@ from lmsweep.trials.machine.torch_private import TorchDispatchMode, backward_nod
 Storage = torch.UntypedStorage
 
 CUDA_BLOCK = 512
-"""Bytes of which CUDA's caching allocator hands out multiples."""
+"""CUDA's caching allocator hands out multiples of these bytes."""
 
 _IN_PLACE = {
     torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
@@ -29,7 +29,7 @@ class StorageTracker(TorchDispatchMode):
     not the allocations of compiled code."""
 
     def __init__(self, device_type: str, *, block: int = 1) -> None:
-        """`block` is the number of bytes of which the allocator hands out multiples."""
+        """The allocator hands out multiples of `block` bytes."""
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
         self.device_type = device_type
         self.block = block

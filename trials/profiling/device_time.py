@@ -64,7 +64,7 @@ class DeviceTime:
 
 
 def trace_device(run: Callable[[TracedClock], object], *, device_type: str, trial_seconds: float) -> list[DeviceTime]:
-    """Trace LEAST_STEPS to MOST_STEPS calls of `run`, each of which times one iteration with the given clock. Tracing
+    """Trace LEAST_STEPS to MOST_STEPS calls of `run`, which each time one iteration with the given clock. Tracing
     stays within SHARE of the trial, which has taken `trial_seconds` so far. Empty if the profiler saw no device
     activity or cannot trace this device. CUPTI, which slows every launch, is unloaded at the end."""
     seen = activity(device_type)

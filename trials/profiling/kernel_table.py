@@ -95,8 +95,8 @@ def range_rows(pieces: Sequence[Piece], step_starts: Sequence[int]) -> list[Meas
     rows = []
     for name, nanoseconds in sorted(times.items(), key=lambda item: -sum(item[1])):
         shares = [part / total for part, total in zip(nanoseconds, totals, strict=True)]
-        doubtful = name == UNATTRIBUTED and sum(nanoseconds) > UNATTRIBUTED_SHARE * sum(totals)
-        flags = (Flag.UNATTRIBUTED,) if doubtful else ()
+        is_large = name == UNATTRIBUTED and sum(nanoseconds) > UNATTRIBUTED_SHARE * sum(totals)
+        flags = (Flag.UNATTRIBUTED,) if is_large else ()
         rows.append(_row(name, "kernel_time", "s", [time / 1e9 for time in nanoseconds], flags))
         rows.append(_row(name, "kernel_share", "share", shares, flags))
     return [*rows, _row("step", "kernel_time", "s", [total / 1e9 for total in totals])]

@@ -68,13 +68,13 @@ def repeated_layers(model: nn.Module, path: str | None) -> RepeatedLayers | None
         return RepeatedLayers(path=path, layers=list(named.children()))
     lists = {name: list(one) for name, one in model.named_modules() if isinstance(one, nn.ModuleList | nn.Sequential)}
     found = {name: layers for name, layers in lists.items() if _are_equal(layers)}
-    outermost = [name for name in found if not any(_is_inside(name, other) for other in found)]
+    outermost = [
+        name
+        for name in found
+        if not any(name != other and (not other or name.startswith(f"{other}.")) for other in found)
+    ]
     best = max(outermost, key=lambda name: (_has_parts(found[name][0]), len(found[name])), default=None)
     return None if best is None else RepeatedLayers(path=best, layers=found[best])
-
-
-def _is_inside(path: str, other: str) -> bool:
-    return path != other and (not other or path.startswith(f"{other}."))
 
 
 def _has_parts(layer: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""The user's own training step, of which lmsweep knows only the phases: an object with forward, backward, optimize."""
+"""The user's training step: an object with forward, backward and optimize, or a function."""
 
 import inspect
 from collections.abc import Callable
