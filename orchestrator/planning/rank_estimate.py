@@ -18,7 +18,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, TrialConfig
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store
 

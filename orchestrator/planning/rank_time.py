@@ -7,7 +7,7 @@ from lmsweep.trials.analytic.collective_time import CollectiveTimes
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Collective
 

@@ -43,8 +43,8 @@ from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.workloads.ddp import lead
 from tests.support.clean_process import in_clean_process
 from tests.support.command import lmsweep

@@ -15,9 +15,9 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Trace, hel
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
 from lmsweep.trials.spec.workloads import Subject

@@ -4,12 +4,12 @@ import re
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_args, get_type_hints
 
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.errors import RequestError as RequestError
 from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import (
     CUDA_GRAPH_MODES,

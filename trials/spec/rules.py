@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
-from lmsweep.trials.spec.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, NARROW_PRECISIONS

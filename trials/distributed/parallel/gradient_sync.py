@@ -1,6 +1,6 @@
 """How ranks average their gradients: the variants of data-parallel training that are compared.
 
-Each leaves the mean over the ranks in every parameter's `grad`. `trials/spec/ddp_variants.py` names their classes.
+Each leaves the mean over the ranks in every parameter's `grad`. `trials/spec/ways/ddp_variants.py` names their classes.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from torch.nn.utils import parameters_to_vector
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.process_group import Mean
 from lmsweep.trials.machine.torch_private import foreach_copy
-from lmsweep.trials.spec.ddp_variants import VARIANTS
+from lmsweep.trials.spec.ways.ddp_variants import VARIANTS
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""

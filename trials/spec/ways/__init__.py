@@ -1,6 +1,7 @@
-"""Ways to run a step, one table each. A new way is one row; an attention also has a function.
+"""Ways to run a step, one table each. A new way is one row; an attention and a ddp variant also have code.
 
-optimizers.py   how weights are updated
-attentions.py   what computes attention
-precisions.py   the number formats of weights and matrix products
+optimizers.py     how weights are updated
+attentions.py     what computes attention
+precisions.py     the number formats of weights and matrix products
+ddp_variants.py   how gradients are averaged over ranks
 """
