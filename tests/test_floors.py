@@ -75,11 +75,7 @@ def knows_no_hardware() -> set[str]:
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_a_package_lists_its_rooms_and_has_no_others(package):
-    there = {
-        path.name
-        for path in (ROOT / package).iterdir()
-        if path.is_dir() and path.name not in ("__pycache__", "notebooks")
-    }
+    there = {path.parent.name for path in (ROOT / package).glob("*/*.*")} - {"__pycache__", "notebooks"}
     loose = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
     assert sorted(rooms(package)) == sorted(there | loose)
 

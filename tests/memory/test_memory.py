@@ -420,8 +420,11 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         "workspace": 64,
     }
     table = {(row.category, row.bytes): row for row in usage.largest()}
-    assert (table["weights", 1000].line, table["weights", 1000].phase) == ("trials/model/transformer.py:36", "init")
-    assert table["activations", 300].line == "trials/model/transformer.py:40"
+    assert (table["weights", 1000].line, table["weights", 1000].phase) == (
+        "trials/model/transformer/transformer.py:36",
+        "init",
+    )
+    assert table["activations", 300].line == "trials/model/transformer/transformer.py:40"
     gradient = table["gradients", 1000]
     assert (gradient.line, gradient.phase, gradient.at_peak) == (None, "backward", 1)
     assert gradient.reason == "autograd's thread, which runs no Python"

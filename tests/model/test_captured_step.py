@@ -41,7 +41,7 @@ def numbers(rows: list[Record]) -> dict[str, float]:
     [
         ({"device": "cpu"}, "timing", "which device cpu does not have"),
         ({"device": "cpu"}, "memory", "memory measures no captured step"),
-        ({"precision": "fp16", "optimizer": "adamw_loop"}, "timing", "the gradient scaler's verdict"),
+        ({"precision": "fp16", "optimizer": "adamw_loop"}, "timing", "a CUDA graph cannot record"),
     ],
 )
 def test_what_cannot_be_captured_is_unsupported_with_the_reason(changes, workload, reason):
