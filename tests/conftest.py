@@ -62,8 +62,13 @@ def one_core() -> Iterator[None]:
 
 @pytest.fixture
 def forget_code() -> Iterator[None]:
-    """Afterwards this process may import code from another folder. A process of a trial has one folder of code."""
+    """This process may import code from another folder. A process of a trial has one folder of code."""
+
+    def forget() -> None:
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
+            del sys.modules[name]
+
+    forget()
     yield
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, CodeFinder)]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "mine"]:
-        del sys.modules[name]
+    forget()

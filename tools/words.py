@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 FINISHED = (
+    *("trials", "orchestrator", "analysis"),
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", ".github"),
-    *("docs", "examples", "benchmarks", "orchestrator/sweeps", "analysis/notebooks", "lmsweep", "cluster.yaml"),
+    *("docs", "examples", "benchmarks", "lmsweep", "cluster.yaml"),
     *("tests/docs", "tests/test_floors.py", "tests/examples", "tests/notebooks", "tools"),
 )
 """Files and folders that must be free of them; in the end this is `(".",)`."""
@@ -48,7 +49,9 @@ NATIVE = {
     "(?:hence|there|where)(?:by|in|of|upon|from)": "a sentence of its own",
 }
 """Regular expression of a phrase -> what to write. A space matches any whitespace, an underscore or a hyphen."""
-PUBLIC = re.compile(r"__members__|study\.tell|_?saved?_for_backward|save[_ -]for[_ -]backward|get_?members?\b")
+PUBLIC = re.compile(
+    r"__members__|study\.tell|_?saved?_for_backward|save[_ -]for[_ -]backward|get_?members?\b|of which \(\?P"
+)
 """Public terms that contain one."""
 
 

@@ -1,4 +1,4 @@
-"""The answer: the best cell, what it beats and how surely, the Pareto front, and which axis mattered."""
+"""The answer: the best cell, its lead over the others with intervals, the Pareto front, and which axis mattered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Answer:
     aim: Aim
     winner: Cell
     beaten: tuple[Beaten, ...]
-    """All others that were measured and keep the limit, the best first."""
+    """The other measured cells within the limit, best first."""
     over_limit: int
     """Measured cells that exceed the limit, or whose memory is unknown."""
     failed: int
@@ -51,7 +51,7 @@ class Answer:
     """The Pareto front of time, memory and money; the fastest first."""
     effects: tuple[Effect, ...]
     larger: Larger | None
-    """What would come next with more memory; None if everything fits or nothing is known of what does not."""
+    """The best cell that needs more memory; None if all fit, or no estimate exists for the others."""
     names: tuple[str, ...]
     """The fields in which the cells differ, `device` among them if there are several devices."""
 
@@ -65,8 +65,8 @@ def answer(
 ) -> Answer | NoAnswer:
     """Return the answer in the measured cells of one job.
 
-    grid: further configurations, over which effects are averaged too. larger: cells that did not run, as they would not
-    fit.
+    grid: further configurations, over which effects are averaged as well. larger: cells that did not run because they
+    would not fit.
     """
     known = [one for one in cells if one.cost(aim) is not None]
     within = [one for one in known if one.keeps(aim)]
@@ -117,7 +117,7 @@ def axes_of(cells: Sequence[Cell | TrialConfig]) -> list[str]:
 def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
     """Return the cells that no other one dominates in time per token, peak memory and dollars, the fastest first.
 
-    What is unknown of a cell is the worst.
+    Unknown values count as the worst.
     """
 
     def coordinates(cell: Cell) -> list[float]:

@@ -75,7 +75,7 @@ class Cell:
         return self.predicted_peak is not None and not any(name in self.values for name in PEAKS)
 
     def cost(self, aim: Aim) -> Value | None:
-        """Return what is to be small (`Goal.cost`); None if it was not measured or the device has no price."""
+        """Return the cost to minimise; None if it was not measured or the device has no price."""
         name = aim.goal.first_of(self.values)
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         if name is None or (aim.goal.value == "$/Mtoken" and hourly is None):
@@ -120,7 +120,7 @@ def _range_as_interval(median: float, least: float, most: float, processes: int)
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
     """Return the cells among rows of `lmsweep.load`, in the order of their first row.
 
-    Workloads of one configuration, mode and environment are one cell. Of several protocols the newest counts.
+    Workloads of one configuration, mode and environment are one cell. The newest protocol counts.
     """
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
     steps = steps.sort_values("started_at", kind="stable")
@@ -128,7 +128,7 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
 
 
 def key_of(config: TrialConfig) -> str:
-    """Return what identifies a configuration, however it is measured."""
+    """Return a key of the configuration, independent of the protocol."""
     return f"{trial_id(config)} {config.mode}"
 
 

@@ -10,7 +10,7 @@ from lmsweep.analysis.best.cells import WITHIN
 from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
 
 MOST = 200
-"""Cells over which an effect is averaged; of a larger grid, so many at equal distances."""
+"""Maximum number of cells for averaging an effect; a larger grid is sampled evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Effect:
 def main_effects(space: Space, surrogate: Surrogate, values: Sequence[Sequence[object]]) -> list[Effect]:
     """Return the effect of each axis, the largest first.
 
-    The surrogate is one of costs themselves, without a prior mean. values: for each axis, those that were measured.
+    surrogate: fitted to costs without a prior mean. values: for each axis, those that were measured.
     """
     chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST, len(space.codes))).astype(np.int64)]
     found = []

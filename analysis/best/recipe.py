@@ -40,7 +40,7 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
 
 
 def pytorch_snippet(config: TrialConfig) -> str:
-    """Return Python that sets up a model of one's own as the configuration does, and defines its training step.
+    """Return Python that sets up your own model as the configuration does, and defines its training step.
 
     The names `model`, `inputs` and `targets` are the reader's: an nn.Module on the device with its layers in
     `model.blocks`, and integers (batch, tokens).

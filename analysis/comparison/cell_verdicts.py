@@ -29,8 +29,8 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floo
     cell.
 
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians. A difference must also be significant by ranks, which takes some ten samples; not so device times, of which
-    there are few and which vary little: their `p` is NaN, and there is no column `p` if there are only such.
+    medians. A difference must also be significant by ranks, which takes some ten samples. Device times are
+    exempt, because they are few and vary little: their `p` is NaN, and there is no column `p` if there are only such.
     """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)

@@ -28,7 +28,7 @@ PUBLISHED = "published"
 _SAME = ["workload", "part", "model", "d_model", "context_length"]
 """Columns in which two numbers must agree to share a line; d_model if there is no whole model."""
 
-_TOLD = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", *_SAME)
+_SHOWN = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", *_SAME)
 """Columns that a line shows, or that these determine."""
 
 ALONE = ("attention", "loss")
@@ -51,7 +51,7 @@ _SHAPE = ("num_heads", "causal")
 """Columns that public benchmarks state and a report does not; if stated, they must agree."""
 
 _SAME_VOCABULARY = 0.01
-"""Relative difference of vocabularies that are the same but for padding."""
+"""Maximum relative difference of vocabularies that differ only in padding."""
 
 _LEFT_OUT = ("repeated", "derived")
 """Rows with these caveats are left out."""
@@ -67,13 +67,13 @@ def reference_names() -> list[str]:
 
 
 def beside(frame: pd.DataFrame, name: str) -> Listing:
-    """Return the times of a training step, of its parts, and of attention or the loss alone, that have a counterpart.
+    """Return the times with a counterpart: steps, their parts, and attention or the loss alone.
 
     frame: rows of `lmsweep.load`. name: one of `reference_names`, or the location of a store. There is a line for each
     pair with the same part of the same model, or the same attention, at the same context length. Beside a store that
     has steps, only steps and attention are shown. Columns:
 
-    - the keys of this store, and `time`: device, if both sides know how long the device was busy, else wall;
+    - the keys of this store, and `time`: device, if both sides have device time, else wall;
     - `mine`, `theirs` (seconds) and `ratio`, theirs / mine, with their 95 % intervals; NaN if the batch sizes differ;
     - `wall_ratio`, the ratio of wall times, if a line is about device time;
     - `mine_flags`, `theirs_flags` with caveats of published numbers, and `wall_flags` of wall times beside device
@@ -137,7 +137,7 @@ def _with_ratios(pairs: pd.DataFrame) -> pd.DataFrame:
     for name in _ends("theirs", "median"):
         pairs = pairs.assign(**{name: pairs[f"device_{name}"].where(by_device, pairs[name])})
     ratio = ratio_interval(*(pairs[name].to_numpy(float) for name in _ends("theirs", "median")))
-    # Other work takes other time.
+    # Different batch sizes are different work.
     there = pairs["batch_size_there"]
     comparable = (there.isna() | (there == pairs["batch_size"]).fillna(False)).to_numpy(bool)
     flags = zip(pairs["mine_flags"].to_list(), pairs["theirs_flags"].to_list(), by_device, strict=True)
@@ -204,7 +204,7 @@ def _notes(pairs: pd.DataFrame, *, published: bool) -> list[str]:
     if pairs["ratio"].isna().any():
         notes.append("-: no ratio, since the batch sizes differ")
     if pairs["theirs_low"].isna().any():
-        notes.append("A number without an interval is as the other source states it.")
+        notes.append("Numbers without an interval are as the source states them.")
     return notes
 
 
@@ -295,7 +295,7 @@ def _compatible(pairs: pd.DataFrame) -> pd.Series:
     if "loss_there" in pairs:
         alike = alike.where(pairs["workload"] != "loss", pairs["loss_there"] == pairs["loss"])
     if "other_kernel" in pairs:
-        # Kernels that lmsweep lacks stand beside the user's own; so do all others of the same figures.
+        # The user's own attention is compared with kernels that lmsweep lacks, and with all others of the same figures.
         own = np.array([is_reference(name) for name in pairs["attention"]], dtype=bool)
         alike |= own & pairs["workload"].eq("attention") & pairs["other_kernel"].notna()
     return same & alike & _same_shape(pairs)
@@ -317,7 +317,7 @@ def _same_shape(pairs: pd.DataFrame) -> pd.Series:
 def _differences(line: pd.Series, *, published: bool) -> str:
     """The conditions that differ, with their value in the other source, and those that it does not state."""
     stated = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
-    names = stated if published else [name for name in DISTINGUISHING_COLUMNS if name not in _TOLD]
+    names = stated if published else [name for name in DISTINGUISHING_COLUMNS if name not in _SHOWN]
     there = {name: line[f"{name}_there"] for name in names}
     silent = [name for name in names if published and pd.isna(there[name])] + ["software"] * published
     words = [f"{name} {label(there[name])}" for name in names if name not in silent and _differs(line, name)]

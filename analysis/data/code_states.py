@@ -25,7 +25,7 @@ SHOWN_DIGITS = 8
 """Digits of a digest that name an older state."""
 
 LEAST_DIGITS = 4
-"""Fewest digits of a digest or a revision by which a state is chosen."""
+"""Minimum number of digits to select a state."""
 
 
 def with_code_states(frame: pd.DataFrame) -> pd.DataFrame:
@@ -103,7 +103,7 @@ def _why_none(frame: pd.DataFrame, word: str) -> str:
             "and there are two"
         )
     if word == LATEST:
-        return f"none of these results is of the latest state; there are {known}"
+        return f"none of these results has the latest state; the states are {known}"
     return f"there is no such state{choices(word, [LATEST, PREVIOUS])}; digests are {known}"
 
 

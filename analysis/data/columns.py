@@ -76,7 +76,7 @@ def argument_of(name: str) -> tuple[str, str] | None:
 
 
 def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return DISTINGUISHING_COLUMNS, and the arguments that are columns of these rows by themselves."""
+    """Return DISTINGUISHING_COLUMNS, and the argument columns of these rows."""
     return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 
@@ -99,7 +99,7 @@ def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     order = _VALUE_ORDER.get(name, ())
     parameters = _parameters_of_models(frame) if name == "model" else {}
 
-    if name == "code":  # the older the state, the further up
+    if name == "code":  # older states come first
         newest = frame.groupby("code")["started_at"].max()
         older = newest.drop(["previous", "latest"], errors="ignore").sort_values()
         order = (*older.index, "previous", "latest")

@@ -1,4 +1,4 @@
-"""Selects the rows that a table or a comparison is made from, and the numbers of one value in them."""
+"""Selects the rows of a table or comparison, and the numbers of one value."""
 
 import numpy as np
 import pandas as pd
@@ -42,7 +42,7 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
 
 
 def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
-    """The values that a word selects: itself, or of device names those that contain it as whole words."""
+    """The values that a word selects: itself; for device names, all that contain it as whole words."""
     if word in labels:
         return [word]
     named = [one for one in labels if Price(device=word, dollars=0).is_of(one, None)] if name == "device_name" else []
@@ -56,7 +56,7 @@ def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values to show if none were asked for: `step.time` if a whole step was timed, not attention alone."""
+    """Return the default values to show: `step.time` if a whole step was timed, not attention alone."""
     known = values_in(frame)
     if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
         return [WALL_TIME]

@@ -18,7 +18,7 @@ _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 """Part of a step -> modes and phases that measure it, in order of preference."""
 
-_SAME_BUT_FOR_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
+_SAME_EXCEPT_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
 
 
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     parts = pd.DataFrame(found, columns=["part", "rank", "position"]).astype({"part": "str"})
     rows = timed.take(parts["position"].to_numpy(dtype=np.intp)).reset_index(drop=True)
     rows = rows.assign(phase=parts["part"], metric="time", rank=parts["rank"], failed=rows["status"] != Status.OK)
-    best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_BUT_FOR_MODE, "phase"])
+    best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_EXCEPT_MODE, "phase"])
     return best.assign(mode=None).drop(columns=["rank", "failed"]).reset_index(drop=True)
 
 

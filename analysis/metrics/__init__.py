@@ -4,7 +4,7 @@ cost.py                   dollars and joules per million tokens; steps until com
 roofline.py               rate of a step against the peaks of its device, measured or from the datasheet
 scaling.py                exponents of growth with context and parameters; the largest sizes that fit in memory
 communication_limits.py   ranks above which communication takes longer than computation
-rank_state.py             what a rank holds of weights, gradients and optimizer state
+rank_state.py             weights, gradients and optimizer state of a rank
 kernels.py                classifies profiled kernels by phase of the step and by kind
 allocations.py            the largest allocations of a trial, and allocated memory over one iteration
 rounding.py               sums, dtypes and errors of reduced precision

@@ -1,4 +1,4 @@
-"""What each rank holds of weights, gradients and optimizer state: closed forms beside what a store has measured."""
+"""Memory of a rank for weights, gradients and optimizer state: closed forms and measurements."""
 
 from itertools import product
 
@@ -18,7 +18,7 @@ _TRIAL = ["model", "world_size", "ddp", "precision", "gather"]
 
 
 def sharding(results: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each model, number of ranks, way to share and moment of a step.
+    """Return a row for each model, number of ranks, sharding variant and stage of a step.
 
     Columns: those of _TRIAL; moment; PARTS, in bytes, by closed forms; `measured`, the bytes that rank 0 holds then,
     with activations and communication, NaN if unknown. Left out are wrappers and optimizers of the user's, `hsdp`,

@@ -29,7 +29,7 @@ POLL_SECONDS = 0.3
 """Seconds between two looks at the folder. A round begins once two find the same: editors save in steps."""
 
 NOT_CODE = frozenset(("__pycache__", "site-packages", "dist-packages", "node_modules"))
-"""Folders, besides hidden ones, in which nobody edits."""
+"""Folders that are not watched, in addition to hidden ones."""
 
 Stamps = dict[str, tuple[int, int]]
 """Path of a file -> time of its last change in nanoseconds, and its size in bytes."""
@@ -56,7 +56,7 @@ def watch(request: PlanRequest, arguments: Sequence[str]) -> None:
                 say(f"lmsweep: {error}", error=True)
             else:
                 now = _digests(sweep)
-                if ran != (now, seen.get(sweep_file)):  # else the sweep uses nothing of what has changed
+                if ran != (now, seen.get(sweep_file)):  # otherwise no change affects the sweep
                     ran = (now, seen.get(sweep_file))
                     _run(arguments)
                     measured = _compare(sweep, store, before=measured, now=now)
@@ -136,7 +136,7 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
         found = compare(sides.baseline, sides.contrast, between=sides.between, machines=machines(stored))
     except RequestError as error:
         if before:  # in the first round there may be nothing to compare with
-            say(f"not compared with the state before: {error}", error=True)
+            say(f"no comparison with the previous state: {error}", error=True)
     else:
         show_table(found.listing(), pages=False)
     return now if now & succeeded else before

@@ -24,7 +24,7 @@ from lmsweep.trials.spec.config import Trial, TrialConfig
 
 @dataclass(frozen=True)
 class Candidates:
-    """The trials of a plan, sorted by what the search does with them."""
+    """The trials of a plan, by the part they take in the search."""
 
     plan: Plan
     """Without the trials that the search must not run."""

@@ -58,7 +58,7 @@ class Block:
 
 
 def spread(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with Fields replaced by what they stand for. A field in the row itself takes precedence."""
+    """Return the row with Fields replaced by their values. A field in the row itself takes precedence."""
     several = [name for name, value in row.items() if isinstance(value, Fields)]
     if not several:
         return row

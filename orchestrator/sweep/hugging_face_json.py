@@ -32,7 +32,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
     if path is None:
         warnings.warn(
             f"hf:{name}: its config.json is not in the hub's cache here, so its dimensions are unknown, and null "
-            "in the results. Once it is there, its trials have other identifiers and are measured anew; fetch it: "
+            "in the results. Once it is there, its trials have other identifiers and are measured again; fetch it: "
             f"hf download {name} config.json",
             stacklevel=2,
         )

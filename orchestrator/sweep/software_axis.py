@@ -4,7 +4,7 @@
 
 A sweep file may come from a stranger, and a package from an index runs code once it is installed. So a requirement is
 a name with an exact version, without address, path, option or marker, of a package that the user has chosen: it is
-installed already, is named by --trust, or stands in a file in the code folder.
+installed already, is named by --trust, or is in a file of the code folder.
 """
 
 import importlib.metadata

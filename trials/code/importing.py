@@ -132,7 +132,7 @@ def is_defined_by_user(found: object, code: Code) -> bool:
     if not callable(found):
         return False
     if not (inspect.isfunction(found) or inspect.isclass(found)) and not _file_of(type(found), code):
-        # An object that is called, such as a partial or a compiled function, is judged by what it wraps.
+        # An object that is called, such as a partial or a compiled function, is judged by the function inside.
         found = getattr(found, "__wrapped__", getattr(found, "fn", getattr(found, "func", found)))
     module = getattr(found, "__module__", None) or ""
     return module.partition(".")[0] in trusted_packages(code) or _file_of(found, code)

@@ -1,6 +1,7 @@
 """An allocation log read from the history of CUDA's allocator, and that history as a file for PyTorch's viewer.
 
-The allocator sees compiled code and libraries too. A piece is labelled by its address when a phase ends.
+The allocator sees compiled code and libraries too. Each allocation gets its category by its address at the end of a
+phase.
 """
 
 import pickle
@@ -20,7 +21,7 @@ _GENERATED = "code that torch.compile generated, called by autograd"
 
 
 class TracedHistory:
-    """Makes CUDA's allocator remember stacks from now on and, inside `recording`, all its actions."""
+    """Enables stacks in CUDA's allocator history, and its full trace within `recording`."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

@@ -28,7 +28,7 @@ _COMPILED = "the storage tracker does not see allocations of compiled code; step
 
 def value_rows(series: Sequence[Readings]) -> Iterator[Measurement]:
     """One sample for each repetition; `unsteady` if the requested bytes differ. The blocks that CUDA's allocator hands
-    out depend on its cache, so repetitions are compared by what was requested."""
+    out depend on its cache, so repetitions are compared by the bytes that were requested."""
     for phase, metric in series[0]:
         asked = (phase, re.sub("allocated|reserved", "requested", metric))
         judged = asked if asked in series[0] else (phase, metric)

@@ -1,8 +1,8 @@
-"""The share of its activations that a compiled block may save for a step to stay within a budget of memory.
+"""Finds the share of activations that a compiled block may save within a memory budget.
 
 PyTorch's partitioner solves a knapsack problem for each compiled graph: it recomputes the operators that cost the
-fewest FLOPs, until the saved activations are within a share of what it would save otherwise. Which share a budget in
-bytes needs is found here, from the predicted peak of a step at several shares.
+fewest FLOPs, until the saved activations are within a share of what it would save otherwise. This module finds the
+share for a budget in bytes from the predicted peaks at several shares.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 
 STEPS = 20
-"""Shares that are tried: 0 / STEPS, 1 / STEPS, ..., 1."""
+"""Number of shares to try: 0 / STEPS, 1 / STEPS, ..., 1."""
 
 
 def share_within(config: TrialConfig) -> float:
@@ -50,7 +50,7 @@ def share_within(config: TrialConfig) -> float:
 
 @contextmanager
 def _saving(share: float) -> Iterator[None]:
-    """A context in which graphs are partitioned with this share. Partitions are kept, so others are forgotten."""
+    """A context in which graphs are partitioned with this share. Cached partitions of other shares are dropped."""
     forget_runs()
     try:
         with graph_settings().patch(activation_memory_budget=share):

@@ -118,7 +118,7 @@ def _answered(
         yield from answer_with_code(answer, users, code, lambda why: {"failure": why}, limit=limit)
         return
     for batch in users:
-        yield from ((index, {"failure": "it needs your own code, which is not at hand"}) for index, _ in batch)
+        yield from ((index, {"failure": "it needs your own code, which is not available"}) for index, _ in batch)
 
 
 def _each(answer: Callable[[Question], Answer], questions: Questions) -> list[Answer]:

@@ -16,7 +16,7 @@ class Metric:
     """What is known of one metric."""
 
     unit: str
-    """Stored unit; SI but for degC. `share` is a fraction of 1."""
+    """Stored unit; SI, except degC. `share` is a fraction of 1."""
     workloads: tuple[str, ...] = ()
     """Those that store it; none if it is derived."""
     derived_from: str | None = None

@@ -96,8 +96,8 @@ class Flag(StrEnum):
     )
     NOT_RESOLVED = (
         "not_resolved",
-        "The interval of this difference includes 0 or lies below it, so the difference cannot be told from noise. "
-        "Read it as `about 0`, or measure more pairs (measure_steps) on a quieter machine.",
+        "The interval of this difference includes 0 or lies below it, so the difference cannot be distinguished from "
+        "noise. Read it as `about 0`, or measure more pairs (measure_steps) on a quieter machine.",
     )
     UNATTRIBUTED = (
         "unattributed",

@@ -3,12 +3,12 @@
 config.py          TrialConfig: every field of a configuration, with its default and its checks
 words.py           the words that fields accept
 errors.py          RequestError and UnsupportedError
-rules.py           which combinations no machine, or no device of a kind, runs, and why
+rules.py           combinations that no machine, or no device with these capabilities, can run, with the reason
 workloads.py       one record per workload: all that planning, tables and the store ask about it
 identity.py        trial_id and measurement_id: hashes of what was asked for
 model_sizes.py     the named model sizes
 reference.py       references to the user's own code
-software_pins.py   the releases in which a trial's environment differs from the installed one
+software_pins.py   the package versions that a trial's environment replaces
 quantities.py      amounts of memory, read and written
 ways/              optimizers, attentions, precisions and ddp variants: one record each
 suggestions.py     "did you mean ...?" for misspelt words

@@ -34,7 +34,7 @@ class ModelSize:
 
     @property
     def terms(self) -> dict[str, int]:
-        """The arguments of `lmsweep.trials.analytic.formulas` that follow from it, other than the vocabulary."""
+        """Arguments of `lmsweep.trials.analytic.formulas`, except the vocabulary size."""
         return {
             "d_model": self.d_model,
             "d_ff": self.d_ff,
@@ -119,7 +119,7 @@ VOCABULARIES: dict[str, int] = {
     "mixtral-8x7b": 32_000,
     "qwen3-30b-a3b": 151_936,
 }
-"""The vocabulary of a size that has one of its own. A sweep's `vocab_size` takes precedence."""
+"""Vocabulary sizes of published models. A sweep's `vocab_size` takes precedence."""
 
 # A size with two names is one combination. Results carry the first name in the table.
 _NAMES: dict[ModelSize, str] = {size: name for name, size in reversed(SIZES.items())}

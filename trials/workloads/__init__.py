@@ -1,13 +1,13 @@
 """The workloads: each is a module with a function `measure(bench)`, which yields its measurements.
 
     timing.py        how long each phase of a training iteration takes
-    memory.py        how many bytes a training iteration holds, when, and for what
+    memory.py        memory of a training iteration by phase and category
     attention.py     time and memory of attention alone
     loss.py          time and memory of the output head and the loss alone
     profile.py       which kernels a step runs, and for which part of the model
     ddp.py           a data-parallel step on several ranks, and its exposed communication
     collectives.py   latency and bandwidth of one collective between ranks
-    precision.py     what each number format does to sums, types and results
+    precision.py     effects of number formats on sums, types and results
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
     noop.py          nothing: the overhead of a trial

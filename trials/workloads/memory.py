@@ -1,4 +1,4 @@
-"""The workload `memory`: how many bytes a training iteration holds, when, and for what."""
+"""The workload `memory`: memory of a training iteration by phase and category."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -31,10 +31,10 @@ from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import TrialConfig
 
 REPETITIONS = 3
-"""Iterations in which memory is read, `unsteady` if they differ. The last also records every allocation."""
+"""Iterations that read memory; different readings set `unsteady`. The last also records every allocation."""
 
 MOST_LEFT_OUT = 20
-"""Steps that a gradient scaler may skip, halving its scale, before the optimizer creates its state."""
+"""Maximum number of steps that a gradient scaler may skip before the first update."""
 
 History = TrackedHistory | TracedHistory
 Around = Callable[[str], AbstractContextManager[None]]

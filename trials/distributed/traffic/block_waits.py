@@ -4,7 +4,7 @@ PyTorch opens a range for each thing that it does for a block, such as `FSDP::al
 collectives and computation run in different streams. The first kernel that needs the result of a collective waits for
 it: for an all-gather the kernel that copies the gathered weights out, for a reduce-scatter the one that copies the next
 block's gradients, for the last reduce-scatter the optimizer's. That kernel could have begun once the kernel before it
-had ended and the host had launched it. From then on the computation waits.
+had ended and the host had launched it. Afterwards the computation waits.
 
 On a CPU the thread that computes also waits, so that each collective is needed from its beginning.
 """

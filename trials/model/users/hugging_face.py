@@ -67,7 +67,7 @@ def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
             raise RequestError(f"{config.model_code}: its configuration has no {one} to override")
     if "num_hidden_layers" in changes and "layer_types" not in changes:
         stated.pop("layer_types", None)  # one for each layer of the original
-    # Constructed anew, because transformers derives some fields from others.
+    # Constructed again, because transformers derives some fields from others.
     return type(found).from_dict(stated | changes) if changes else found
 
 

@@ -57,7 +57,7 @@ class UsersStep:
         return self._phases
 
     def drop(self) -> None:
-        """Nothing is known of what an iteration leaves."""
+        """The memory that an iteration leaves is unknown."""
 
 
 def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:

@@ -29,7 +29,7 @@ BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
 """The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
 
 _WITHOUT_DIMENSIONS = ("qk_norm", "feed_forward", "tied_head")
-"""Fields of a model's shape that change its operators, but have no dimension that a prime could replace."""
+"""Shape fields that change operators but add no dimension."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Captured:
     partitioning: dict[str, Any] | None
     """Keyword arguments of PyTorch's partitioner, passed through; None without a backward."""
     lasting: int
-    """The first `lasting` inputs outlive every step: weights and tables, or the inputs of attention alone."""
+    """Number of leading inputs that live as long as the trial: weights and tables, or the inputs of attention alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ def capture(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], *, lasting: int, weights: int, gradients: bool
 ) -> Captured:
     """Trace `function` of these fake tensors up to the point where forward and backward are partitioned. The first
-    `lasting` inputs outlive every step; the compiler knows this of the first `weights` of them."""
+    `lasting` inputs outlive every step; the compiler treats the first `weights` as static."""
     found: list[Captured] = []
 
     def partition(joint: GraphModule, arguments: Any, **options: Any) -> tuple[GraphModule, GraphModule]:
@@ -129,7 +129,7 @@ def returned(graph: Graph) -> list[Any]:
 
 
 def scale_graph(graph: Graph, primes: Mapping[int, int]) -> None:
-    """Set the shape of each node's result to what it is with these dimensions."""
+    """Scale each node's result to these dimensions."""
     made: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 
     def scaled(traced: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class TorchBuckets:
 
 
 class FakeWorld(World):
-    """Ranks that do not exist, but for this one."""
+    """Ranks that do not exist, except this one."""
 
     synchronizers: Mapping[str, MakeSynchronizer] = {**SYNCHRONIZERS, "torch": TorchBuckets}
 

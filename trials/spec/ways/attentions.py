@@ -1,6 +1,6 @@
 """Implementations of attention. To add one, add a row to ATTENTIONS.
 
-Its function has the same name and stands in `lmsweep.trials.model.transformer.attention_functions`.
+Its function has the same name, in `lmsweep.trials.model.transformer.attention_functions`.
 """
 
 from dataclasses import dataclass
