@@ -190,6 +190,18 @@ def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_
     assert chosen is not None and configs[chosen].attention == first
 
 
+@pytest.mark.parametrize(("name", "value"), [("memory_budget", 2**30), ("attention_args", '{"scale":2}')])
+def test_an_axis_of_null_and_a_value_is_searched(name: str, value: object) -> None:
+    configs = [
+        config("small", device="cuda", batch_size=batch, compile="block", **fields)  # type: ignore[arg-type]
+        for batch in (1, 2, 4, 8, 16)
+        for fields in ({}, {name: value})
+    ]
+    order = run(search_of_trials(configs, "tokens/s"), {i: 0.5 * (i % 2 == 0) - 0.1 * i for i in range(len(configs))})
+    assert {getattr(configs[place], name) for place in order[:5]} == {None, value}
+    assert order[-1] != 8 and 9 in order and len(order) < len(configs)
+
+
 def search_of_trials(configs: list[TrialConfig], goal: str) -> Search:
     trials = [
         PlannedTrial(
