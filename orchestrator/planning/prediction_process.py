@@ -45,6 +45,7 @@ class Answers:
         self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
         self._began = time.monotonic()
+        self._error = "see above"
         self._over = Event()
         request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
         asked = {"question": question, "configs": [vars(one) for one in configs], **options}
@@ -67,7 +68,7 @@ class Answers:
         while not self._over.wait(SAY_EVERY):
             say(self._progress(), error=True)
         if self._process.wait() or len(self._found) < self.count:
-            raise RequestError("predicting memory failed (see above); --no-predict runs without predictions")
+            raise RequestError(f"predicting memory failed ({self._error}); --no-predict runs without predictions")
         return [self._found[index] for index in range(self.count)]
 
     def within(self, seconds: float) -> dict[int, Answer]:
@@ -86,13 +87,17 @@ class Answers:
 
     def _read(self) -> None:
         assert self._process.stdout is not None, "it is a pipe"
-        with self._process.stdout as lines:
-            for line in lines:
-                if line.endswith(b"\n"):  # else the process was killed while it wrote
-                    index, answer = json.loads(line)
-                    if index not in self._found:  # bounds come once more with the others of their family
-                        self._found[index] = answer
-                        self._on_answer(index, answer)
+        try:
+            with self._process.stdout as lines:
+                for line in lines:
+                    if line.endswith(b"\n"):  # else the process was killed while it wrote
+                        index, answer = json.loads(line)
+                        if index not in self._found:  # bounds come once more with the others of their family
+                            self._on_answer(index, answer)
+                            self._found[index] = answer
+        except (OSError, ValueError) as error:  # nobody waits for answers that do not come
+            self._error = f"{type(error).__name__}: {error}"
+            kill_group(self._process.pid)
         self._over.set()
 
     def _progress(self) -> str:

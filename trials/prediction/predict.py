@@ -61,11 +61,13 @@ def main() -> None:
     """Answer the request on standard input."""
     die_with_parent(int(sys.argv[1]))
     for index, answer in _answers(json.load(sys.stdin)):
-        _print(index, answer)
+        print_answer(index, answer)
 
 
-def _print(index: int, answer: Answer) -> None:
-    print(json.dumps([index, answer]), flush=True)
+def print_answer(index: int, answer: Answer) -> None:
+    # One write: processes of the pool share the pipe, and an unbuffered print writes the end of the line by itself.
+    sys.stdout.write(json.dumps([index, answer]) + "\n")
+    sys.stdout.flush()
 
 
 def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
@@ -163,7 +165,7 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
         one = questions[index]
         found[index] = one.kept or _prediction(one.config, one.subject, None)
         if len(questions) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
-            _print(one.index, found[index])
+            print_answer(one.index, found[index])
         if "peak" not in found[index]:
             return None
         predicted = Prediction(**{name: value for name, value in found[index].items() if name != "flops"})
