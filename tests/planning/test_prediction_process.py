@@ -38,5 +38,5 @@ def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:
         raise OSError("no space left on device")
 
     answers = Answers("predict", [TINY], subjects=["model"], code=None, on_answer=keep)
-    with pytest.raises(RequestError, match="no space left on device.*--no-predict runs without"):
+    with pytest.raises(RequestError, match=r"no space left on device.*--no-predict runs without"):
         answers.wait()
