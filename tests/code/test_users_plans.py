@@ -65,7 +65,7 @@ def test_the_largest_batch_of_an_own_model_is_found_where_its_code_is():
     found = find_largest(config, here, "batch_size", limit=60 * 10**6, code=code_folder(str(FOLDER)))
     assert found and found.largest and found.reason is None
     without = find_largest(config, here, "batch_size", limit=60 * 10**6)
-    assert without and without.largest is None and without.reason == "it needs your own code, which is not at hand"
+    assert without and without.largest is None and without.reason == "it needs your own code, which is not available"
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_the_best_of_results_of_an_own_model_is_said(tmp_path: Path):
     done = answer_here("best", tmp_path / "store")
     assert done.returncode == 0, done.stderr
     assert "Best for tokens/s" in done.stdout
-    assert "it needs your own code, which is not at hand" in done.stdout
+    assert "it needs your own code, which is not available" in done.stdout
 
 
 @pytest.mark.parametrize(
