@@ -96,8 +96,8 @@ def test_a_machine_without_such_products_says_what_it_lacks(precision: str) -> N
 
 
 def test_a_gpu_without_such_products_is_named_with_the_capability_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA A100-SXM4-80GB")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "NVIDIA A100-SXM4-80GB")
     reason = "compute capability 8.9 or higher.*; NVIDIA A100-SXM4-80GB has 8.0"
     with pytest.raises(UnsupportedError, match=reason):
         set_math_mode("fp8_rowwise", "cuda")
