@@ -30,9 +30,7 @@ def in_float8(operators: Iterable[Operator], config: TrialConfig) -> Operators:
         if config.compiles:
             found.append(replace(cast, name="fused", bytes=3 * elements))
         else:
-            found += [
-                replace(cast, name="amax", bytes=2 * elements),
-                replace(cast, name="_to_copy", bytes=3 * elements),
-            ]
+            found.append(replace(cast, name="amax", bytes=2 * elements))
+            found.append(replace(cast, name="_to_copy", bytes=3 * elements))
         found.append(replace(one, name="_scaled_mm", dtype=FLOAT8, bytes=elements + result))
     return tuple(found)

@@ -22,8 +22,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model", run: Mode | 
     one run serves several. Raises UnpredictableError, UnsupportedError where the trial would, and what the user's code
     raises."""
     if subject == "attention":
-        found = attention_run(as_eager(config)).log.operators(config.compile)
-        return _in_precision(config, found)
+        return _in_precision(config, attention_run(as_eager(config)).log.operators(config.compile))
     if config.num_layers is None and not config.references:
         raise UnpredictableError("the configuration has no whole model")
     if config.ddp == "none" and config.world_size > 1:
@@ -39,7 +38,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model", run: Mode | 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     alike = not config.references and grows_with_layers(config.checkpointing)
     alike = alike and (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer)
-    found = None
+    found: Operators | None = None
     if alike and layers > fewest + 2:
         found = deepened(of(fewest), of(fewest + 1), layers - fewest)
     wanted = PHASES[config.mode]

@@ -54,6 +54,10 @@ class Values:
             self.write(storage)
         return self._now[storage]
 
+    def keep(self, storage: int, value: int) -> None:
+        """Note that a storage holds a value that another one holds too."""
+        self._now[storage] = value
+
     def write(self, storage: int) -> int:
         self._count += 1
         self._now[storage] = self._count
@@ -67,10 +71,18 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
     bytes_of: dict[int, int] = {}
     read_by: dict[int, list[Kernel | None]] = {}
     """Value -> the kernels that read it; None for a matrix product or an operator that is not compiled."""
+    cast: dict[tuple[object, ...], list[int]] = {}
+    """A cast, by its operand and its size -> the values that it made: a compiler casts a value once."""
     for operator, block, read, wrote in seen:
         operands = {values.read(storage): size for storage, size in read}
+        same = (operator.phase, operator.is_again, block, operator.bytes, *operands)
+        if operator.name == "_to_copy" and same in cast and is_compiled(operator):
+            for (storage, _), value in zip(wrote, cast[same], strict=True):
+                values.keep(storage, value)
+            continue
         results = {values.write(storage): size for storage, size in wrote}
         bytes_of |= results
+        cast[same] = list(results)
         compiled = is_compiled(operator)
         if not compiled or class_of(operator) != "bytes":
             for value in operands:

@@ -11,26 +11,10 @@ from lmsweep.trials.analytic.rates.operators import Shape
 from lmsweep.trials.machine.torch_private import storage_key_of
 
 _WRITES_ONLY = frozenset(
-    [
-        "fill_",
-        "zero_",
-        "zeros",
-        "ones",
-        "full",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "arange",
-        "uniform_",
-        "normal_",
-        "_foreach_zero_",
-        "scalar_tensor",
-        "eye",
-        "linspace",
-    ]
+    (
+        *("fill_", "zero_", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones"),
+        *("new_full", "arange", "uniform_", "normal_", "_foreach_zero_", "scalar_tensor", "eye", "linspace"),
+    )
 )
 """They read no element of their arguments."""
 

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, Phase, Shape
+from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, Phase, Shape
 from lmsweep.trials.machine.torch_private import (
     OpOverload,
     all_overloads,
@@ -128,6 +128,7 @@ class OperatorLog:
             is_again=again,
             is_causal=causal,
             stream="communication" if known.communicates else "compute",
+            layout=_layout(args) if flops and name in PRODUCTS else "",
             ranks=ranks,
             stride=stride,
         )
@@ -161,6 +162,11 @@ class OperatorLog:
             self._made_by.setdefault(latest_number(), path)
         self._latest = path
         return path, again
+
+
+def _layout(args: Sequence[object]) -> str:
+    operands = [one for one in args if isinstance(one, Tensor) and one.dim() > 1][:2]
+    return "".join("n" if one.stride()[-1] == 1 else "t" for one in operands)
 
 
 class Places(NamedTuple):
