@@ -36,6 +36,8 @@ class Kernel:
     is_open: bool = True
     inside: set[int] = field(default_factory=set)
     """Values that it makes."""
+    used: set[int] = field(default_factory=set)
+    """Those of them that it reads itself."""
     read: dict[int, int] = field(default_factory=dict)
     """Values made elsewhere that it reads -> bytes."""
     wrote: dict[int, int] = field(default_factory=dict)
@@ -97,7 +99,9 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
             kernel = Kernel(first=operator, part=part, is_open=not _sums_columns(operator))
             kernels.append(kernel)
         for value, size in operands.items():
-            if value not in kernel.inside:
+            if value in kernel.inside:
+                kernel.used.add(value)
+            else:
                 kernel.read[value] = max(size, kernel.read.get(value, 0))
                 read_by.setdefault(value, []).append(kernel)
         kernel.inside |= results.keys()
@@ -138,7 +142,7 @@ def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Ker
     for value in kernel.inside:
         readers = [one for one in read_by.get(value, []) if one is not kernel]
         again = [one for one in readers if one is not None and one.first.phase != kernel.first.phase]
-        is_final = value not in read_by
+        is_final = value not in read_by and value not in kernel.used
         if readers and len(again) == len(readers) and bytes_of[value] > SMALL * largest:
             for reader in again:
                 del reader.read[value]
