@@ -14,6 +14,7 @@ from typing import Any
 
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, enough, upper_bound
+from lmsweep.trials.analytic.rates.operators import as_values
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -21,6 +22,7 @@ from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
+from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
@@ -62,6 +64,11 @@ def main() -> None:
     die_with_parent(int(sys.argv[1]))
     for index, answer in _answers(json.load(sys.stdin)):
         print_answer(index, answer)
+
+
+def of_memory(answer: Answer) -> Answer:
+    """Return the part of an answer about memory."""
+    return {name: value for name, value in answer.items() if name not in ("flops", "operators", "no_operators")}
 
 
 def print_answer(index: int, answer: Answer) -> None:
@@ -137,7 +144,7 @@ def _predictions(questions: Questions) -> list[Answer]:
 
 def _prediction(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
     flops = {"flops": asdict(count_flops(config))} if config.model_code is not None else {}
-    return _peak(config, subject, run) | flops
+    return _peak(config, subject, run) | flops | _operators(config, subject, run)
 
 
 def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
@@ -147,6 +154,17 @@ def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
         return {"failure": _failure(error)}
+
+
+def _operators(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
+    if config.device_type != "cuda":
+        return {}
+    try:
+        return {"operators": as_values(step_operators(config, subject, run))}
+    except (UnpredictableError, UnsupportedError) as error:
+        return {"no_operators": str(error)}
+    except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
+        return {"no_operators": _failure(error)}
 
 
 def _verdict(asked: Question) -> Answer:
@@ -168,7 +186,7 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
             print_answer(one.index, found[index])
         if "peak" not in found[index]:
             return None
-        predicted = Prediction(**{name: value for name, value in found[index].items() if name != "flops"})
+        predicted = Prediction(**of_memory(found[index]))
         on_each = [predicted.on(name) for name, _ in rooms]
         return Need(min(one.peak for one in on_each), max(enough(one) for one in on_each))
 

@@ -1,7 +1,7 @@
 """One operator of a step: what it computes and moves, and in which part of the model. The unit of predicted time."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 Phase = Literal["forward", "backward", "optimizer"]
 
@@ -59,6 +59,19 @@ class Operator:
 
 
 Operators = tuple[Operator, ...]
+
+FIELDS = tuple(one.name for one in fields(Operator))
+
+
+def as_values(operators: Operators) -> list[list[object]]:
+    """Return the operators as JSON has them."""
+    return [[getattr(one, name) for name in FIELDS] for one in operators]
+
+
+def from_values(found: list[list[Any]]) -> Operators:
+    """Return the operators that JSON has."""
+    each = (dict(zip(FIELDS, values, strict=True)) for values in found)
+    return tuple(Operator(**values | {"shapes": tuple(map(tuple, values["shapes"]))}) for values in each)
 
 
 CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives")

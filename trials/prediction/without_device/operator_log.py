@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -223,9 +224,9 @@ def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], objec
 def _convolution(shapes: tuple[Shape, ...], result: object) -> int:
     """Two per multiply-add: each element of the output meets one filter, in backward once for each gradient."""
     if isinstance(result, Tensor):  # forward: input, weight
-        return 2 * result.numel() * (torch.Size(shapes[1]).numel() // shapes[1][0])
+        return 2 * result.numel() * (prod(shapes[1]) // shapes[1][0])
     gradient, _, weight = shapes[:3]
-    each = 2 * torch.Size(gradient).numel() * (torch.Size(weight).numel() // weight[0])
+    each = 2 * prod(gradient) * (prod(weight) // weight[0])
     return each * sum(one is not None for one in cast(tuple[object, ...], result)[:2])
 
 
