@@ -11,6 +11,9 @@ from lmsweep.trials.machine.torch_private import TorchDispatchMode, backward_nod
 
 Storage = torch.UntypedStorage
 
+FAKE = "fake"
+"""In place of a device type: tensors without storage, whatever their device."""
+
 CUDA_BLOCK = 512
 """CUDA's caching allocator hands out multiples of these bytes."""
 
@@ -25,7 +28,7 @@ dispatch mode, they write into a copy instead. The tracker restores the in-place
 
 class StorageTracker(TorchDispatchMode):
     """A context that tracks the storages that operators create on one device type, until they are freed. It works on
-    real and on meta tensors, and sees all that goes through PyTorch's dispatcher: eager PyTorch including backward, but
+    real and on fake tensors, and sees all that goes through PyTorch's dispatcher: eager PyTorch including backward, but
     not the allocations of compiled code."""
 
     def __init__(self, device_type: str, *, block: int = 1) -> None:
@@ -83,8 +86,8 @@ class StorageTracker(TorchDispatchMode):
     def _see(self, tensor: Tensor, func: Any) -> None:
         tensor = _with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
-        device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
-        if device.type != self.device_type:
+        fake: torch.device | None = getattr(tensor, "fake_device", None)
+        if fake is None if self.device_type == FAKE else (fake or tensor.device).type != self.device_type:
             return
         storage = tensor.untyped_storage()
         key = storage_key_of(storage)

@@ -15,7 +15,7 @@ from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.machine.torch_private import GROUPED_MM, TorchDispatchMode, all_overloads, unset_random_weights
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.without_device.fake_run import Fakes, unpacked_batches
+from lmsweep.trials.prediction.without_device.fake_device import Fakes, unpacked_batches
 from lmsweep.trials.spec.config import RequestError, StepFlops, TrialConfig, UnsupportedError
 
 

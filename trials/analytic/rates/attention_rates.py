@@ -50,7 +50,11 @@ KERNELS: dict[tuple[str, bool, bool], Kernel] = {
 LEAST_FILLED = 0.05
 
 
-Key = tuple[str, bool, bool, bool]
+class _Key(NamedTuple):
+    kernel: str
+    is_backward: bool
+    is_wide: bool
+    is_causal: bool
 
 
 class Attention(NamedTuple):
@@ -96,7 +100,7 @@ def attention_of(
 class AttentionRates:
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
         self._hardware = hardware
-        found: dict[Key, tuple[list[tuple[float, ...]], list[float]]] = {}
+        found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
         for point in points:
             attention = attention_of(
                 point.name,
@@ -136,8 +140,8 @@ class AttentionRates:
         return seconds * correction.factor, correction.weight
 
 
-def _key(attention: Attention) -> Key:
-    return attention.kernel, attention.is_backward, attention.is_wide, attention.is_causal
+def _key(attention: Attention) -> _Key:
+    return _Key(attention.kernel, attention.is_backward, attention.is_wide, attention.is_causal)
 
 
 def _place(attention: Attention) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
+from typing import NamedTuple
 
 from lmsweep.trials.analytic.rates.hardware import Hardware, find_reference, hardware_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
@@ -27,8 +28,12 @@ FAMILIES = {
 USUAL = "add"
 """The measured operator that all others are like."""
 
-Key = tuple[str, bool, bool]
-"""Family, whether its numbers have 16 bits, whether its operands are cold."""
+
+class _Key(NamedTuple):
+    family: str
+    is_narrow: bool
+    """Whether its numbers have 16 bits."""
+    is_cold: bool
 
 
 class ByteRates:
@@ -37,11 +42,11 @@ class ByteRates:
 
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
         self._cache_bytes = hardware.cache_bytes
-        self._curves = curves_of(tuple(points))
+        self._curves = _curves_of(tuple(points))
         self._slower = 1.0
         if not self._curves:
             reference = find_reference()
-            self._curves = reference_curves()
+            self._curves = _reference_curves()
             self._slower = hardware_of(reference).bandwidth / hardware.bandwidth
         self._families = {family for family, *_ in self._curves}
 
@@ -51,7 +56,7 @@ class ByteRates:
         family = self._family(name)
         is_narrow = dtype in ("bfloat16", "float16")
         keys = (
-            (one, narrow, hot)
+            _Key(one, narrow, hot)
             for one in (family, USUAL)
             for hot in (cold, True)
             for narrow in (is_narrow, not is_narrow)
@@ -66,15 +71,15 @@ class ByteRates:
         return next((family for start, family in FAMILIES.items() if name.startswith(start)), USUAL)
 
 
-def curves_of(points: tuple[MeasuredOperator, ...]) -> dict[Key, Curve]:
-    found: dict[Key, list[tuple[float, float]]] = {}
+def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:
+    found: dict[_Key, list[tuple[float, float]]] = {}
     for point in points:
-        key = (point.name, point.dtype in ("bfloat16", "float16"), point.is_cold)
+        key = _Key(point.name, point.dtype in ("bfloat16", "float16"), point.is_cold)
         found.setdefault(key, []).append((point.bytes, point.seconds))
     return {key: Curve(of_key) for key, of_key in found.items()}
 
 
 @cache
-def reference_curves() -> dict[Key, Curve]:
+def _reference_curves() -> dict[_Key, Curve]:
     """Return the curves of the reference GPU."""
-    return curves_of(tuple(point for point in measured_operators() if point.kind in ("bytes", "optimizer")))
+    return _curves_of(tuple(point for point in measured_operators() if point.kind in ("bytes", "optimizer")))

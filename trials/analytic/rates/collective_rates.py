@@ -38,7 +38,7 @@ class CollectiveTimes:
     bandwidth: float
     """Bus bandwidth of a large all-reduce, B/s."""
     latency: float = LATENCY_SECONDS
-    measured: Mapping[str, Sequence[Point]]
+    measured: Mapping[Collective, Sequence[Point]]
     """Measured times by kind, in order of size, of the same number of ranks."""
     source: str
     """Where the numbers come from, in words for a user."""
@@ -65,7 +65,7 @@ class CollectiveTimes:
 @cache
 def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
     """Return the times between GPUs of one node: published, else by the datasheet's link; None if neither is known."""
-    found: dict[int, dict[str, list[Point]]] = {}
+    found: dict[int, dict[Collective, list[Point]]] = {}
     for row in public_collectives():
         met = find_device(row.device_name)
         if met is not None and _link_name(met.name) == _link_name(device.name):
@@ -134,7 +134,7 @@ def _without_data(smallest: Point) -> Point:
     return Point(1024, SHARE_OF_SMALLEST * smallest.seconds)
 
 
-def _grown(kind: str, known: int, ranks: int) -> float:
+def _grown(kind: Collective, known: int, ranks: int) -> float:
     collective: Collective = "all_reduce" if kind == "all_reduce" else "all_gather"
     return bus_factor(collective, ranks) / bus_factor(collective, known)
 

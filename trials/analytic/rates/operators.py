@@ -42,8 +42,7 @@ class Operator:
     """Path of the innermost module, with layers as `layers.*`: `layers.*.attn.q_proj`, `lm_head`, `loss`; `optimizer`
     in that phase; empty if none is known."""
     layout: str = ""
-    """Of a product: a letter for each operand, `n` in order of rows, `t` transposed. x Wᵀ is `nt`, y W `nn`, yᵀ x `tn`;
-    empty if it is not known."""
+    """Of a product's two operands: `n` for one that is row-major, `t` for a transposed view; x Wᵀ is `nt`."""
     is_again: bool = False
     """Whether backward computes again what forward did not keep (activation checkpointing)."""
     is_causal: bool = False

@@ -4,11 +4,13 @@ import csv
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from lmsweep.trials.spec.words import Collective
 
 DATA = Path(__file__).parent / "data"
 
@@ -26,7 +28,7 @@ class PublicProduct(NamedTuple):
 class PublicCollective(NamedTuple):
     device_name: str
     ranks: int
-    kind: str
+    kind: Collective
     bytes: int
     """As nccl-tests counts them."""
     seconds: float
@@ -61,7 +63,13 @@ def public_products() -> tuple[PublicProduct, ...]:
 @cache
 def public_collectives() -> tuple[PublicCollective, ...]:
     return tuple(
-        PublicCollective(row["device_name"], int(row["ranks"]), row["kind"], int(row["bytes"]), float(row["seconds"]))
+        PublicCollective(
+            row["device_name"],
+            int(row["ranks"]),
+            cast(Collective, row["kind"]),
+            int(row["bytes"]),
+            float(row["seconds"]),
+        )
         for row in _rows("public_collectives.csv")
     )
 
