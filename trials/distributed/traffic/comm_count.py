@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch import Tensor
 
-from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, ranks_of_group, schema_name
 from lmsweep.trials.spec.words import Collective
 
@@ -36,7 +36,7 @@ class Traffic:
     size: int
     """Bytes of their messages as nccl-tests counts them: of a gather its result, of a scatter its input."""
     sent: float
-    """Bytes that a rank sends at least: the size times `lmsweep.trials.analytic.collective_time.bus_factor`."""
+    """Bytes that a rank sends at least: the size times `lmsweep.trials.analytic.rates.collective_rates.bus_factor`."""
 
 
 class CollectiveCounter(TorchDispatchMode):
