@@ -144,7 +144,7 @@ def _predictions(questions: Questions) -> list[Answer]:
 
 def _prediction(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
     flops = {"flops": asdict(count_flops(config))} if config.model_code is not None else {}
-    return _peak(config, subject, run) | flops | _operators(config, subject, run)
+    return _peak(config, subject, run) | flops | _operators(config, subject)
 
 
 def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
@@ -156,11 +156,11 @@ def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
         return {"failure": _failure(error)}
 
 
-def _operators(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
+def _operators(config: TrialConfig, subject: Subject) -> Answer:
     if config.device_type != "cuda":
         return {}
     try:
-        return {"operators": as_values(step_operators(config, subject, run))}
+        return {"operators": as_values(step_operators(config, subject))}
     except (UnpredictableError, UnsupportedError) as error:
         return {"no_operators": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
