@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import lru_cache
 
-from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.float8_operators import in_float8
@@ -38,6 +38,12 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     wanted = PHASES[config.mode]
     found = tuple(one for one in found if one.phase in wanted)
     return in_float8(found, config) if config.precision in FLOAT8_PRECISIONS else found
+
+
+def structure_of(config: TrialConfig) -> TrialConfig:
+    """Return one configuration for all whose forward and backward come from one run."""
+    same = replace(config, model=None, batch_size=config.accumulate, optimizer="adamw_fused", zero_grad="after_step")
+    return as_eager(same)
 
 
 def _of_any_batch(config: TrialConfig) -> Operators:
