@@ -240,7 +240,7 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
 
 
 def test_the_buckets_of_gradients_are_in_what_a_rank_holds_before_a_step(reports):
-    for name in ("bucketed", "torch"):
+    for name in ("torch", "bucketed"):
         assert reports[name].memory["before_step"].parts["communication"] == BYTES, name
 
 
