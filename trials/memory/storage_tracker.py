@@ -20,7 +20,7 @@ _IN_PLACE = {
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
 }
 """Operator -> its in-place variant. The gradients of max, gather and indexing create zeros and write into them; under a
-dispatch mode, they write into a copy instead. The tracker restores the in-place variant."""
+dispatch mode, they write into a copy instead. `without_mode` restores the in-place variant."""
 
 
 class StorageTracker(TorchDispatchMode):
@@ -50,11 +50,7 @@ class StorageTracker(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in _IN_PLACE and self._last == storage_key(args[0]):
-            func = _IN_PLACE[func]
-        elif func is torch.ops.aten.add.Tensor and _is_accumulation(args):
-            func = torch.ops.aten.add_.Tensor
-        result = func(*args, **(kwargs or {}))
+        result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
             self._see(tensor, func)
@@ -109,6 +105,13 @@ def _with_storage(tensor: Tensor) -> Tensor:
     if inner is None:
         inner = getattr(tensor, "elem", None)
     return tensor if inner is None else _with_storage(inner)
+
+
+def without_mode(func: Any, args: Sequence[Any], last: int | None) -> Any:
+    """Return the operator that runs where no dispatch mode watches. last: key of the latest storage."""
+    if func in _IN_PLACE and last == storage_key(args[0]):
+        return _IN_PLACE[func]
+    return torch.ops.aten.add_.Tensor if func is torch.ops.aten.add.Tensor and _is_accumulation(args) else func
 
 
 def _is_accumulation(args: Sequence[Any]) -> bool:
