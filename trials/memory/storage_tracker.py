@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.torch_private import TorchDispatchMode, backward_node, is_dense, storage_key_of
+from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, backward_node, is_dense, storage_key_of
 
 Storage = torch.UntypedStorage
 
@@ -107,7 +107,7 @@ def _with_storage(tensor: Tensor) -> Tensor:
     return tensor if inner is None else _with_storage(inner)
 
 
-def without_mode(func: Any, args: Sequence[Any], last: int | None) -> Any:
+def without_mode(func: OpOverload, args: Sequence[Any], last: int | None) -> OpOverload:
     """Return the operator that runs where no dispatch mode watches. last: key of the latest storage."""
     if func in _IN_PLACE and last == storage_key(args[0]):
         return _IN_PLACE[func]
