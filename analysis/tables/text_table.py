@@ -46,6 +46,13 @@ class Sheet:
     """Texts; index and columns are MultiIndexes of texts."""
     notes: list[str]
     """The explanations of the letters in the cells, then the table's own notes."""
+    words: tuple[str, ...] = ()
+    """Labels of the columns of a listing that hold words."""
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether the names of the columns stand beside those of the row keys."""
+        return axis_names(self.cells.columns) == [""]
 
 
 def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
@@ -144,6 +151,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
             _labels([(name,) for name in names], [""], escape), axis="columns"
         ),
         notes=_explained(letters, markup, listing.advice) + [escape(note) for note in listing.notes],
+        words=tuple(escape(name) for name in shown if name not in units),
     )
 
 

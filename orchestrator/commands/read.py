@@ -72,7 +72,7 @@ def table(
     from lmsweep.analysis.tables.bar_chart import bar_chart
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import show_lines, show_tables
+    from lmsweep.orchestrator.commands.text.show_table import show_lines, show_parts
     from lmsweep.orchestrator.terminal import terminal_size
 
     if list_presets:
@@ -96,7 +96,7 @@ def table(
             )
         ]
     if not plot:
-        show_tables(found, format)
+        show_parts(found, format)
         return
     drawn = [one for one in found if isinstance(one, Table)]
     if format != "text" or not drawn:

@@ -46,7 +46,7 @@ def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_a
     done = lmsweep("doctor")
     assert done.returncode == 0, done.stderr
     assert "\ndevices " in done.stdout and f"({psutil.cpu_count()} cores)" in done.stdout
-    assert re.search(r"\n(no warnings|1 warning|\d+ warnings)$", done.stdout.strip())
+    assert re.match(r"(no warnings|1 warning|\d+ warnings)\n", done.stdout)
     for check in ("torch", "ray", "nsys", "C++ compiler", "memory", "swap", "shared memory", "frequency governor"):
         assert f"\n{check} " in done.stdout
 

@@ -15,7 +15,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.orchestrator.commands.text.run_summary import trial_table
+from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading, read_until_closed
@@ -232,13 +232,14 @@ def test_json_has_the_advice_of_each_flag_it_shows(attempts: Attempts):
     assert json.loads(analysis.render(table, "json"))["flags"] == {"unsteady": Flag.UNSTEADY.advice}
 
 
-def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts):
+def test_the_words_of_one_trial_name_its_flags_and_reasons(attempts: Attempts, capsys):
     rows = attempts.ok(
         config(), {"step.time": (1.0, 1.1), "step.energy": None}, flags=(Flag.HOST_BOUND,), reason="nobody knows"
     )
-    text = trial_table(rows)
+    show_trial(rows)
+    text = capsys.readouterr().out
     assert "ok, host_bound" in text and "ok, nobody knows" in text
-    assert text.endswith(f"host_bound: {Flag.HOST_BOUND.advice}")
+    assert text.rstrip().endswith(f"host_bound: {Flag.HOST_BOUND.advice}")
 
 
 def test_steps_that_were_auto_are_stored_as_null_and_read_as_auto(attempts: Attempts):

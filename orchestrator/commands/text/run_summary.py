@@ -5,21 +5,20 @@ import shlex
 from collections.abc import Sequence
 
 import pandas as pd
-from tabulate import tabulate
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import format_seconds, say, say_data
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
 
-COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
+COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "outcome"]
 """Columns of the table of one trial."""
 
 MOST_ROWS = 40
@@ -67,20 +66,13 @@ def where_the_time_went(account: Account) -> str:
 
 
 def show_trial(rows: Sequence[Record]) -> None:
-    """Print the rows of one trial as a table; on a terminal, fitted to its width."""
-    if not on_terminal():
-        say_data(trial_table(rows))
-        return
+    """Print the rows of one trial as a table, and the traces of its errors."""
     frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
-    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=_advice(rows)), pages=False)
-    for trace in _traces(rows):
+    notes = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
+    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=notes), pages=False)
+    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
+    for trace in dict.fromkeys(filter(None, traces)):
         say_data(f"\n{trace}")
-
-
-def trial_table(rows: Sequence[Record]) -> str:
-    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
-    table = tabulate(_trial_lines(rows), headers=COLUMNS, disable_numparse=True, colalign=alignment)
-    return "\n\n".join([table, *_traces(rows), *_advice(rows)])
 
 
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
@@ -96,18 +88,9 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     return lines
 
 
-def _traces(rows: Sequence[Record]) -> list[str]:
-    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
-    return list(dict.fromkeys(trace for trace in traces if trace))
-
-
 def _split(error: str | None) -> tuple[str, str]:
     first, _, rest = (error or "").partition("\n")
     return first, rest.strip("\n")
-
-
-def _advice(rows: Sequence[Record]) -> list[str]:
-    return [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
 
 
 def _number(value: float) -> str:
