@@ -143,6 +143,11 @@ def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> N
     assert flops.backward == 2 * once
 
 
+def test_flops_of_a_step_are_those_of_all_its_micro_batches() -> None:
+    whole, divided = (count_flops(config("NanoGPT", batch_size=4, accumulate=parts)) for parts in (1, 4))
+    assert divided == whole and whole.forward and whole.backward
+
+
 def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
     unknown = count_flops(config("Looking"))
     assert unknown.forward is None and "cannot run without values" in str(unknown.reason)

@@ -239,6 +239,19 @@ def test_shards_are_half_of_what_two_ranks_hold_otherwise(reports):
     assert gathered["deep and kept"] > 2 * gathered["deep"] > 0, "what stays after forward is in memory at the peak"
 
 
+def test_the_buckets_of_gradients_are_in_what_a_rank_holds_before_a_step(reports):
+    for name in ("torch", "bucketed"):
+        assert reports[name].memory["before_step"].parts["communication"] == BYTES, name
+
+
+def test_a_gradient_that_pytorch_writes_in_place_is_counted_once():
+    scores, index = torch.zeros(64, 1000, requires_grad=True), torch.zeros(64, 1, dtype=torch.int64)
+    watch = MemoryWatch("cpu")
+    with watch, watch.peak_noted():
+        scores.gather(1, index).sum().backward()
+    assert 1 <= watch.peak().parts["other"] / scores.nbytes < 1.1
+
+
 def test_memory_that_another_thread_frees_while_it_is_counted_does_no_harm():
     watch = MemoryWatch("cpu")
     with watch:

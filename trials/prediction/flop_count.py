@@ -26,6 +26,8 @@ def count_flops(config: TrialConfig) -> StepFlops:
     counted = replace(
         config,
         mode=mode,
+        batch_size=config.micro_batch_size,
+        accumulate=1,
         device="cpu",
         precision="fp32",
         attention="sdpa" if config.attention.startswith("sdpa") or config.attention == "flex" else config.attention,
@@ -46,7 +48,7 @@ def count_flops(config: TrialConfig) -> StepFlops:
             for phase in step.phases():
                 with FlopCounterMode(display=False, custom_mapping=_MORE) as counter:
                     phase.run()
-                counts.append(counter.get_total_flops())
+                counts.append(config.accumulate * counter.get_total_flops())
     except (UnsupportedError, RequestError, CodeError) as error:
         return StepFlops(reason=str(error))
     except Exception as error:  # noqa: BLE001 - whatever the user's model raises without values is the reason

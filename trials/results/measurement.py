@@ -184,6 +184,30 @@ class Wait:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OperatorTime:
+    """Detail row: the time of an operator of one size, by its kernels' own durations."""
+
+    kind: str
+    """product, attention, bytes or optimizer."""
+    name: str
+    """PyTorch's name, without namespace."""
+    form: str
+    """What the shapes do not say: of a product its layout, or the recipe of float8."""
+    shapes: str
+    """Of the inputs, separated by commas: 4096x1024,1024x4096."""
+    dtype: str
+    """tf32 for float32 that is multiplied in tensor cores."""
+    bytes: int
+    """Read and written, each tensor once."""
+    flops: int
+    is_causal: bool
+    is_cold: bool
+    """Whether each call had operands that the L2 cache did not hold."""
+    seconds: tuple[float, ...]
+    """Of one call; a sample is the mean of calls in a row."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact:
     """A file that is kept with the results."""
 
@@ -198,7 +222,7 @@ class Artifact:
         assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is not a plain file name"
 
 
-Detail = Allocation | Timeline | Residual | TensorDtype | Kernel | Operator | Wait
+Detail = Allocation | Timeline | Residual | TensorDtype | Kernel | Operator | Wait | OperatorTime
 DETAIL_TABLES: dict[str, type] = {
     "allocations": Allocation,
     "timelines": Timeline,
@@ -207,6 +231,7 @@ DETAIL_TABLES: dict[str, type] = {
     "kernels": Kernel,
     "operators": Operator,
     "waits": Wait,
+    "operator_times": OperatorTime,
 }
 """The detail tables of a store, and what a row of each holds in addition to its trial."""
 

@@ -65,6 +65,15 @@ BUILT_IN: dict[str, Workload] = {
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
         Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
         Workload(
+            name="operators",
+            module=f"{_ROOM}.operators.operator_times",
+            needs="width",
+            autocasts=False,
+            iterations=0,
+            least_seconds=60.0,
+            tables=("operator_times",),
+        ),
+        Workload(
             name="collectives",
             module=f"{_ROOM}.collectives",
             needs="nothing",

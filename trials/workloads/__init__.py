@@ -10,6 +10,7 @@
     precision.py     effects of number formats on sums, types and results
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
+    operators        the times of single operators over sizes, for predictions
     noop.py          nothing: the overhead of a trial
     nsys_target.py   not a workload: the process that `profile` runs under nsys
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
 from lmsweep.trials.machine.torch_private import TorchDispatchMode, schema_name
-from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in
+from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in, without_mode
 from lmsweep.trials.model.training_step import TrainingStep
 
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
@@ -48,6 +48,7 @@ class MemoryWatch(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
         self._device_type = device_type
         self._live: dict[int, _Piece] = {}
+        self._last: int | None = None
         self._peak: int | None = None
         self._at_peak: list[tuple[_Piece, int]] = []
 
@@ -58,7 +59,7 @@ class MemoryWatch(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         allocates = self._see(tensors_in(result), "other")
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
@@ -119,7 +120,7 @@ class MemoryWatch(TorchDispatchMode):
             if known is None:
                 storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
                 self._live[key] = _Piece(storage=storage, part=part)
-                is_new = True
+                is_new, self._last = True, key
             elif PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
         return is_new

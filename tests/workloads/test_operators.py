@@ -1,0 +1,52 @@
+"""The workload `operators`: times of single operators, with the bytes and FLOPs that their rates are made of."""
+
+import math
+from typing import Any
+
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.bench.run_trial import run_here
+from lmsweep.trials.results.measurement import OperatorTime
+from lmsweep.trials.results.record import DetailRow, Record
+from tests.support.needs import needs_cuda
+
+
+def measured(**fields: object) -> tuple[list[OperatorTime], dict[tuple[Any, Any], Record]]:
+    chosen = {"workloads": "operators", "d_model": 64, "context_length": 64} | fields
+    rows = run_here(single_trial([f"{name}={value}" for name, value in chosen.items()]))
+    assert {row.error for row in rows if isinstance(row, Record)} == {None}
+    timed = [row.detail for row in rows if isinstance(row, DetailRow)]
+    assert all(isinstance(one, OperatorTime) for one in timed)
+    return timed, {(row.phase, row.metric): row for row in rows if isinstance(row, Record)}  # type: ignore[return-value]
+
+
+def shapes_of(one: OperatorTime) -> list[list[int]]:
+    return [[int(size) for size in shape.split("x")] for shape in one.shapes.split(",")]
+
+
+def test_products_attention_bytes_and_optimizers_are_timed_with_their_work() -> None:
+    timed, rows = measured()
+    assert {one.kind for one in timed} == {"product", "attention", "bytes", "optimizer"}
+    for one in timed:
+        assert one.bytes > 0 and min(one.seconds) > 0
+        if one.name == "mm":
+            (m, k), (_, n) = shapes_of(one)
+            assert one.flops == 2 * m * n * k and one.bytes == 4 * (m * k + k * n + m * n)
+        if one.name.endswith("efficient_attention"):
+            batch, heads, context, head = shapes_of(one)[0]
+            assert one.flops == 4 * batch * heads * context**2 * head // (2 if one.is_causal else 1)
+    layouts = {one.form for one in timed if one.name == "mm"}
+    assert layouts == {"forward", "input_gradient", "weight_gradient"}
+    rate = rows["product", "flops_rate"].samples
+    assert rate and rate[0] == max(one.flops / min(one.seconds) for one in timed if one.kind == "product")
+    assert ("launch_plain", "time") not in rows, "on a CPU the host is the device"
+
+
+@needs_cuda
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "fp8_tensorwise"])
+def test_a_gpu_measures_no_rate_above_its_datasheet(precision: str) -> None:
+    timed, rows = measured(precision=precision, device="cuda", d_model=2048, context_length=4096)
+    assert all(math.isfinite(one.seconds[0]) for one in timed)
+    assert rows["product", "flops_rate"].samples[0] < 3e15  # type: ignore[index]
+    assert 2e-7 < rows["launch_backward", "time"].samples[0] < 1e-3  # type: ignore[index]

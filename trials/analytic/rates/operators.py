@@ -1,0 +1,83 @@
+"""One operator of a step: what it computes and moves, and in which part of the model. The unit of predicted time."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal["forward", "backward", "optimizer"]
+
+Stream = Literal["compute", "communication"]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operator:
+    """An operator that launches a kernel. Views launch none and are not recorded.
+
+    The operators of a step are in the order in which the host launches them. All layers are alike, so those of one
+    layer stand for all: neighbours with the same `count` above 1 are one layer, which repeats as a whole.
+    """
+
+    name: str
+    """Without namespace and overload: `mm`, `addmm`, `bmm`, `_scaled_mm`, `_grouped_mm`, `native_layer_norm`,
+    `_fused_adamw_`, `_foreach_add_`, `_scaled_dot_product_flash_attention_backward`, ... Of compiled code `fused` for a
+    kernel that Inductor generates; of attention also `flex_attention`, `sdpa_cudnn` with `_backward`, which no fake
+    device runs. Collectives are `all_reduce`, `all_gather`, `reduce_scatter`, `broadcast`, `send_recv`."""
+    shapes: tuple[Shape, ...]
+    """Of the input tensors, in the order of the operator's schema: mm (m, k), (k, n); addmm (n,), (m, k), (k, n); bmm
+    (b, m, k), (b, k, n); attention (batch, heads, context, d_head) of query, key, value, and in backward first the
+    gradient of the output. Lists of tensors (optimizers) stand as one flat shape each: their elements."""
+    dtype: str
+    """Of the first floating-point input, as torch names it without `torch.`; of a product of float32 that uses tensor
+    cores `tf32`; of a collective that of its message."""
+    bytes: int
+    """Read and written in device memory, each tensor once; an embedding reads only the rows it looks up. Of a
+    collective the size of its message as nccl-tests counts it: of an all-gather the gathered, of a reduce-scatter the
+    scattered tensor."""
+    flops: int
+    """Two per multiply-add of matrix products, convolutions and attention; of attention those that a kernel computes:
+    with a causal mask half, of a window or packed documents their share; backward of fused attention 2.5 times."""
+    phase: Phase
+    module: str
+    """Path of the innermost module, with layers as `layers.*`: `layers.*.attn.q_proj`, `lm_head`, `loss`; `optimizer`
+    in that phase; empty if none is known."""
+    is_again: bool = False
+    """Whether backward computes again what forward did not keep (activation checkpointing)."""
+    is_causal: bool = False
+    """Of attention: whether a query sees only positions before it."""
+    is_compiled: bool = False
+    """Whether compiled code launches it, which costs the host less."""
+    stream: Stream = "compute"
+    ranks: int = 1
+    """Of a collective: the size of its group; `bytes` is its message."""
+    stride: int = 1
+    """Of a collective: the distance between neighbouring ranks of its group, 1 for those of one node."""
+    count: int = 1
+    """Repetitions, each with kernels of its own: micro-batches, layers."""
+
+
+Operators = tuple[Operator, ...]
+
+
+CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives")
+"""What decides an operator's time: a rate of products, of attention, of bytes moved, ..."""
+
+
+def class_of(operator: Operator) -> str:
+    """Return the class of an operator, one of CLASSES."""
+    if operator.stream == "communication":
+        return "collectives"
+    if "attention" in operator.name or operator.name.startswith("sdpa_cudnn"):
+        return "attention"
+    if operator.name in PRODUCTS:
+        return "products"
+    if operator.phase == "optimizer":
+        return "optimizer"
+    return "compiled" if operator.is_compiled else "bytes"
+
+
+PRODUCTS = frozenset(
+    {"mm", "addmm", "bmm", "baddbmm", "_scaled_mm", "_grouped_mm", "_scaled_grouped_mm", "convolution", "addmv", "mv"}
+    | {"convolution_backward", "_int_mm"}
+)
+"""Operators that are matrix products."""

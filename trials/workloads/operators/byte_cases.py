@@ -1,0 +1,156 @@
+"""Operators whose time is that of the bytes they move: element-wise, norms, softmax, embeddings, optimizers."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from lmsweep.trials.machine.torch_private import SOFTMAX_BACKWARD
+from lmsweep.trials.workloads.operators.cases import Case, Extent
+
+aten = torch.ops.aten
+ROWS = 1024
+"""Elements of a row that is normalized."""
+VOCABULARY = 32768
+CACHED_BYTES = 2**25
+"""Operands up to this size are also timed where the last call left them in the L2 cache."""
+
+
+def byte_cases(extent: Extent) -> Iterator[Case]:
+    """Sizes go up to `tokens` rows of `width`, four bytes each."""
+    if extent.recipe:
+        return
+    for size in _sizes(extent.tokens * extent.width):
+        for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
+            yield from _element_wise(extent, size, is_cold=is_cold)
+            yield from _normalizing(extent, size, is_cold=is_cold)
+    for size in _sizes(extent.tokens * extent.width):
+        yield from _embedding(extent, size)
+        yield from _optimizers(extent, size)
+
+
+def _sizes(most: int) -> list[int]:
+    size = 2**14
+    found: list[int] = []
+    while size <= most or not found:
+        found.append(size)
+        size *= 4
+    return found
+
+
+def _case(
+    extent: Extent, name: str, size: int, moved: float, make: Callable[[], Callable[[], object]], **more: Any
+) -> Case:
+    fields = {"kind": "bytes", "dtype": str(extent.dtype).removeprefix("torch."), "shapes": ((size,),)} | more
+    return Case(name=name, bytes=round(moved), flops=0, make=make, **fields)
+
+
+def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    item = extent.dtype.itemsize
+    wide = torch.float32 if item == 2 else torch.bfloat16
+
+    def add() -> Callable[[], object]:
+        one, other, out = (extent.random(size) for _ in range(3))
+        return lambda: torch.add(one, other, out=out)
+
+    def mul() -> Callable[[], object]:
+        one, out = extent.random(size), extent.random(size)
+        return lambda: torch.mul(one, 1.5, out=out)
+
+    def copy() -> Callable[[], object]:
+        one, out = extent.random(size), extent.random(size, dtype=wide)
+        return lambda: out.copy_(one)
+
+    def gelu() -> Callable[[], object]:
+        one = extent.random(size)
+        return lambda: functional.gelu(one)
+
+    def transposed() -> Callable[[], object]:
+        one = extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
+        return one.contiguous
+
+    def total() -> Callable[[], object]:
+        one = extent.random(max(1, size // ROWS), min(size, ROWS))
+        return lambda: one.sum(0)
+
+    cast = size * (item + wide.itemsize)
+    yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
+    yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
+    yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
+    yield _case(extent, "gelu", size, 2 * item * size, gelu, is_cold=is_cold)
+    yield _case(extent, "clone", size, 2 * item * size, transposed, is_cold=is_cold)
+    yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
+
+
+def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    item, rows = extent.dtype.itemsize, max(1, size // ROWS)
+
+    def norm() -> Callable[[], object]:
+        x, weight = extent.random(rows, ROWS), extent.random(ROWS)
+        return lambda: torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5)
+
+    def norm_backward() -> Callable[[], object]:
+        x, weight, gradient = extent.random(rows, ROWS), extent.random(ROWS), extent.random(rows, ROWS)
+        _, mean, scale = torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5)
+        wanted = [True, True, True]
+        return lambda: aten.native_layer_norm_backward(gradient, x, [ROWS], mean, scale, weight, weight, wanted)
+
+    def softmax() -> Callable[[], object]:
+        x = extent.random(rows, ROWS)
+        return lambda: torch.softmax(x, -1)
+
+    def softmax_backward() -> Callable[[], object]:
+        x, gradient = torch.softmax(extent.random(rows, ROWS), -1), extent.random(rows, ROWS)
+        return lambda: SOFTMAX_BACKWARD(gradient, x, -1, x.dtype)
+
+    shape: dict[str, Any] = {"shapes": ((rows, ROWS),), "is_cold": is_cold}
+    moved = item * rows * ROWS
+    yield _case(extent, "native_layer_norm", size, 2 * moved, norm, **shape)
+    yield _case(extent, "native_layer_norm_backward", size, 3 * moved, norm_backward, **shape)
+    yield _case(extent, "_softmax", size, 2 * moved, softmax, **shape)
+    yield _case(extent, "_softmax_backward_data", size, 3 * moved, softmax_backward, **shape)
+
+
+def _embedding(extent: Extent, size: int) -> Iterator[Case]:
+    vocabulary, rows = min(VOCABULARY, max(2, size // ROWS)), max(1, size // ROWS)
+    item = extent.dtype.itemsize
+
+    def tokens() -> torch.Tensor:
+        return torch.randint(vocabulary, (rows,), device=extent.device)
+
+    def embedding() -> Callable[[], object]:
+        weight, which = extent.random(vocabulary, ROWS), tokens()
+        return lambda: functional.embedding(which, weight)
+
+    def embedding_backward() -> Callable[[], object]:
+        gradient, which = extent.random(rows, ROWS), tokens()
+        return lambda: aten.embedding_dense_backward(gradient, which, vocabulary, -1, False)
+
+    def log_softmax() -> Callable[[], object]:
+        x = extent.random(max(1, size // VOCABULARY), VOCABULARY)
+        return lambda: torch.log_softmax(x, -1)
+
+    shape = ((vocabulary, ROWS), (rows,))
+    yield _case(extent, "embedding", size, 2 * item * rows * ROWS, embedding, shapes=shape)
+    moved = item * ROWS * (2 * rows + vocabulary)
+    yield _case(extent, "embedding_dense_backward", size, moved, embedding_backward, shapes=shape)
+    if size >= VOCABULARY:
+        rows_of_logits = ((size // VOCABULARY, VOCABULARY),)
+        yield _case(extent, "_log_softmax", size, 2 * item * size, log_softmax, shapes=rows_of_logits)
+
+
+def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
+    """AdamW of float32 weights, whatever the trial's type: those of autocast."""
+    if extent.dtype == torch.bfloat16:
+        return
+
+    def adamw(**how: Any) -> Callable[[], object]:
+        parts = [torch.nn.Parameter(extent.random(max(1, size // 8))) for _ in range(8)]
+        for one in parts:
+            one.grad = torch.randn_like(one)
+        return torch.optim.AdamW(parts, **how).step
+
+    for name, moves, how in (("_fused_adamw_", 7, {"fused": True}), ("_foreach_adamw_", 26, {"foreach": True})):
+        yield _case(extent, name, size, 4 * moves * size, partial(adamw, **how), kind="optimizer")

@@ -1,0 +1,78 @@
+"""A case: an operator with operands of its own, which is timed by itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.spec.config import TrialConfig
+
+WIDTHS = (768, 1024, 1280, 1600, 2048, 2560, 3200, 4096, 5120, 8192)
+"""Widths of models from 124M to 70B parameters."""
+LEAST_WIDTH = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    kind: str
+    """product, attention, bytes or optimizer."""
+    name: str
+    """As `lmsweep.trials.rates.operators.Operator.name`."""
+    form: str = ""
+    """What the shapes do not say: of a product the layout of its operands."""
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
+    bytes: int
+    flops: int
+    is_causal: bool = False
+    is_cold: bool = True
+    """Whether each call has operands that the L2 cache does not hold."""
+    make: Callable[[], Callable[[], object]]
+    """Make operands, and return the call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How large the cases of a trial are."""
+
+    device: str
+    dtype: torch.dtype
+    """Of the operands."""
+    width: int
+    """The largest width: `d_model`."""
+    tokens: int
+    """The most tokens, and the longest context: `context_length`."""
+    recipe: str | None = None
+    """Of float8, by torchao."""
+    tf32: bool = False
+
+    @classmethod
+    def of(cls, config: TrialConfig, dtype: torch.dtype, *, recipe: str | None, tf32: bool) -> "Extent":
+        return cls(
+            device=config.device_type,
+            dtype=torch.bfloat16 if recipe else dtype,
+            width=config.d_model,
+            tokens=config.context_length,
+            recipe=recipe,
+            tf32=tf32,
+        )
+
+    @property
+    def widths(self) -> list[int]:
+        return [width for width in WIDTHS if width <= self.width] or [max(LEAST_WIDTH, self.width)]
+
+    def powers(self, least: int, step: int = 2) -> list[int]:
+        """Return token counts: powers of `step` times `least`, up to `tokens`."""
+        found = [min(least, self.tokens)]
+        while found[-1] * step <= self.tokens:
+            found.append(found[-1] * step)
+        return found
+
+    @property
+    def type_name(self) -> str:
+        return "tf32" if self.tf32 else str(self.dtype).removeprefix("torch.")
+
+    def random(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Return normal random numbers: on zeros a GPU keeps higher clocks."""
+        return torch.randn(shape, dtype=dtype or self.dtype, device=self.device)

@@ -1,0 +1,96 @@
+"""Matrix products: of linear layers in the three layouts of training, of attention written out, and of float8."""
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+from lmsweep.trials.model.float8 import float8_product
+from lmsweep.trials.workloads.operators.cases import Case, Extent
+
+VOCABULARIES = (50304, 128256)
+"""Of GPT-2, padded, and of Llama 3."""
+LAYOUTS = ("forward", "input_gradient", "weight_gradient")
+"""x Wᵀ, y W and yᵀ x, with x (tokens, inputs), y (tokens, outputs) and W (outputs, inputs)."""
+FEWEST_TOKENS = 256
+
+
+def product_cases(extent: Extent) -> Iterator[Case]:
+    layers = dict.fromkeys(
+        layer
+        for width in extent.widths
+        for layer in ((width, width), (3 * width, width), (4 * width, width), (width, 4 * width))
+    )
+    heads = [
+        (vocabulary, width)
+        for vocabulary in VOCABULARIES
+        for width in extent.widths[::3]
+        if vocabulary <= 16 * extent.width
+    ]
+    for outputs, inputs in (*layers, *heads):
+        for tokens in extent.powers(FEWEST_TOKENS):
+            for layout in LAYOUTS[:1] if extent.recipe else LAYOUTS:
+                yield _linear(extent, tokens, outputs, inputs, layout)
+    if not extent.recipe:
+        yield from _batched(extent)
+
+
+def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str) -> Case:
+    m, n, k = {
+        "forward": (tokens, outputs, inputs),
+        "input_gradient": (tokens, inputs, outputs),
+        "weight_gradient": (outputs, inputs, tokens),
+    }[layout]
+
+    def make() -> Callable[[], object]:
+        if extent.recipe:
+            return float8_product(extent.random(m, k), extent.random(k, n), extent.recipe)
+        if layout == "forward":
+            one, other = extent.random(m, k), extent.random(n, k).t()
+        elif layout == "input_gradient":
+            one, other = extent.random(m, k), extent.random(k, n)
+        else:
+            one, other = extent.random(k, m).t(), extent.random(k, n)
+        out = torch.empty(m, n, dtype=extent.dtype, device=extent.device)
+        return lambda: torch.mm(one, other, out=out)
+
+    size = 1 if extent.recipe else extent.dtype.itemsize
+    return Case(
+        kind="product",
+        name="_scaled_mm" if extent.recipe else "mm",
+        form=extent.recipe or layout,
+        shapes=((m, k), (k, n)),
+        dtype="float8_e4m3fn" if extent.recipe else extent.type_name,
+        bytes=size * (m * k + k * n) + extent.dtype.itemsize * m * n,
+        flops=2 * m * n * k,
+        make=make,
+    )
+
+
+def _batched(extent: Extent) -> Iterator[Case]:
+    """Scores and weighted values of attention that is written out."""
+    for head in (64, 128):
+        for context in extent.powers(FEWEST_TOKENS)[:5]:
+            batch = max(1, min(96, 2**27 // context**2))
+            for form, m, n, k in (
+                ("scores", context, context, head),
+                ("values", context, head, context),
+            ):
+                yield _batch(extent, form, batch, m, n, k)
+
+
+def _batch(extent: Extent, form: str, batch: int, m: int, n: int, k: int) -> Case:
+    def make() -> Callable[[], object]:
+        one = extent.random(batch, m, k)
+        other = extent.random(batch, n, k).transpose(1, 2) if form == "scores" else extent.random(batch, k, n)
+        return lambda: torch.bmm(one, other)
+
+    return Case(
+        kind="product",
+        name="bmm",
+        form=form,
+        shapes=((batch, m, k), (batch, k, n)),
+        dtype=extent.type_name,
+        bytes=extent.dtype.itemsize * batch * (m * k + k * n + m * n),
+        flops=2 * batch * m * n * k,
+        make=make,
+    )
