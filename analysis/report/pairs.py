@@ -120,7 +120,7 @@ def pair_of(
         contrast=contrast,
         measure=measure.name,
         headline=_headline(against, found, ratio, measure.name),
-        details=[*details, *found.floors, *found.warnings],
+        details=[*details, *found.warnings],
         ratio=ratio,
         counts={word: n for word in VERDICTS if (n := Counter(found.frame["verdict"])[word])},
         maps=heat_maps(

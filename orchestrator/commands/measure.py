@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError

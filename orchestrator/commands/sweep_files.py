@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import takes_request
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import GPU_DEVICES

@@ -180,14 +180,11 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
     assert share < SHARE
 
 
-@pytest.mark.parametrize(("goal", "first"), [("tokens/s", "naive"), ("$/Mtoken", "sdpa")])
-def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_is_slower(
-    goal: str, first: str
-) -> None:
+def test_money_begins_where_speed_does_as_waiting_is_paid_for_too() -> None:
     """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
     configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
-    chosen = search_of_trials(configs, goal).choose({0, 1})
-    assert chosen is not None and configs[chosen].attention == first
+    chosen = [search_of_trials(configs, goal).choose({0, 1}) for goal in ("tokens/s", "$/Mtoken")]
+    assert chosen[0] == chosen[1]
 
 
 @pytest.mark.parametrize(("name", "value"), [("memory_budget", 2**30), ("attention_args", '{"scale":2}')])

@@ -47,7 +47,7 @@ class Variation:
         return Variation(scale=float(scale), freedom=min(self.freedom + freedom, MOST_FREEDOM))
 
 
-MOST_FREEDOM = 8.0
+MOST_FREEDOM = 5.0
 """Degrees of freedom that other cells are worth at most: cells of one store differ in their variation."""
 
 PRIORS: dict[Kind, Variation] = {
@@ -61,7 +61,7 @@ PRIORS: dict[Kind, Variation] = {
 }
 """Rounded up from the 90th percentile of repeated cells (docs/comparing.md); three degrees of freedom are few."""
 
-BETWEEN_MACHINES: dict[Kind, float] = {"device": 0.007, "wall": 0.02, "host": 0.15, "cpu": 0.1}
+BETWEEN_MACHINES: dict[Kind, float] = {"device": 0.009, "wall": 0.02, "host": 0.15, "cpu": 0.1}
 """Relative standard deviation of machines with the same device, common to all cells that one of them measured."""
 
 
