@@ -1,4 +1,4 @@
-"""Tables: what stands in which cell, and whole tables as they are printed."""
+"""Tables: the content of each cell, and whole tables as they are printed."""
 
 import csv
 import io
@@ -176,7 +176,7 @@ def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(atte
     assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
 
 
-def test_results_without_a_model_are_distinguished_by_what_they_read_and_nothing_else() -> None:
+def test_results_without_a_model_are_distinguished_by_the_fields_that_they_read_and_nothing_else() -> None:
     frame = analysis.load("h200-x2-fsdp")
     where = {"workload": "collectives"}
     layout = analysis.default_layout(frame, where=where)
@@ -273,7 +273,7 @@ def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts
     assert rows == ["model", "context_length", "num_heads", "driver_version"]
 
 
-def test_a_step_is_said_to_be_what_its_mode_makes_it(attempts: Attempts) -> None:
+def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
     frame = analysis.load(attempts.store)
     first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
