@@ -1,4 +1,4 @@
-"""Help: every verb shows a command that works, and what is wrong is said in one line."""
+"""Help: every verb shows a command that works, and one line says what is wrong."""
 
 import re
 import shlex
