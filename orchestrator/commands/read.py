@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -68,15 +67,16 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis import api
-    from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.tables.bar_chart import bar_chart
+    from lmsweep.analysis.presets import PRESETS, preset_groups
+    from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import show_lines, show_parts
-    from lmsweep.orchestrator.terminal import terminal_size
+    from lmsweep.orchestrator.commands.text.show_table import show_groups, show_parts
 
     if list_presets:
-        show_lines({name: (one.question,) for name, one in PRESETS.items()}, ("table", "question"))
+        show_groups(
+            {group: {name: PRESETS[name].question for name in names} for group, names in preset_groups().items()}
+        )
         return
     conditions = pairs(where, "--where")
     found: Sequence[Table | Listing]
@@ -103,7 +103,7 @@ def table(
         raise RequestError(
             "--plot is for tables of rows and columns in text; leave out --format, or choose another table"
         )
-    say_data("\n".join(bar_chart(one, width=terminal_size().columns) for one in drawn))
+    show_parts([chart for one in drawn for chart in bar_charts(one)])
 
 
 def compare(

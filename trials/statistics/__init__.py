@@ -5,5 +5,6 @@ ratio.py             the interval of the ratio of two medians
 pooling.py           the median of several processes, and its interval
 sample_stats.py      median, interval, mean and outliers of many series at once
 trend.py             whether a series becomes slower or faster
+speed_levels.py      whether a series runs at two speeds by turns
 median_interval.py   the confidence interval of a median
 """

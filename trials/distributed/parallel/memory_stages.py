@@ -35,7 +35,9 @@ class Held:
 
 
 @dataclass
-class _Piece:
+class Piece:
+    """A storage and what it is for."""
+
     storage: weakref.ref[torch.UntypedStorage]
     part: Part
 
@@ -47,10 +49,11 @@ class MemoryWatch(TorchDispatchMode):
     def __init__(self, device_type: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
         self._device_type = device_type
-        self._live: dict[int, _Piece] = {}
+        self.pieces: dict[int, Piece] = {}
+        """Live storages, by key."""
         self._last: int | None = None
         self._peak: int | None = None
-        self._at_peak: list[tuple[_Piece, int]] = []
+        self._at_peak: list[tuple[Piece, int]] = []
 
     def __torch_dispatch__(
         self,
@@ -116,22 +119,22 @@ class MemoryWatch(TorchDispatchMode):
             if tensor.device.type != self._device_type:
                 continue
             key = storage_key(tensor)
-            known = self._live.get(key)
+            known = self.pieces.get(key)
             if known is None:
                 storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
-                self._live[key] = _Piece(storage=storage, part=part)
+                self.pieces[key] = Piece(storage=storage, part=part)
                 is_new, self._last = True, key
             elif PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
         return is_new
 
     def _forget(self, key: int, _: object) -> None:
-        self._live.pop(key, None)
+        self.pieces.pop(key, None)
 
-    def _sizes(self) -> list[tuple[_Piece, int]]:
+    def _sizes(self) -> list[tuple[Piece, int]]:
         # A copy, because gloo's threads may free a storage meanwhile.
-        pieces = list(self._live.values())
-        return [(piece, storage.nbytes()) for piece in pieces if (storage := piece.storage()) is not None]
+        live = list(self.pieces.values())
+        return [(piece, storage.nbytes()) for piece in live if (storage := piece.storage()) is not None]
 
     def _note_peak(self) -> None:
         sizes = self._sizes()
@@ -140,7 +143,7 @@ class MemoryWatch(TorchDispatchMode):
             self._peak, self._at_peak = total, sizes
 
 
-def _held(sizes: list[tuple[_Piece, int]], total: int | None) -> Held:
+def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
     """`total`: bytes by the allocator's count, whose rounding and other users are `other`; None for the sum."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:
