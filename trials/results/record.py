@@ -44,6 +44,8 @@ class Record:
     warmup_samples: tuple[float, ...] | None = None
     reason: str | None = None
     """Why `samples` is null although the status is ok."""
+    question: str | None = None
+    """What the sweep asks, as JSON: `ask`, `compare`, `baseline`, `where`."""
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
     unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
