@@ -87,7 +87,7 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
 
     match request["question"]:
         case "predict":
-            answer = partial(_predictions, with_operators=request["operators"])
+            answer = partial(_predictions, with_operators=request.get("operators", False))
             return _answered(answer, by_run(questions(subject="subjects")), code)
         case "operators":
             structures: dict[object, Batch[Question]] = {}
