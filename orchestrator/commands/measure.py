@@ -64,13 +64,15 @@ def plan(
     from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
+    from lmsweep.orchestrator.planning.step_estimate import StepEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
     planned = make_planned(request)
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
-    text = PlanText(planned.plan, estimate, planned.predictions, RankEstimates(planned.store))
+    steps = StepEstimates(RankEstimates(planned.store), planned.predictions)
+    text = PlanText(planned.plan, estimate, planned.predictions, steps)
     if format == "json":
         say_data(json.dumps(text.as_json(), indent=2))
         return

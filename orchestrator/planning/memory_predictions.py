@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.refusal import Refusal
@@ -22,6 +22,7 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
+from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
@@ -74,6 +75,7 @@ class Predictions:
             if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
         self._flops: dict[str, StepFlops] = {}
+        self._operators: dict[str, list[list[Any]] | Refusal] = {}
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read()
@@ -151,6 +153,19 @@ class Predictions:
         self._collect()
         return self._flops.get(self._key(trial, subject))
 
+    def operators(self, trial: Trial) -> Operators | Refusal:
+        """Return what one iteration of the trial computes and moves, or why that is unknown. Raises RequestError."""
+        subject = subject_of(trial)
+        if subject is None:
+            return Refusal(f"the step of the workload {' and '.join(trial.workloads)} is not predicted")
+        self._collect()
+        key = self._key(trial, subject)
+        found = self._operators.get(key)
+        if found is None:
+            known = self._known.get(key)
+            return known if isinstance(known, Refusal) else Refusal("in a plan this large, not every step is predicted")
+        return found if isinstance(found, Refusal) else from_values(found)
+
     def settle(self, questions: Iterable[FitQuestion]) -> None:
         """Simulate the allocator for all questions that only this decides. Raises RequestError."""
         if self._limit:
@@ -195,10 +210,14 @@ class Predictions:
                 self._known.setdefault(key, late)
 
     def _learn(self, key: str, answer: Answer) -> None:
-        flops = answer.get("flops")
-        if flops:
+        answer = dict(answer)
+        if flops := answer.pop("flops", None):
             self._flops[key] = StepFlops(**flops)
-        self._known[key] = _from_answer({name: value for name, value in answer.items() if name != "flops"})
+        if operators := answer.pop("operators", None):
+            self._operators[key] = operators
+        elif reason := answer.pop("no_operators", None):
+            self._operators[key] = Refusal(reason)
+        self._known[key] = _from_answer(answer)
 
     def _key(self, trial: Trial, subject: Subject) -> str:
         asked = (trial.config, subject)

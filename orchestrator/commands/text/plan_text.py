@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import islice
+from typing import TypeGuard
 
 import pandas as pd
 from tabulate import tabulate
@@ -17,7 +18,8 @@ from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
+from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
+from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -43,7 +45,7 @@ class PlanText:
     plan: Plan
     estimate: PlanEstimate
     predictions: Predictions | None = None
-    steps: RankEstimates | None = None
+    steps: StepEstimates | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return one entry per trial, and time and dollars in total. Beside each null is its reason."""
@@ -82,9 +84,9 @@ class PlanText:
             "expected_seconds": None if no_seconds else self.estimate.trials[planned.index].seconds,
             "expected_seconds_reason": no_seconds,
         }
-        if step is None:  # it has one rank
+        if step is None:  # its workloads measure none, or it is not on a GPU
             return found
-        known = step if isinstance(step, RankEstimate) else None
+        known = None if isinstance(step, NotEstimated) else step
         return found | {
             "expected_step_seconds": known and known.seconds,
             "expected_step_seconds_between": known and known.between,
@@ -127,7 +129,7 @@ class PlanText:
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
-        sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, RankEstimate))
+        sources = dict.fromkeys(f"step: {one.source}" for one in steps if _is_known(one))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, NotEstimated))
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
@@ -146,7 +148,7 @@ class PlanText:
 
     def _frame(self, *, all: bool) -> pd.DataFrame:
         trials, steps = self.plan.trials, self.steps
-        stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in trials) else []
+        stepping = ["step"] if steps and any(_is_known(steps.of(one)) for one in trials) else []
         names = varying_fields([planned.trial.config for planned in trials])
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
         short = {name: short_names(getattr(one.trial.config, name) for one in trials) for name in REFERENCES}
@@ -178,7 +180,7 @@ class PlanText:
 
     def _step_text(self, planned: PlannedTrial) -> str:
         found = self.steps.of(planned) if self.steps else None
-        if isinstance(found, RankEstimate):
+        if _is_known(found):
             low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
             return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
         return "?" if found else "-"
@@ -188,6 +190,10 @@ class PlanText:
         if found is None:
             return "-"
         return "?" if found.reason else format_seconds(found.seconds)
+
+
+def _is_known(found: Estimated | None) -> TypeGuard[StepEstimate | RankEstimate]:
+    return isinstance(found, StepEstimate | RankEstimate)
 
 
 def _process_text(planned: PlannedTrial) -> str:

@@ -145,7 +145,7 @@ def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Ker
         is_final = value not in read_by and value not in kernel.used
         if readers and len(again) == len(readers) and bytes_of[value] > SMALL * largest:
             for reader in again:
-                del reader.read[value]
+                reader.read.pop(value, None)
                 reader.read |= kernel.read
         elif readers or is_final:
             kernel.wrote[value] = bytes_of[value]
