@@ -35,10 +35,17 @@ class Cost(NamedTuple):
 class Network:
     """What connects nodes."""
 
-    nodes: int
+    gpus: int
+    """Of a node."""
     bytes_per_second: float
     """Of the adapter of one GPU, in one direction."""
     source: str
+
+
+class _Spread(NamedTuple):
+    local: int
+    """GPUs of the group on each node."""
+    nodes: int
 
 
 RESIDUALS: dict[Level, float] = {"measured": 0.1, "scaled": 0.11, "public": 0.18, "datasheet": 0.3}
@@ -92,15 +99,14 @@ class Rates:
         local, nodes = self._spread(ranks, stride)
         links = self._links or between_gpus(self.hardware.device, local)
         adapter = self._network.bytes_per_second if self._network else 0.0
-        if nodes > 1 and not adapter:
-            nodes, local = 1, ranks
         return across(kind, size, local=local, nodes=nodes, links=links, adapter=adapter)
 
-    def _spread(self, ranks: int, stride: int) -> tuple[int, int]:
-        """Return on how many GPUs of how many nodes a group lies, if the ranks of a node are neighbours."""
-        if self._network is None or self._network.nodes == 1:
-            return ranks, 1
-        return max(1, ranks // self._network.nodes) if stride == 1 else 1, min(ranks, self._network.nodes)
+    def _spread(self, ranks: int, stride: int) -> "_Spread":
+        """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
+        if self._network is None:
+            return _Spread(ranks, 1)
+        local = max(1, min(ranks, self._network.gpus // stride))
+        return _Spread(local, -(-ranks // local))
 
     def _cost(self, operator: Operator) -> Cost:
         kind = class_of(operator)
