@@ -84,6 +84,6 @@ def test_nodes_exchange_over_their_adapters_and_never_at_the_rate_of_nvlink() ->
     assert alone == pytest.approx(7 / 8 * size / 340e9, rel=0.15)
     far = across("all_gather", size, local=8, nodes=8, links=eight, adapter=50e9)
     assert far > size / (8 * 50e9)
-    replicas = rates_of(h100, Network(nodes=8, bytes_per_second=50e9, source="given"))
+    replicas = rates_of(h100, Network(gpus=8, bytes_per_second=50e9, source="given"))
     assert replicas.collective("all_reduce", size, ranks=8, stride=8) > 2 * 7 / 8 * size / 50e9
     assert across("all_reduce", size, local=8, nodes=2, links=links, adapter=50e9) > 2 * 7 / 8 * size / 450e9

@@ -59,6 +59,8 @@ TILES_OVER_PRODUCTS = 1.1
 """Rate of the largest tiles over the median of the published products, of the reference."""
 SHARE_OF_BANDWIDTH = 0.87
 """Share of a datasheet's bandwidth that a large copy reaches: 4.02 to 4.2 of 4.8 TB/s on an H200."""
+SHARES_OF_BANDWIDTH = {"H100 SXM": 0.945}
+"""The same of a device whose steps were measured: updates of AdamW in `h100-devices`."""
 
 ATTENTION_SCALE = {
     (8, 0): 1 / 1.85,
@@ -112,7 +114,7 @@ def hardware_of(device: Device) -> Hardware:
         device=device,
         multiprocessors=multiprocessors(device),
         cache_bytes=_by_words(_CACHE_MIB, device.name, 6.0) * 2**20,
-        bandwidth=SHARE_OF_BANDWIDTH * device.bytes_per_second,
+        bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
         attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
         sources={

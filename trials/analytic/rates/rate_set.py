@@ -18,8 +18,8 @@ from lmsweep.trials.spec.words import Collective
 LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
 """Phase -> the host's seconds for a kernel, on the reference host."""
 COMPILED_LAUNCH_SECONDS = 5e-6
-FUSED = "fused"
-"""Name of a kernel that Inductor generates."""
+BROADCASTING = 1.8
+"""Time of an element-wise operator whose operands have different shapes over that of equal ones."""
 
 
 class Cost(NamedTuple):
@@ -35,13 +35,20 @@ class Cost(NamedTuple):
 class Network:
     """What connects nodes."""
 
-    nodes: int
+    gpus: int
+    """Of a node."""
     bytes_per_second: float
     """Of the adapter of one GPU, in one direction."""
     source: str
 
 
-RESIDUALS: dict[Level, float] = {"measured": 0.06, "scaled": 0.09, "public": 0.15, "datasheet": 0.25}
+class _Spread(NamedTuple):
+    local: int
+    """GPUs of the group on each node."""
+    nodes: int
+
+
+RESIDUALS: dict[Level, float] = {"measured": 0.1, "scaled": 0.11, "public": 0.18, "datasheet": 0.3}
 """How sure the class of an operator is, before anything of a step is known."""
 
 
@@ -92,15 +99,14 @@ class Rates:
         local, nodes = self._spread(ranks, stride)
         links = self._links or between_gpus(self.hardware.device, local)
         adapter = self._network.bytes_per_second if self._network else 0.0
-        if nodes > 1 and not adapter:
-            nodes, local = 1, ranks
         return across(kind, size, local=local, nodes=nodes, links=links, adapter=adapter)
 
-    def _spread(self, ranks: int, stride: int) -> tuple[int, int]:
-        """Return on how many GPUs of how many nodes a group lies, if the ranks of a node are neighbours."""
-        if self._network is None or self._network.nodes == 1:
-            return ranks, 1
-        return max(1, ranks // self._network.nodes) if stride == 1 else 1, min(ranks, self._network.nodes)
+    def _spread(self, ranks: int, stride: int) -> "_Spread":
+        """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
+        if self._network is None:
+            return _Spread(ranks, 1)
+        local = max(1, min(ranks, self._network.gpus // stride))
+        return _Spread(local, -(-ranks // local))
 
     def _cost(self, operator: Operator) -> Cost:
         kind = class_of(operator)
@@ -133,11 +139,18 @@ class Rates:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None
             seconds = self._bytes.seconds(operator.name, operator.bytes, dtype=operator.dtype, is_cold=cold)
+            seconds *= BROADCASTING if _broadcasts(operator) else 1.0
             weight = 2.0
         measured = self._measured[kind] and self.level == "measured"
         source = f"measured {kind} of {self.hardware.device.name}" if measured else sources[kind]
         residual = RESIDUALS[self.level] * (1.0 if weight > 1 else 1.5)
         return Cost(seconds, source, residual)
+
+
+def _broadcasts(operator: Operator) -> bool:
+    """Return whether an operator repeats an operand, so that it reads elements one by one."""
+    first, *others = operator.shapes or ((),)
+    return len(first) > 1 and bool(others) and others[0] != first and operator.phase != "optimizer"
 
 
 def _layouts(operator: Operator) -> tuple[str, ...]:

@@ -85,8 +85,11 @@ class StepTime:
     @property
     def residual(self) -> float:
         """Standard deviation of log(measured / predicted): errors of one class go together, those of classes do not."""
-        if self.is_host_bound:
-            return HOST_RESIDUAL
+        return HOST_RESIDUAL if self.is_host_bound else self.of_device
+
+    @property
+    def of_device(self) -> float:
+        """The same of the device alone."""
         by_class: dict[str, float] = defaultdict(float)
         total = self.computing + self.communicating
         for part in self.parts:
@@ -99,6 +102,12 @@ class StepTime:
         low, high = (self.seconds * math.exp(sign * SURE * self.residual) for sign in (-1, 1))
         slowest = self.launching * math.exp(SURE * HOST_RESIDUAL)
         return low, max(high, slowest if slowest > self.seconds else 0.0)
+
+    @property
+    def device_between(self) -> tuple[float, float]:
+        """The 95 % interval of the device's kernels."""
+        low, high = (self.computing * math.exp(sign * SURE * self.of_device) for sign in (-1, 1))
+        return low, high
 
     @property
     def sources(self) -> dict[str, str]:
