@@ -38,7 +38,11 @@ from lmsweep.trials.spec.config import UnsupportedError
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
 COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
 """Report -> its GPU. Their attention is written out and their code eager."""
-PARTS = {"forward": ("forward",), "forward_backward": ("forward", "backward"), "step": ("forward", "backward", "optimizer")}
+PARTS = {
+    "forward": ("forward",),
+    "forward_backward": ("forward", "backward"),
+    "step": ("forward", "backward", "optimizer"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +118,13 @@ def attention_cells() -> Iterator[Cell]:
         asked = {name: row[name] for name in ("d_model", "context_length", "batch_size", "num_heads", "attention")}
         asked = {name: value if isinstance(value, str) else int(value) for name, value in asked.items()}
         mode = "forward" if row["phase"] == "forward" else "forward_backward"
-        more = {"workloads": "attention", "device": "cuda", "precision": "bf16", "causal": bool(row["causal"]), "mode": mode}
+        more = {
+            "workloads": "attention",
+            "device": "cuda",
+            "precision": "bf16",
+            "causal": bool(row["causal"]),
+            "mode": mode,
+        }
         config = single_trial([f"{name}={value}" for name, value in (asked | more).items()]).config
         operators = step_operators(config, "attention")
         yield Cell(level="attention alone", source=str(row["source"]), device=device.name, what=str(row["attention"]),
@@ -161,13 +171,22 @@ def main() -> None:
         within = sum(error < 0.25 for error in errors) / len(errors)
         lines.append([*key, len(found), f"{median(raw):+.0%}", f"{median(errors):.1%}", f"{errors[-1]:.0%}",
                       f"{within:.0%}", f"{sum(one for _, one in judged) / len(judged):.0%}"])  # fmt: skip
-    headers = ["level", "source", "GPU", "cells", "operators alone", "median", "largest", "within 25 %", "interval held"]
+    headers = [
+        "level",
+        "source",
+        "GPU",
+        "cells",
+        "operators alone",
+        "median",
+        "largest",
+        "within 25 %",
+        "interval held",
+    ]
     print(tabulate(lines, headers=headers, tablefmt="github"))
 
 
 def replace_last(one: Residual) -> Residual:
     return one._replace(log_ratio=round(one.log_ratio, 4))
-
 
 
 if __name__ == "__main__":
