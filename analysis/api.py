@@ -8,10 +8,10 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
-from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
@@ -148,5 +148,5 @@ def compare(
         across=tuple(across),
         values=list(values) or None,
         least=min_effect,
-        machines=machines(*stores),
+        variation=known_variation(*stores),
     )

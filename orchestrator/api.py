@@ -17,10 +17,9 @@ import psutil
 from rich.console import Console
 
 from lmsweep.orchestrator.cluster.node_discovery import find_nodes
-from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
-from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.memory_budget import (
     device_memory,

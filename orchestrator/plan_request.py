@@ -1,9 +1,11 @@
 """What the verbs and the Python API are asked: a sweep, and the options that choose its trials and how they run."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, get_type_hints
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, get_args, get_type_hints
 
 from typer import Argument, Option
 from typer.models import OptionInfo
@@ -15,7 +17,7 @@ STARTS_AGAIN = ("retry", "fresh", "budget", "until")
 
 
 Text = str | None
-Texts = Sequence[str]
+Texts = list[str]
 STATUSES = f"Re-run trials that ended with this status: {', '.join(Status)}; repeatable."
 
 
@@ -29,9 +31,9 @@ class PlanRequest:
     sweep: Annotated[str, Argument(help="A sweep file, or the name of a packaged sweep.")]
     _: KW_ONLY
     store: Annotated[str, Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
-    grids: Annotated[Texts, Option("--grid", help="Only the grids of this name; repeatable.")] = ()
+    grids: Annotated[Sequence[str], Option("--grid", help="Only the grids of this name; repeatable.")] = ()
     overrides: Annotated[
-        Texts, Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
+        Sequence[str], Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
     ] = ()
     address: Annotated[Text, Option("--address", help="Address of a Ray cluster. Default: this machine alone.")] = None
     cluster_file: Annotated[
@@ -41,13 +43,13 @@ class PlanRequest:
     code: Annotated[Text, Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")] = (
         None
     )
-    trusted: Annotated[Texts, Option("--trust", help="A package that references may lead to; repeatable.")] = ()
+    trusted: Annotated[Sequence[str], Option("--trust", help="A package that references may lead to; repeatable.")] = ()
     shard: Annotated[
         Text, Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
     ] = None
     predict: Annotated[bool, Option("--no-predict", help="Run trials without predicting whether they fit.")] = True
     nsys: Annotated[bool, Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
-    retry: Annotated[Texts, Option("--retry", metavar="STATUS", help=STATUSES)] = ()
+    retry: Annotated[Sequence[str], Option("--retry", metavar="STATUS", help=STATUSES)] = ()
     fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False
     budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
     until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
@@ -91,3 +93,36 @@ OPTIONS: dict[str, str] = {
     if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
 }
 """Field -> its option, in the order of the fields."""
+
+
+def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb these options, in the order of its help: fields of its PlanRequest, and parameters of its own."""
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        own = signature(verb).parameters
+        options = [own.get(name) or _option(name) for name in names.split()]
+        turned_off = {one.name for one in options if one.name not in own and getattr(PlanRequest, one.name, 0) is True}
+
+        @wraps(verb)
+        def call(**given: Any) -> None:
+            given |= {name: not given[name] for name in turned_off}
+            request = {name: given.pop(name) for name in given.keys() - own.keys()}
+            verb(PlanRequest(**({"sweep": ""} | request)), **given)
+
+        vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])
+        call.__annotations__ = {one.name: one.annotation for one in options}
+        return call
+
+    return decorate
+
+
+def _option(name: str) -> Parameter:
+    """Return a field of PlanRequest as a parameter of the types that typer knows."""
+    hint = get_type_hints(PlanRequest, include_extras=True)[name]
+    default = getattr(PlanRequest, name, Parameter.empty)
+    kind, option = get_args(hint)
+    if kind == Sequence[str]:
+        kind, default = list[str], []
+    elif default is True:
+        default = False
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])

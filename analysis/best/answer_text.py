@@ -83,8 +83,11 @@ def _account_words(winner: Cell, aim: Aim) -> str:
             words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
         words.append(_peak_words(winner, winner.peak))
-    if dollars is not None and aim.goal is not Goal.MONEY:
-        words.append(f"{number_text(dollars)} dollars per million tokens")
+    if dollars is not None:
+        idle = winner.dollars(aim, DEVICE_TIME)
+        never = f"{number_text(idle)} if the GPU never waited" if idle is not None else ""
+        paid = f"{number_text(dollars)} dollars per million tokens"
+        words.append(f"{paid} ({never})" if never else paid)
     return ", ".join(words)
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.metrics.cost import HOUR, MILLION
+from lmsweep.analysis.best.goal import Aim, Goal, tokens_of
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
+from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
@@ -62,7 +61,7 @@ class Cell:
     @property
     def tokens(self) -> int:
         """Tokens of a step."""
-        return self.config.batch_size * self.config.context_length * self.config.world_size
+        return tokens_of(self.config)
 
     @property
     def peak(self) -> float | None:
@@ -78,9 +77,9 @@ class Cell:
         """Return the cost to minimise; None if it was not measured or the device has no price."""
         name = aim.goal.first_of(self.values)
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
-        if name is None or (aim.goal.value == "$/Mtoken" and hourly is None):
+        if name is None or (aim.goal is Goal.MONEY and hourly is None):
             return None
-        ends = (aim.goal.cost(one, tokens=self.tokens, hourly=hourly) for one in self.values[name])
+        ends = (aim.goal.cost(one, self.config, hourly) for one in self.values[name])
         return Value(*ends)
 
     def known_cost(self, aim: Aim) -> float:
@@ -88,11 +87,12 @@ class Cell:
         assert cost is not None, "only cells with a cost are ranked"
         return cost.median
 
-    def dollars(self, aim: Aim) -> float | None:
-        """Return the dollars per million tokens, by the time of the device if it is known."""
+    def dollars(self, aim: Aim, name: str = WALL_TIME) -> float | None:
+        """Return the dollars per million tokens; for DEVICE_TIME as if the device never waited."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
-        busy = self.values.get(DEVICE_TIME) or self.values.get(WALL_TIME)
-        return None if hourly is None or busy is None else busy.median * hourly / HOUR / self.tokens * MILLION
+        if hourly is None or name not in self.values:
+            return None
+        return Goal.MONEY.cost(self.values[name].median, self.config, hourly)
 
     def keeps(self, aim: Aim) -> bool:
         """Return whether its peak is known to be within the limit."""

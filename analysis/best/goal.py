@@ -5,12 +5,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lmsweep.analysis.metrics.cost import HOUR, MILLION
+from lmsweep.analysis.metrics.cost import MILLION, dollars_per_million
 from lmsweep.trials.analytic.prices import Price
-from lmsweep.trials.results.metrics import DEVICE_TIME, PEAKS, WALL_TIME
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.spec.suggestions import choices
+
+
+def tokens_of(config: TrialConfig) -> int:
+    """Return the tokens of a step of all ranks."""
+    return config.batch_size * config.context_length * config.world_size
 
 
 class Goal(StrEnum):
@@ -30,7 +35,7 @@ class Goal(StrEnum):
         """The measured values that it is computed from; the first that was measured counts."""
         return {
             Goal.SPEED: (WALL_TIME,),
-            Goal.MONEY: (DEVICE_TIME, WALL_TIME),
+            Goal.MONEY: (WALL_TIME,),
             Goal.ENERGY: ("step.energy",),
             Goal.MEMORY: PEAKS,
         }[self]
@@ -39,23 +44,23 @@ class Goal(StrEnum):
     def unit(self) -> str:
         return "B" if self is Goal.MEMORY else str(self.value)
 
-    def cost(self, measured: float, *, tokens: int, hourly: float | None) -> float:
-        """Return what is to be small: seconds, dollars or joules per token, or bytes.
+    def cost(self, measured: float, config: TrialConfig, hourly: float | None) -> float:
+        """Return what is to be small: seconds or joules per token, dollars per million tokens, or bytes.
 
-        measured: seconds, joules or bytes of a step of so many tokens. hourly: dollars per hour of the device.
+        measured: seconds, joules or bytes of a step. hourly: dollars per hour of a device.
         """
         if self is Goal.MEMORY:
             return measured
         if self is Goal.MONEY:
             assert hourly is not None, "a goal in dollars has a price"
-            return measured * hourly / HOUR / tokens
-        return measured / tokens
+            return dollars_per_million(measured, config.batch_size * config.context_length, hourly)
+        return measured / tokens_of(config)
 
     def shown(self, cost: float) -> float:
         """Return a cost in the goal's unit."""
         if self is Goal.SPEED:
             return 1 / cost
-        return cost if self is Goal.MEMORY else cost * MILLION
+        return cost * MILLION if self is Goal.ENERGY else cost
 
     def first_of(self, values: Mapping[str, object]) -> str | None:
         """Return the name of the value that counts among the measured ones; None if none does."""

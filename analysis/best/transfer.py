@@ -16,8 +16,7 @@ import pandas as pd
 from lmsweep.analysis.best.answer import DEVICE, axes_of, value_of
 from lmsweep.analysis.best.answer_text import cell_words
 from lmsweep.analysis.best.cells import Cell, Value, key_of
-from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.metrics.cost import HOUR, MILLION
+from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import device_seconds
@@ -162,10 +161,10 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
         key = f"{transfer.target.name} {transfer.source}"
         rows[key] = _row(transfer.target.name, words, there, there.seconds, there.interval, hourly, names)
     frame = pd.DataFrame([*rows.values()])
-    by_money = aim.goal.value == "$/Mtoken"
-    priced = [row for row in rows.values() if not by_money or row["cost"] == row["cost"]]  # not NaN
-    best = min(priced, key=lambda row: row["cost"] if by_money else row["seconds"])
-    units = {"step": "s", "speed": "tokens/s", "cost": "$/Mtoken"}
+    by_money = aim.goal is Goal.MONEY
+    priced = [row for row in rows.values() if not by_money or row["device_cost"] == row["device_cost"]]  # not NaN
+    best = min(priced, key=lambda row: row["device_cost"] if by_money else row["seconds"])
+    units = {"step": "s", "speed": "tokens/s", "device_cost": "$/Mtoken"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     ends = ["step_low", "step_high"] if frame["step_low"].notna().any() else []
     return Listing(
@@ -173,7 +172,7 @@ def _best_of_each(transfers: Sequence[Transfer], names: Sequence[str], aim: Aim)
         frame=frame[["device", "best", "known", *known, *ends]],
         keys=["device", "best", "known"],
         units=known,
-        notes=["tokens/s: if the device never waits for its host"],
+        notes=["speed and device_cost: if the GPU never waited for its host"],
     )
 
 
@@ -196,7 +195,7 @@ def _row(
         "step_high": high,
         "seconds": seconds / one.cell.tokens,
         "speed": one.cell.tokens / seconds,
-        "cost": nan if hourly is None else seconds * hourly / HOUR / one.cell.tokens * MILLION,
+        "device_cost": nan if hourly is None else Goal.MONEY.cost(seconds, one.cell.config, hourly),
     }
 
 

@@ -4,76 +4,101 @@ On a busy host device time repeats within 0.6 %, while the wall time of the same
 (docs/performance.md). So a slow host does not make a device look slower; the ratio of wall times stands beside.
 """
 
-from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.noise import Floors, Machines, floors, of_device_times, percent
+from lmsweep.analysis.comparison.noise import percent
 from lmsweep.analysis.comparison.pairing import SIDES, cells_of_sides
-from lmsweep.analysis.data.pooled_rows import statistics_of
+from lmsweep.analysis.data.pooled_rows import VARIATION, statistics_of
+from lmsweep.analysis.data.process_variation import Known, kinds, variation_of
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.statistics.median_interval import Floats
-from lmsweep.trials.statistics.pooling import pool_statistics, student
-from lmsweep.trials.statistics.significance import direction, holm, p_values, ratio_of_medians
+from lmsweep.trials.statistics.mean_ratio import MeanRatio, mean_ratio
+from lmsweep.trials.statistics.median_interval import NORMAL, Floats
+from lmsweep.trials.statistics.pooling import pool_statistics
+from lmsweep.trials.statistics.significance import Processes, differences, direction, holm
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 
-def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, floors: Floors) -> pd.DataFrame:
-    """Return the columns of `Comparison.frame` other than the keys, and `least` and `source` of `Floors`: a row per
-    cell.
+def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats, known: Known) -> pd.DataFrame:
+    """Return the columns of `Comparison.frame` other than the keys, and `p_same`: a row per cell.
 
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians. A difference must also be significant by ranks, which takes some ten samples. Device times are
-    exempt, because they are few and vary little: their `p` is NaN, and there is no column `p` if there are only such.
+    medians; least: the smallest difference that counts, as a fraction; known: the variation between processes. The
+    p-values are those of one cell; `decide` corrects them and gives the verdicts.
     """
     count = len(order)
     place = pd.Series(np.arange(count), index=order)
     row = cells.assign(place=place.loc[cells["cell"]].to_numpy())
-    numbers = {name: np.full(count, np.nan) for name in ("ratio", "ratio_low", "ratio_high", "p")}
-    medians = {f"{side}{end}": np.full(count, np.nan) for side in SIDES for end in ("", LOW, HIGH)}
-    have = np.zeros((count, 2), dtype=bool)
+    scale, prior = variation_of(row, known)
+    columns: dict[str, Any] = {}
     processes, spreads = np.zeros((2, count)), np.full((2, count), np.nan)
-    for places, sides in _batches(row):
-        have[places] = True
-        ratio = ratio_of_medians(*sides)
-        for name, of_ratio in zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True):
-            numbers[name][places] = of_ratio
-        numbers["p"][places] = p_values(*sides)
     for side, name in enumerate(SIDES):
-        of_side = row[row["side"] == side]
-        pooled = pool_statistics(statistics_of(of_side), of_side["place"].to_numpy(), count)
-        for end, column in (("", "median"), (LOW, "low"), (HIGH, "high")):
-            medians[f"{name}{end}"] = pooled[column]
+        of_side = (row["side"] == side).to_numpy()
+        statistics = statistics_of(row[of_side])
+        pooled = pool_statistics(statistics, row["place"][of_side].to_numpy(), count, scale[of_side], prior[of_side])
+        columns |= {f"{name}{end}": pooled[column] for end, column in (("", "median"), (LOW, "low"), (HIGH, "high"))}
         processes[side], spreads[side] = pooled["processes"], pooled["spread"]
-        have[of_side["place"][of_side["median"].notna()], side] = True
-    by_device = of_device_times(cells, order)
-    numbers["p"] = holm(np.where(by_device, np.nan, numbers["p"]))
-    p = np.where(by_device, 0.0, numbers["p"])
-    found = direction(numbers["ratio"], numbers["ratio_low"], numbers["ratio_high"], p, floors.usual, floors.noise)
-    if by_device.all():
-        del numbers["p"]
+    medians = np.stack([columns["baseline"], columns["contrast"]], axis=1)
+    widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
+    widest[:, row["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # the last one stays
+    found = differences(_processes(row, medians), widest[0], widest[1], least)
+    numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "error")}
+    numbers |= dict(zip(VARIATION, widest, strict=True))
+    numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
+    # One attempt that stands on both sides was measured once.
+    one, other = (row[row["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1))
+    same = (one.reindex(range(count)) == other.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
+    numbers |= {"p": np.where(same, 1.0, numbers["p"]), "p_same": np.where(same, 0.0, numbers["p_same"])}
     # Zeros have no ratio.
-    ends = [medians[f"{name}{end}"] for name in SIDES for end in ("", LOW, HIGH)]
-    found[np.isnan(found) & (np.ptp(ends, axis=0) == 0)] = 0
+    zeros = (columns["baseline"] == 0) & (columns["contrast"] == 0)
+    numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])
+    if processes.max(initial=0) > 1:
+        columns["processes"] = [_processes_text(*each) for each in zip(*processes, *spreads, strict=True)]
+    flags = row.groupby("place")["flags"].agg(_together)
+    columns["kind"] = pd.Series(kinds(row), row["place"]).groupby(level=0).first().reindex(range(count)).to_numpy()
+    judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
+    return decide(judged, unit, least)
+
+
+def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
+    """Return the cells with the column `verdict`, all p-values corrected together by Holm's method."""
+    p, p_same = (holm(judged[name].to_numpy(float)) for name in ("p", "p_same"))
+    found = direction(judged["ratio"].to_numpy(float), p, p_same, least)
+    have = judged[["baseline", "contrast"]].notna().to_numpy()
     larger, smaller = ("slower", "faster") if unit == "s" else ("more", "less")
     verdict = np.select(
         [~have.any(axis=1), have[:, 0] & ~have[:, 1], have[:, 1] & ~have[:, 0], found == 1, found == -1, found == 0],
         ["no result", "failed", "fixed", larger, smaller, "same"],
         "ambiguous",
     )
-    columns: dict[str, object] = {"least": floors.least, "source": floors.source}
-    if processes.max(initial=0) > 1:
-        columns["processes"] = [_processes_text(*each) for each in zip(*processes, *spreads, strict=True)]
-    flags = row.groupby("place")["flags"].agg(_together)
-    return pd.DataFrame(
-        {**medians, **numbers, **columns, "verdict": verdict, "flags": flags.reindex(range(count)).to_list()}
-    )
+    return judged.assign(verdict=verdict)
+
+
+def _processes(row: pd.DataFrame, medians: Floats) -> Processes:
+    """The processes of each side of each cell. medians: pooled, of shape (cells, 2)."""
+    held = row[row["median"].gt(0)]
+    of_each = held["median"].to_numpy(float)
+    logs, place = np.log(of_each), (held["place"] * 2 + held["side"]).to_numpy(dtype=np.int64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        half = np.log(held["high"].to_numpy(float) / held["low"].to_numpy(float)) / 2 / NORMAL
+        centre = np.log(np.where(medians > 0, medians, np.nan))
+    # Samples without an interval count as one: they vary as their median does.
+    own = np.where(np.isnan(half), held["std"].fillna(0).to_numpy(float) / of_each, half)
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(place, weights=values, minlength=medians.size).astype(np.float64)
+
+    count = total(np.ones(len(held)))
+    mean = total(logs) / np.maximum(count, 1)
+    squares, within = total((logs - mean[place]) ** 2), np.where(count == 1, total(own), 0.0)
+    shaped = (one.reshape(medians.shape) for one in (count, squares, within))
+    return Processes(centre, *shaped)
 
 
 def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:
@@ -86,31 +111,6 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for words in flags for word in words))
 
 
-def _batches(row: pd.DataFrame) -> Iterator[tuple[NDArray[np.int64], list[Floats]]]:
-    """Groups of cells with samples on both sides and the same shape: their positions, and both sides' samples.
-
-    The samples of a side have shape (pairs, processes, samples); its processes are cut to the length of the shortest.
-    """
-    held = row[row["median"].gt(0)].sort_values(["place", "side"], kind="stable")
-    if held["side"].nunique() < 2:
-        return
-    values = pc.list_flatten(pa.array(held["samples"].array)).to_numpy(zero_copy_only=False)
-    lengths = held["n"].to_numpy()
-    held = held.assign(start=np.cumsum(lengths) - lengths)
-    groups = held.groupby(["place", "side"])
-    shapes = groups["n"].agg(["size", "min"]).unstack("side").dropna().astype(int)
-    begins = groups["start"].agg(list)
-    codes = shapes.groupby(list(shapes)).ngroup()
-    for code in codes.unique():
-        places = codes.index[codes == code].to_numpy(dtype=np.int64)
-        sides = []
-        for side in (0, 1):
-            k, n = (int(shapes.loc[places[0], (what, side)]) for what in ("size", "min"))  # type: ignore[arg-type]
-            first = np.array(begins.loc[[(place, side) for place in places]].to_list()).reshape(len(places), k)
-            sides.append(values[first[:, :, None] + np.arange(n)])
-        yield places, sides
-
-
 HOST_LIMITED = "host-limited"
 
 _ENDS = ("", LOW, HIGH)
@@ -119,12 +119,7 @@ _PROCESS = ["side", "attempt_id", "workload", "phase"]
 
 
 def judge_by_device(
-    wall: pd.DataFrame,
-    whole: pd.DataFrame,
-    cells: pd.DataFrame,
-    order: NDArray[np.int64],
-    usual: Floats,
-    machines: Machines,
+    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64], least: Floats, known: Known
 ) -> pd.DataFrame:
     """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
 
@@ -136,19 +131,20 @@ def judge_by_device(
     device = _device_cells(whole, cells)
     if device is None:
         return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
-    judged = judge(device, order, "s", floors(device, order, usual, machines))
-    known = judged["ratio"].notna().to_numpy()
-    verdict = judged["verdict"].where(known, wall["verdict"])
-    agree = np.where(known, judged["verdict"] == "same", limited)
+    judged = judge(device, order, "s", least, known)
+    by_device = judged["ratio"].notna().to_numpy()
+    replaced = [
+        name for name in (*_BY_DEVICE, "processes", "p", "p_same", "error", "kind", *VARIATION) if name in judged
+    ]
     found = wall.assign(
-        **{name: judged[name].where(known, wall[name]) for name in (*_BY_DEVICE, "least", "source")},
-        **{name: judged[name].where(known, wall[name]) for name in ("processes",) if name in judged and name in wall},
+        **{name: judged[name].where(by_device, wall[name]) for name in replaced if name in wall},
         **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
-        p=wall["p"].mask(known),
-        verdict=verdict.mask(agree & differs, HOST_LIMITED),
-        clock=np.where(known, "device", "wall"),
+        clock=np.where(by_device, "device", "wall"),
     )
-    return found if found["p"].notna().any() else found.drop(columns="p")
+    found = decide(found, "s", least)
+    close = np.abs(np.log(found["ratio"])) < np.log1p(least)
+    agree = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
+    return found.assign(verdict=found["verdict"].mask(agree & differs, HOST_LIMITED))
 
 
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:
@@ -163,30 +159,62 @@ def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | No
     return None if found.empty else found
 
 
-def summary(frame: pd.DataFrame) -> str:
-    """Return one sentence about all cells: the geometric means of their ratios, and the host's part in them."""
-    count = f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"
-    if "clock" not in frame:
-        limited = int((frame["verdict"] == HOST_LIMITED).sum())
-        ratio = mean_ratio(frame["ratio"].dropna())
-        words = [f"{count}: time {ratio}"] if ratio else [count]
-        return "; ".join([*words, *([f"{limited} {HOST_LIMITED}"] if limited else [])])
-    known = frame[frame["clock"] == "device"]
-    wall, device = (np.exp(np.log(known[name]).mean()) for name in ("wall_ratio", "ratio"))
-    limited = int((frame["verdict"] == HOST_LIMITED).sum())
-    return (
-        f"{count}: device time {mean_ratio(known['ratio'])}, wall time {wall:.3g}x (the host explains "
-        f"{wall / device:.3g}x); {limited} {HOST_LIMITED}"
+def summary(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> str:
+    """Return one sentence about all cells: the geometric mean of their ratios, for these cells and for others like
+    them, and the host's part.
+
+    frame: what `judge_by_device` returned; levels: the values of the axes in each cell; one_machine: whether both sides
+    ran on it.
+    """
+    words = [f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"]
+    by_device = frame["clock"] == "device" if "clock" in frame else np.zeros(len(frame), dtype=bool)
+    shown = frame[by_device] if np.any(by_device) else frame
+    shown = shown[shown["ratio"].gt(0)]
+    if len(shown):
+        mean = geometric_mean(shown, levels.loc[shown.index], one_machine=one_machine)
+        time = "device time" if np.any(by_device) else "time"
+        words[0] += f": {time} {mean_text(mean, one_machine=one_machine, as_speed_up=True)}"
+        if np.any(by_device):
+            wall = float(np.exp(np.log(shown["wall_ratio"]).mean()))
+            words[0] += f", wall time {_speed_up(wall)} (through the host {_speed_up(wall / mean.mean)})"
+    if limited := int((frame["verdict"] == HOST_LIMITED).sum()):
+        words.append(f"{limited} {HOST_LIMITED}")
+    return "; ".join(words)
+
+
+def mean_text(mean: MeanRatio, *, one_machine: bool, as_speed_up: bool = False) -> str:
+    """Return a geometric mean with its interval for these cells, and for others; as a speed-up in per cent."""
+    ends, of_others = (mean.low, mean.high), (mean.others_low, mean.others_high)
+    first = f"{mean.mean:.3g}x"
+    if as_speed_up:
+        first = _speed_up(mean.mean)
+        ends, of_others = ((100 / high - 100, 100 / low - 100) for low, high in (ends, of_others))
+    low, high, others_low, others_high = (_digits(one) for one in (*ends, *of_others))
+    text = f"{first} [{low}, {high}] in these cells"
+    if np.isnan(of_others[0]):
+        return text
+    others = "other cells" if one_machine else "other cells and machines"
+    return f"{text}, [{others_low}, {others_high}] in {others}"
+
+
+def _speed_up(ratio: float) -> str:
+    change = 100 / ratio - 100
+    return f"{_digits(abs(change))} % {'faster' if change >= 0 else 'slower'}"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 10 else f"{number:.2g}"
+
+
+def geometric_mean(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> MeanRatio:
+    """Return that of the ratios of the rows, whose columns `error` and `kind` are those of `judge`."""
+    codes = np.stack([pd.factorize(levels[name])[0] for name in levels], axis=1) if len(levels.columns) else None
+    kind = frame["kind"].iloc[0]
+    machines = 0.0 if one_machine else 2**0.5 * BETWEEN_MACHINES.get(kind, 0.0)
+    return mean_ratio(
+        np.log(frame["ratio"].to_numpy(float)),
+        frame["error"].to_numpy(float),
+        PRIORS[kind].freedom,
+        np.zeros((len(frame), 0), dtype=np.int64) if codes is None else codes,
+        machines,
     )
-
-
-def mean_ratio(ratios: Sequence[float] | pd.Series) -> str:
-    """Return the geometric mean; for three or more ratios also the 95 % Student t interval on their logarithms."""
-    logs = np.log(np.asarray(ratios, dtype=float))
-    if not len(logs):
-        return ""
-    mean = np.exp(logs.mean())
-    if len(logs) < 3:
-        return f"{mean:.3g}x"
-    reach = student(len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
-    return f"{mean:.3g}x [{mean * np.exp(-reach):.3g}, {mean * np.exp(reach):.3g}]"

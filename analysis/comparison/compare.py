@@ -2,14 +2,15 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
+from textwrap import shorten
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device, summary
-from lmsweep.analysis.comparison.noise import Machines, floors, percent, unknown_machines
+from lmsweep.analysis.comparison.noise import percent
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
     UNKNOWN,
@@ -19,18 +20,23 @@ from lmsweep.analysis.comparison.pairing import (
     may_differ,
 )
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
+from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, natural_ranks
+from lmsweep.analysis.data.pooled_rows import VARIATION
+from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select
-from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.analysis.tables.bar_chart import strips
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
-from lmsweep.trials.results.metrics import device_time_of, is_device_time
+from lmsweep.analysis.tables.text_table import ADVICE_OF
+from lmsweep.trials.results.metrics import device_time_of
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED
-from lmsweep.trials.statistics.significance import SIGNIFICANCE, least_p
+from lmsweep.trials.statistics.significance import holm
+from lmsweep.trials.statistics.variation import PRIORS, Kind
 
 LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
-"""Smallest differences that count by default, as fractions, unless two processes differ by more
-(`lmsweep.analysis.comparison.noise`)."""
+"""Smallest differences that count by default, as fractions."""
 
 VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
@@ -38,6 +44,10 @@ counts. same: the difference is smaller, with 95 % confidence. ambiguous: the sa
 the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
 with a slow or busy host.
 """
+
+NOTE = 79
+"""Characters of a line about a flag."""
+MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
 
@@ -86,10 +96,8 @@ class Comparison:
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
     """Smallest differences that count, as fractions."""
-    floors: tuple[str, ...]
-    """Sentences about those that were measured: which, and from what."""
     warnings: tuple[str, ...]
-    """Sentences about what limits the comparison, such as too few processes or samples."""
+    """Sentences about what the verdicts rest on, and what limits them, such as too few processes."""
     results: tuple[list[ResultKey | None], list[ResultKey | None]]
     """The result of each cell in the baseline and in the contrast; None if a side has none."""
 
@@ -110,7 +118,7 @@ class Comparison:
                 f"No interval of {without} median{'s'[: without > 1]}: fewer than {FEWEST_BOUNDED} samples, samples "
                 "that resemble their neighbours too much, or processes that differ too much."
             )
-        notes += [*self.floors, *self.warnings]
+        notes += self.warnings
         return Listing(
             title=f"{self.title}\n{self.summary}" if self.summary else self.title,
             frame=self.frame,
@@ -121,10 +129,43 @@ class Comparison:
             conditions=self.conditions,
             notes=notes,
             p_values=("p",),
-            answer=("ratio", "verdict"),
-            bars="ratio",
             tones=TONES,
         )
+
+    def brief(self) -> Listing:
+        """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
+        is_time, frame = self.unit == "s", self.frame
+        ratios = [frame[f"ratio{end}"].to_numpy(float) for end in (HIGH, "", LOW)]
+        changes = [100 * (1 / one - 1 if is_time else one - 1) for one in ratios]
+        middle, (low, high) = changes[1], (changes[0], changes[2]) if is_time else (changes[2], changes[0])
+        better = [-np.log(one) for one in ratios]
+        word, sides = "speed-up" if is_time else "change", self.title.rpartition(": ")[0]
+        values = frame["value"].unique()
+        keys, of_value = (self.keys[:-1], f" of {values[0]}") if len(values) == 1 < len(self.keys) else (self.keys, "")
+        lines = frame[keys].assign(
+            interval=strips(*better),
+            verdict=frame["verdict"],
+            change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
+        )
+        flags = Counter(flag for words in frame["flags"] for flag in set(words))
+        notes = [shorten(f"{flag} ({n}): {ADVICE_OF[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
+        whole = self.listing().notes
+        return Listing(
+            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", self.summary])),
+            frame=lines.rename(columns={"change": word}),
+            keys=keys,
+            units={},
+            notes=[*notes, *whole[: 2 if any(self.unpaired) else 1], MORE],
+            tones=TONES,
+        )
+
+
+def _change(middle: float, low: float, high: float) -> str:
+    if np.isnan(middle):
+        return NO_VALUE
+    digits = 0 if abs(middle) >= 10 else 1
+    ends = "" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{middle:+.{digits}f} %{ends}"
 
 
 def compare(
@@ -136,15 +177,14 @@ def compare(
     across: tuple[str, ...] = (),
     values: list[str] | None = None,
     least: float | None = None,
-    machines: Machines | None = None,
+    variation: Known | None = None,
 ) -> Comparison:
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
     between: the keys that distinguish the sides, with their values in the baseline and in the contrast. Only these, the
     keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
     unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 2 % on GPUs and 5 %
-    elsewhere, but at least the noise of the machine and the difference between the processes of a side. machines: that
-    noise, from `lmsweep.analysis.comparison.noise.machines`.
+    elsewhere. variation: between processes, from `known_variation` of whole stores; by default of these rows.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -182,18 +222,21 @@ def compare(
     unit = units[0] if len(units) else "s"
     usual = np.where(first["device"] == "cpu", LEAST_ELSEWHERE, LEAST_ON_GPU)
     usual = usual if least is None else np.full(len(first), least)
-    known, cell_order = machines or {}, first["cell"].to_numpy()
-    judged = judge(cells, cell_order, unit, floors(cells, cell_order, usual, known))
+    known = known_variation(baseline, contrast) if variation is None else variation
+    cell_order = first["cell"].to_numpy()
+    judged = judge(cells, cell_order, unit, usual, known)
     summary_of_all = ""
     if values is None and unit == "s":
         judged = judge_by_device(judged, whole, cells, cell_order, usual, known)
-        summary_of_all = summary(judged)
+        hosts = whole.loc[whole["status"] == Status.OK, "host_name"].unique()
+        one_machine = len(hosts) == 1 and bool(pd.notna(hosts[0]))
+        summary_of_all = summary(judged, frame[keys[:-1]], one_machine=one_machine)
         if "clock" in judged:
             by_device = judged["clock"].to_numpy() == "device"
             frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_time_of))
             judged = judged.drop(columns="clock")
-    counted = judged[["least", "source"]]
-    frame = frame.join(judged.drop(columns=["least", "source"]))
+    judged["p"] = holm(judged["p"].to_numpy(float))
+    frame = frame.join(judged.drop(columns=["p_same", "error", "kind", *VARIATION]))
     for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
@@ -206,9 +249,8 @@ def compare(
         title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
         summary=summary_of_all,
         unpaired=unpaired,
-        least=tuple(sorted(set(counted["least"]))),
-        floors=(*_floor_words(counted), *_unknown_noise(cells, known)),
-        warnings=_warnings(cells),
+        least=tuple(sorted({*usual.tolist()})),
+        warnings=(*_variation_words(judged), *_warnings(cells)),
         results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
     )
 
@@ -263,19 +305,34 @@ def _errors_beside(
     }
 
 
-def _floor_words(counted: pd.DataFrame) -> list[str]:
-    found = []
-    for source, of_source in counted[counted["source"] != ""].groupby("source", sort=False)["least"]:
-        ends = dict.fromkeys(map(percent, (of_source.min(), of_source.max())))
-        cells = f"{len(of_source)} cell{'s' if len(of_source) > 1 else ''}"
-        found.append(f"Floor {' to '.join(ends)}: {source} ({cells}).")
-    return found
+CLOCKS: dict[Kind, str] = {
+    "device": "of device time",
+    "wall": "of wall time",
+    "host": "of wall time that the host decides",
+    "cpu": "of time on a CPU",
+    "setup": "of set-up time",
+    "resident": "of resident memory",
+}
 
 
-def _unknown_noise(cells: pd.DataFrame, known: Machines) -> list[str]:
-    if not (unknown := unknown_machines(cells, known)):
-        return []
-    return [f"How far two processes differ on {' and '.join(unknown)} is not known: `lmsweep noise` measures it."]
+def _variation_words(judged: pd.DataFrame) -> list[str]:
+    """How far processes are taken to differ, and how that is known."""
+    tested = judged[judged["ratio"].notna() & (judged["kind"] != "exact")]
+    found: dict[bool, list[str]] = {}
+    for kind, of_kind in tested.groupby("kind", sort=False):
+        ends = " to ".join(dict.fromkeys(map(percent, (of_kind["variation"].min(), of_kind["variation"].max()))))
+        name = cast(Kind, kind)
+        measured = bool((of_kind["variation_freedom"] > PRIORS[name].freedom).any())
+        found.setdefault(measured, []).append(f"{ends} {CLOCKS[name]}")
+    words = []
+    if True in found:
+        words.append(f"Standard deviation between processes, from repeated cells: {', '.join(found[True])}.")
+    if False in found:
+        words.append(
+            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep noise`, or a sweep "
+            "with `processes: 3`, measures it."
+        )
+    return words
 
 
 def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
@@ -285,17 +342,5 @@ def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:
     if cells["device"].eq("cpu").any() and (cells["unit"] == "s").any():
         found.append("On a CPU, device time is wall time.")
     if len(of_side) and of_side["size"].min() == 1:
-        found.append(
-            "Cells with one process on a side: their intervals do not include variation between processes. "
-            "`lmsweep run --fresh` adds a process."
-        )
-    tested = cells[~cells["value"].map(is_device_time).astype(bool)]
-    count = tested["cell"].nunique()
-    samples = of_side["sum"].groupby("cell").agg(["min", "size"]).query("size == 2")["min"]
-    samples = samples[samples.index.isin(tested["cell"])]
-    if len(samples) and count * least_p(int(samples.median())) >= SIGNIFICANCE:
-        found.append(
-            f"{count} cells with {int(samples.median())} samples per side: after correction for the number of cells, "
-            "no difference can be significant. Select fewer cells with --where, or raise measure_steps."
-        )
+        found.append("Cells with one process on a side: what other processes would measure is estimated.")
     return tuple(found)

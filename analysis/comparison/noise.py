@@ -1,46 +1,26 @@
 """The noise of a machine: how far several processes of the same cell differ, as `lmsweep noise` measured it.
 
-It makes the smallest difference that counts: two processes that run the same program differ by that much.
+`compare` and the tables take the variation between processes from these cells and from all others that were repeated
+(`lmsweep.analysis.data.process_variation`).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
-from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME, is_device_time
+from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.statistics.median_interval import Floats
 
 SWEEPS = ("noise", "noise-cpu")
 
 Machines = Mapping[tuple[str, str], float]
 """(device_name, WALL_TIME or DEVICE_TIME) -> how far two processes of one cell differ at most, as a share."""
-
-
-class Floors(NamedTuple):
-    """The smallest differences that count, one per cell, as shares."""
-
-    usual: Floats
-    noise: Floats
-    """How far processes of the same cell differ; 0 if it is unknown."""
-    source: NDArray[np.str_]
-    """How the noise is known; "" if `usual` is larger."""
-
-    @property
-    def least(self) -> Floats:
-        return np.maximum(self.usual, self.noise)
-
-
-HISTORY = "how far the processes of these cells differ"
 
 
 def largest_difference(medians: pd.Series) -> float:
@@ -90,43 +70,6 @@ def machines(*frames: pd.DataFrame) -> Machines:
     known = cells[cells["largest"].notna()].groupby(["device_name", "value"])["largest"].max().reset_index()
     names = zip(known["device_name"].astype(str), known["value"].astype(str), strict=True)
     return dict(zip(names, known["largest"].to_list(), strict=True))
-
-
-def of_device_times(cells: pd.DataFrame, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return for each cell whether its value is a device time."""
-    values = cells.drop_duplicates("cell").set_index("cell")["value"]
-    return values.reindex(order, fill_value="").map(is_device_time).to_numpy(dtype=np.bool_)
-
-
-def floors(cells: pd.DataFrame, order: NDArray[np.int64], usual: Floats, known: Machines) -> Floors:
-    """Return the smallest difference that counts for each cell.
-
-    Its noise is the larger of two: how far several processes on one of its sides differ, and the noise of the machines,
-    which is about times only: device times for a device time, wall times for all others. cells: rows of
-    `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`.
-    """
-    measured = cells[cells["median"].gt(0)]
-    history = measured.groupby(["cell", "side"])["median"].agg(largest_difference).groupby("cell").max().reindex(order)
-    names_of = dict(iter(cells.groupby("cell")["device_name"].unique().items()))
-    devices = [names_of.get(cell, ()) for cell in order]  # no process of a cell may have a number
-    timed = cells["unit"].eq("s").any()
-    clocks = np.where(of_device_times(cells, order), DEVICE_TIME, WALL_TIME)
-    noise, source = np.zeros(len(order)), np.full(len(order), "", dtype=object)
-    for place, (own, names, clock) in enumerate(zip(history, devices, clocks, strict=True)):
-        found = {HISTORY: own} if own > 0 else {}
-        if timed:
-            found |= {f"measured by `lmsweep noise` on {name}": known.get((name, clock), 0.0) for name in names}
-        if found:
-            origin = max(found, key=found.__getitem__)
-            noise[place], source[place] = found[origin], origin if found[origin] > usual[place] else ""
-    return Floors(usual=usual, noise=noise, source=source)
-
-
-def unknown_machines(cells: pd.DataFrame, known: Machines) -> list[str]:
-    """Return the devices whose noise is unknown, of cells of times that no side measured in several processes."""
-    times = cells[cells["unit"].eq("s") & cells["median"].notna()]
-    single = times.groupby("cell").filter(lambda cell: bool(cell.groupby("side").size().max() == 1))
-    return [name for name in single["device_name"].unique() if (name, WALL_TIME) not in known]
 
 
 def noise_table(frame: pd.DataFrame) -> Listing:

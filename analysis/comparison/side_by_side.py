@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.cell_verdicts import mean_ratio
+from lmsweep.analysis.comparison.cell_verdicts import geometric_mean, mean_text
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
@@ -21,7 +21,9 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.statistics.median_interval import NORMAL
 from lmsweep.trials.statistics.ratio import ratio_interval
+from lmsweep.trials.statistics.variation import PRIORS
 
 PUBLISHED = "published"
 
@@ -122,8 +124,6 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
         only_in_csv=("source", "differs", "wall_flags") + (() if hardware else ("hardware",)),
         conditions=common_conditions(pairs, keys),
         notes=_notes(pairs, published=is_published),
-        answer=("ratio", "hardware") if hardware else ("ratio",),
-        bars="ratio",
     )
 
 
@@ -183,10 +183,14 @@ def _summary(pairs: pd.DataFrame, alone: list[int], name: str) -> str:
     count = f"{len(pairs)} line{'s' if len(pairs) > 1 else ''}"
     words = [count]
     if name != PUBLISHED and len(by_device):
-        wall, device = (np.exp(np.log(by_device[column]).mean()) for column in ("wall_ratio", "ratio"))
+        known = by_device[by_device["ratio"].notna()]
+        error = np.log(known["ratio_high"] / known["ratio_low"]) / 2 / NORMAL
+        cells = known.assign(error=np.where(np.isnan(error), PRIORS["device"].scale, error), kind="device")
+        mean = geometric_mean(cells, cells[["model", "context_length", "precision", "compile"]], one_machine=False)
+        wall = float(np.exp(np.log(by_device["wall_ratio"]).mean()))
         words = [
-            f"{count}: device time {mean_ratio(by_device['ratio'])}, wall time {wall:.3g}x (the hosts explain "
-            f"{wall / device:.3g}x)"
+            f"{count}: device time {mean_text(mean, one_machine=False)}, wall time {wall:.3g}x (the hosts explain "
+            f"{wall / mean.mean:.3g}x)"
         ]
     return f"{words[0]}. Without a counterpart: {alone[0]} of mine, {alone[1]} of {name}."
 

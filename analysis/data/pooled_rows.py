@@ -13,12 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lmsweep.analysis.data.process_variation import known_variation, variation_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
 
 RESULT = ("measurement_id", "environment_id")
 """Columns that identify a result: one measurement in one environment."""
+
+VARIATION = ("variation", "variation_freedom")
+"""Columns of pooled rows: the standard deviation between processes, relative, and its degrees of freedom, before those
+of the result itself count."""
 
 _VALUE = [*RESULT, "phase", "metric"]
 
@@ -58,12 +63,16 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     are those of the newest process.
     """
     rows = rows_that_count(frame)
+    if rows.empty:
+        return rows.assign(**dict.fromkeys(VARIATION, np.nan))
     codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
-    if len(codes) == len(set(codes)):
-        return rows
+    variation = variation_of(rows, known_variation(rows))
+    rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
-    statistics = pool_statistics(statistics_of(rows), codes, int(codes.max()) + 1)
+    statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
+    if len(codes) == len(set(codes)):
+        return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
     begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})
     for name in ("samples", "process_lengths", "flags"):

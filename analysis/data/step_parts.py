@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import pool_statistics
 from lmsweep.trials.statistics.sample_stats import describe
@@ -22,7 +23,7 @@ _SAME_EXCEPT_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_step
 
 
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the times of the parts of a training step (`forward.time`, `backward.time`, ...) from all modes.
+    """Return the times of the parts of a training step (`forward.time`, ...) from all modes, of pooled rows.
 
     `forward` is the training forward pass measured alone, as in the published reports, or else a phase of a longer
     mode. The column `mode` is null. A failed mode fills the parts that no other mode has measured.
@@ -52,6 +53,8 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
     ]
     lengths = [list(each) for each in backward["process_lengths"]]
     of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))
-    statistics = pool_statistics(of_each, np.repeat(np.arange(len(lengths)), list(map(len, lengths))), len(lengths))
+    places = np.repeat(np.arange(len(lengths)), list(map(len, lengths)))
+    scale, freedom = (backward[name].to_numpy(np.float64) for name in VARIATION)
+    statistics = pool_statistics(of_each, places, len(lengths), scale[places], freedom[places])
     found = backward.reset_index().assign(phase="backward_optimizer", **statistics)
     return found.drop(columns=["samples", "warmup_samples"])

@@ -1,25 +1,34 @@
 """What training costs: dollars and joules per million tokens, and the steps until compiling has saved its time."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.outcome import Status
 
+T = TypeVar("T", float, NDArray[np.float64])
+
 MILLION = 1e6
 HOUR = 3600.0
+
+
+def dollars_per_million(seconds: T, tokens: T, hourly: T) -> T:
+    """Return the dollars per million tokens, of a device that takes so many seconds for its own tokens."""
+    return seconds / HOUR * hourly / tokens * MILLION
 
 
 def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """Return the successful steps of the workload `timing` with their cost per million tokens.
 
-    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`; `device_dollars`, for the time in
-    which the device was busy; `joules`, of the workload `energy` on the same trial, mode and environment. NaN if
-    unknown. Raises RequestError for a price of a device that the frame does not contain, and for two prices of one
-    device.
+    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`, for the time that is paid for;
+    `device_dollars`, as if the device never waited; `joules`, of the workload `energy` on the same trial, mode and
+    environment. NaN if unknown. Raises RequestError for a price of a device that the frame does not contain, and for
+    two prices of one device.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
@@ -28,7 +37,7 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     found = {}
     for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
         per_token = step[seconds].to_numpy() / (tokens * step["median"].to_numpy())
-        found[f"dollars{end}"] = hourly / HOUR * per_token * MILLION
+        found[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
         other = {"": "", "_low": "_high", "_high": "_low"}[end]
         found[f"tokens_per_second{other}"] = 1 / per_token
     same = ["measurement_id", "environment_id"]

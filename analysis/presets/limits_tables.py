@@ -54,11 +54,7 @@ def cost_table(results: Results) -> Listing:
         notes=[
             "dollars: one device at the price given with --price; joules: the device alone, by its own energy counter, "
             "if the workload `energy` ran on the same trial",
-            *(
-                ["device_dollars: of the time in which the device was busy; a faster host saves the rest"]
-                if busy
-                else []
-            ),
+            *(["device_dollars: if the GPU never waited; a faster host saves the rest"] if busy else []),
         ],
     )
 

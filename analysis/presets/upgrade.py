@@ -5,10 +5,10 @@ from dataclasses import replace
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, compare
-from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import is_null, natural_ranks
 from lmsweep.analysis.data.load import of_present_devices
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing
@@ -30,10 +30,10 @@ def upgrade(results: Results) -> Listing:
             "`software: [installed, {torch: 2.12.0}]` measures others"
         )
     (oldest, before), *others = names.items()
-    noise = machines(every)
+    known = known_variation(every)
     baseline = _with(frame, key, oldest)
     found = {
-        after: compare(baseline, _with(frame, key, one), between={key: (before, after)}, machines=noise)
+        after: compare(baseline, _with(frame, key, one), between={key: (before, after)}, variation=known)
         for one, after in others
     }
     return _together(found, before)

@@ -36,19 +36,15 @@ def render(table: Table | Listing, output_format: str) -> str:
 def _text(table: Table | Listing) -> str:
     sheet = sheet_of(table, Markup())
     names, columns = axis_names(sheet.cells.index), sheet.cells.columns
-    # The names of the column keys go into the corner, above the name of the last row key and beside their labels.
-    blank = "\n" * columns.nlevels
-    corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
-    return (
-        "\n\n".join(
-            [
-                "\n".join(filter(None, [sheet.caption, sheet.conditions])),
-                _plain_table(sheet, [*corner, *("\n".join([*column, ""]) for column in columns)], "simple"),
-                *filter(None, ["\n".join(sheet.notes)]),
-            ]
-        )
-        + "\n"
-    )
+    headers = [*names, *columns.get_level_values(0)]
+    if not sheet.is_listing:
+        # The names of the column keys go into the corner, above the name of the last row key and beside their labels.
+        blank = "\n" * columns.nlevels
+        corner = [blank + name for name in names[:-1]] + ["\n".join([*axis_names(columns), names[-1]])]
+        headers = [*corner, *("\n".join([*column, ""]) for column in columns)]
+    title = "\n".join(filter(None, [sheet.caption, sheet.conditions]))
+    body = _plain_table(sheet, headers, "simple")
+    return "\n\n".join(filter(None, [title, body, "\n".join(sheet.notes)])) + "\n"
 
 
 def _markdown(table: Table | Listing) -> str:
@@ -162,7 +158,8 @@ def _styled(sheet: Sheet) -> Styler:
 def _plain_table(sheet: Sheet, headers: list[str], style: str) -> str:
     keys = sheet.cells.index.nlevels
     body = [[*key, *texts] for key, texts in zip(sheet.cells.index, sheet.cells.to_numpy(), strict=True)]
-    alignment = ["left"] * keys + ["right"] * sheet.cells.shape[1]
+    sides = ["left" if style == "simple" and label[0] in sheet.words else "right" for label in sheet.cells.columns]
+    alignment = ["left"] * keys + sides
     return tabulate(body, headers, tablefmt=style, disable_numparse=True, colalign=alignment)
 
 

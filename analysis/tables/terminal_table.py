@@ -1,107 +1,67 @@
 """A table for a terminal of a given width: no line is cut off or wrapped by the terminal.
 
 What all cells share moves into the title. A table that is still too wide gets headers of several lines, then is
-transposed, then is split into parts: sections by its first row keys, and groups of columns.
+transposed, then its texts are wrapped, then it is split into sections by its first keys and into groups of columns.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain, groupby
-from textwrap import fill, wrap
+from collections.abc import Callable, Iterator
+from io import StringIO
+from itertools import groupby
+from textwrap import fill, shorten, wrap
+from typing import Any
 
-import numpy as np
+import pandas as pd
+from rich.box import Box
 from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Drawing
 from rich.text import Text
 
-from lmsweep.analysis.tables.bar_chart import bars
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import ADVICE_OF, Markup, axis_names, sheet_of
 
 GAP = "  "
 
-LONG_TEXTS = (96, 80, 64, 56, 48, 40, 36, 32, 28, 24)
-"""Texts longer than the first of these that makes the table fit are wrapped; in sections, than SHORT."""
-SHORT = 32
+SHORT = 24
+"""Least columns of the terminal that are left to a longer text which is wrapped."""
 
 MOST_KEYS = 0.6
 """Share of the width that row keys may take before the first of them become headings of sections."""
 
 MOST_TRANSPOSED = 12
+"""Most rows of a table that is transposed."""
 
 STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "neutral": "dim"}
 
-
-@dataclass(frozen=True, kw_only=True)
-class Axis:
-    """The keys along one side of a table."""
-
-    names: tuple[str, ...]
-    labels: tuple[tuple[str, ...], ...]
-    """For each place, one text per name."""
-
-    def only(self, places: Sequence[int]) -> "Axis":
-        return replace(self, labels=tuple(self.labels[place] for place in places))
-
-    def without(self, level: int) -> "Axis":
-        labels = tuple((*label[:level], *label[level + 1 :]) for label in self.labels)
-        return Axis(names=(*self.names[:level], *self.names[level + 1 :]), labels=labels)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A part of a table."""
-
-    rows: Axis
-    columns: Axis
-    cells: tuple[tuple[str, ...], ...]
-    """The texts by column, then row."""
-    heading: tuple[str, ...] = ()
-    """What all cells of this part share, `name value` each."""
-    words: frozenset[str] = frozenset()
-    """Names of the columns of a listing that hold words: they are at the left of their column."""
-    plain: bool = True
-    """Whether each label of a header is on one line."""
-
-    def only_columns(self, places: Sequence[int]) -> "Grid":
-        return replace(self, columns=self.columns.only(places), cells=tuple(self.cells[place] for place in places))
-
-    def only_rows(self, places: Sequence[int]) -> "Grid":
-        cells = tuple(tuple(column[place] for place in places) for column in self.cells)
-        return replace(self, rows=self.rows.only(places), cells=cells)
-
-    def transposed(self) -> "Grid":
-        return replace(self, rows=self.columns, columns=self.rows, cells=tuple(zip(*self.cells, strict=True)))
+RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+"""A line below the header alone."""
 
 
 def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str], str] = str) -> Text:
     """Return the table as styled text whose lines are at most `width` columns wide.
 
     escape: applied to every text of the table, which may contain control characters. A single column that is wider than
-    the terminal with its keys stays so.
+    the terminal stays so.
     """
     sheet = sheet_of(table, Markup(escape=escape))
-    whole, tones = _grid_of(sheet), dict[str, Tone]()
-    if isinstance(table, Listing):
-        words = frozenset(label[0] for label in whole.columns.labels if label[0] in table.frame) - set(table.units)
-        whole, tones = _answer_first(replace(whole, words=words), table, width), table.tones
-    whole = _fold(whole)
+    words, tones = sheet.words, table.tones if isinstance(table, Listing) else {}
+    cells, shared = _without_constant_keys(sheet.cells)
     text = Text()
-    conditions = ", ".join(filter(None, [sheet.conditions, *whole.heading]))
-    for shown, style in ((sheet.caption, "bold"), (conditions, "dim")):
-        for line in filter(None, shown.split("\n")):
+    conditions = ", ".join(filter(None, [sheet.conditions, *shared]))
+    for said, style in ((sheet.caption, "bold"), (conditions, "dim")):
+        for line in filter(None, said.split("\n")):
             text.append(_filled(line, width), style)
-    shared = set(whole.heading)
-    for part in _parts(whole, width):
+    for part, own in _parts(cells, words, width):
         text.append("\n" if text else "")
-        if own := [words for words in part.heading if words not in shared]:
-            text.append(_filled(", ".join(own), width), "bold")
-        for drawn in _draw(part, tones):
-            text.append_text(drawn)
+        text.append(_filled(", ".join(own), width) if own else "", "bold")
+        text.append_text(_drawn(part, words, tones, width))
     text.append("\n" if sheet.notes else "")
+    flags = [note for note in sheet.notes if (name := re.match(r"\[\w+\] (\w+): ", note)) and name[1] in ADVICE_OF]
     for note in sheet.notes:
-        text.append(_filled(note, width))
+        text.append(shorten(note, width, placeholder=" …") + "\n" if note in flags else _filled(note, width))
+    text.append(_filled("lmsweep explain FLAG: what a flag means.", width) if flags else "")
     return text
 
 
@@ -110,173 +70,114 @@ def _filled(text: str, width: int) -> str:
     return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def _grid_of(sheet: Sheet) -> Grid:
-    cells = sheet.cells
-    return Grid(
-        rows=Axis(names=tuple(axis_names(cells.index)), labels=tuple(map(tuple, cells.index))),
-        columns=Axis(names=tuple(axis_names(cells.columns)), labels=tuple(map(tuple, cells.columns))),
-        cells=tuple(zip(*cells.itertuples(index=False, name=None), strict=True)),
-    )
+def _without_constant_keys(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Drop keys that are the same in all rows, or in all columns, and return them. One key stays on each side."""
+    found: list[str] = []
+    for axis in (0, 1) if len(cells) > 1 else ():
+        for level in reversed(range(cells.axes[axis].nlevels)):
+            names, values = axis_names(cells.axes[axis]), cells.axes[axis].get_level_values(level).unique()
+            if len(values) == 1 and len(names) > 1:
+                cells = cells.droplevel(level, axis=axis)
+                found.insert(0, values[0] if names[level] == "value" else f"{names[level]} {values[0]}")
+    return cells, found
 
 
-def _answer_first(grid: Grid, listing: Listing, width: int) -> Grid:
-    """The columns with those of `Listing.answer` first, and a bar behind the ratio."""
-    names = [label[0].split(" (")[0] for label in grid.columns.labels]
-    first = [names.index(name) for name in listing.answer]
-    shown = grid.only_columns([*first, *(place for place in range(len(names)) if place not in first)])
-    if not listing.bars:
-        return shown
-    drawn = bars(listing.frame[listing.bars].to_numpy(float, na_value=np.nan), width=11 if width >= 100 else 7)
-    place = listing.answer.index(listing.bars) + 1
-    labels = (*shown.columns.labels[:place], (drawn.header,), *shown.columns.labels[place:])
-    cells = (*shown.cells[:place], tuple(drawn.texts), *shown.cells[place:])
-    return replace(shown, columns=replace(shown.columns, labels=labels), cells=cells)
+def _parts(cells: pd.DataFrame, words: tuple[str, ...], width: int) -> Iterator[tuple[pd.DataFrame, list[str]]]:
+    """The table or its transposed, if one fits; else sections by the first row keys, and groups of columns.
+
+    Each with what all of its cells share.
+    """
+    cells, shared = _without_constant_keys(cells)
+    if _least_width(cells, words) <= width:
+        yield cells, shared
+        return
+    if len(cells) <= MOST_TRANSPOSED and _least_width(cells.T, words, breaks=False) <= width:
+        yield cells.T, shared
+        return
+    if _least_width(cells, words, wraps=True) <= width:
+        yield cells, shared
+        return
+    first = cells.index.get_level_values(0)
+    if cells.index.nlevels > 1 and _least_width(cells.iloc[:, :0], words, wraps=True) > MOST_KEYS * width:
+        for value in first.unique():
+            for part, own in _parts(cells[first == value].droplevel(0), words, width):
+                yield part, [*shared, f"{cells.index.names[0]} {value}", *own]
+        return
+    labels = _labels(cells.columns)
+    groups = [list(each) for _, each in groupby(range(len(labels)), key=lambda place: labels[place][0])]
+    if any(_least_width(cells.iloc[:, group], words, wraps=True) > width for group in groups):
+        groups = [[place] for place in range(len(labels))]
+    while groups:
+        taken = groups.pop(0)
+        while groups and _least_width(cells.iloc[:, [*taken, *groups[0]]], words, wraps=True) <= width:
+            taken += groups.pop(0)
+        part, own = _without_constant_keys(cells.iloc[:, taken])
+        yield part, [*shared, *own]
 
 
-def _parts(grid: Grid, width: int) -> list[Grid]:
-    """The table in parts that fit, each with the heading of what distinguishes it."""
-    ways = [grid, replace(grid, plain=False)]
-    if len(grid.rows.labels) <= MOST_TRANSPOSED:
-        ways += [grid.transposed(), replace(grid.transposed(), plain=False)]
-    for way in chain(ways, (_with_short_texts(replace(grid, plain=False), limit) for limit in LONG_TEXTS)):
-        if _width(way) <= width:
-            return [way]
-    sections = _sections(_with_short_texts(replace(grid, plain=False), SHORT), width)
-    return [part for section in sections for part in _columns_that_fit(_fold(section), width)]
-
-
-def _sections(grid: Grid, width: int) -> list[Grid]:
-    """The rows in sections by their first keys, until the other keys leave room for the cells."""
-    keys_width = sum(column.width + len(GAP) for column in _drawn_columns(grid)[: len(grid.rows.names)])
-    if len(grid.rows.names) == 1 or keys_width <= MOST_KEYS * width:
-        return [grid]
-    found = []
-    for value, places in groupby(range(len(grid.rows.labels)), key=lambda place: grid.rows.labels[place][0]):
-        section = grid.only_rows(list(places))
-        words = f"{grid.rows.names[0]} {value}".replace("\n", "")
-        section = replace(section, rows=section.rows.without(0), heading=(*grid.heading, words))
-        found += _sections(section, width)
+def _least_width(cells: pd.DataFrame, words: tuple[str, ...], *, wraps: bool = False, breaks: bool = True) -> int:
+    """The width of the table. wraps: with wrapped keys and words. breaks: with headers of several lines."""
+    found = -len(GAP)
+    for header, texts, is_text in _columns(cells, words):
+        pieces = [piece.strip() for level in header for piece in re.split(r"(?<=[_ ])" if breaks else "$", level)]
+        most = max(map(cell_len, texts), default=0)
+        if wraps and is_text:
+            most = min(most, max([SHORT, *(cell_len(word) for text in texts for word in text.split())]))
+        found += max(most, *map(cell_len, pieces)) + len(GAP)
     return found
 
 
-def _columns_that_fit(grid: Grid, width: int) -> Iterator[Grid]:
-    """The table in groups of columns: whole groups of the outermost column key, or else single columns."""
-    labels = grid.columns.labels
-    groups = [list(each) for _, each in groupby(range(len(labels)), key=lambda place: labels[place][0])]
-    if any(_width(_fold(grid.only_columns(group))) > width for group in groups):
-        groups = [[place] for place in range(len(labels))]
-    taken: list[int] = []
-    for group in groups:
-        if taken and _width(grid.only_columns([*taken, *group])) > width:
-            yield _fold(grid.only_columns(taken))
-            taken = []
-        taken += group
-    yield _fold(grid.only_columns(taken))
-
-
-def _fold(grid: Grid) -> Grid:
-    """Move keys that are the same in all rows, or in all columns, into the heading. One key stays on each side."""
-    if len(grid.rows.labels) == 1:
-        return grid
-    for side in ("rows", "columns"):
-        level = 0
-        while level < len((axis := grid.rows if side == "rows" else grid.columns).names):
-            values = {label[level] for label in axis.labels}
-            if len(values) > 1 or len(axis.names) == 1:
-                level += 1
-                continue
-            words = values.pop() if axis.names[level] == "value" else f"{axis.names[level]} {values.pop()}"
-            heading = (*grid.heading, words.replace("\n", ""))
-            grid = (
-                replace(grid, rows=axis.without(level), heading=heading)
-                if side == "rows"
-                else replace(grid, columns=axis.without(level), heading=heading)
-            )
-    return grid
-
-
-def _with_short_texts(grid: Grid, limit: int) -> Grid:
-
-    def short(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple("\n".join(wrap(text, limit)) if len(text) > limit else text for text in texts)
-
-    rows = replace(grid.rows, labels=tuple(map(short, grid.rows.labels)))
-    return replace(grid, rows=rows, cells=tuple(map(short, grid.cells)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    header: tuple[str, ...]
-    cells: tuple[str, ...]
-    width: int
-    left: bool
-
-
-def _drawn_columns(grid: Grid) -> list[Column]:
-    """The columns, row keys first. The names of the column keys are above that of the last row key."""
-    bodies = [*zip(*grid.rows.labels, strict=True), *grid.cells]
-    room = [max(map(_text_width, body), default=0) for body in bodies]
-    before = [""] * (len(grid.rows.names) - 1)
-    levels = [
-        [*before, name, *(label[level] for label in grid.columns.labels)]
-        for level, name in enumerate(grid.columns.names)
+def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[tuple[list[str], list[str], bool]]:
+    """Of each column, row keys first: the levels of its header, its texts, and whether it holds words."""
+    keys, levels = axis_names(cells.index), axis_names(cells.columns)
+    alone = levels == [""]  # the columns of a listing: their names are beside those of the keys
+    corner = [[*([""] * (0 if alone else len(levels))), name] for name in keys]
+    if not alone:
+        corner[-1] = [*levels, keys[-1]]
+    found = [
+        (header, list(texts), True)
+        for header, texts in zip(corner, zip(*_labels(cells.index), strict=True), strict=True)
     ]
-    if grid.columns.names == ("",):  # the columns of a listing: their names are beside those of the keys
-        levels = [[*grid.rows.names, *levels[0][len(grid.rows.names) :]]]
-    else:
-        levels.append([*grid.rows.names, *([""] * len(grid.cells))])
-    headers: list[list[str]] = [[] for _ in bodies]
-    for level in levels:
-        lines = [[text] if grid.plain else _broken(text, wide) for text, wide in zip(level, room, strict=True)]
-        most = max(map(len, lines))
-        for header, own in zip(headers, lines, strict=True):
-            header += [*([""] * (most - len(own))), *own]
-    left = [*(True for _ in grid.rows.names), *(label[0] in grid.words for label in grid.columns.labels)]
-    return [
-        Column(header=tuple(header), cells=tuple(body), width=max(wide, *map(_text_width, header)), left=on_left)
-        for header, body, wide, on_left in zip(headers, bodies, room, left, strict=True)
+    for place, label in enumerate(_labels(cells.columns)):
+        header = [*label, *([] if alone else [""])]
+        found.append((header, cells.iloc[:, place].to_list(), label[0] in words))
+    return found
+
+
+def _drawn(cells: pd.DataFrame, words: tuple[str, ...], tones: dict[str, Tone], width: int) -> Text:
+    columns = _columns(cells, words)
+    wraps = _least_width(cells, words) > width
+    is_plain = _least_width(cells, words, breaks=False) <= width
+    widths = [
+        max([0, *map(cell_len, texts), *(map(cell_len, header) if is_plain else ())]) for header, texts, _ in columns
     ]
+    drawing = Drawing(box=RULE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="", style="dim")
+    for (_, _, is_text), lines in zip(columns, _headers([one[0] for one in columns], widths), strict=True):
+        drawing.add_column(
+            Text("\n".join(lines)),
+            justify="left" if is_text else "right",
+            no_wrap=not (wraps and is_text),
+            overflow="fold",
+        )
+    for row in zip(*(texts for _, texts, _ in columns), strict=True):
+        drawing.add_row(*(Text(text, STYLES[tone] if (tone := tones.get(text.split(" [")[0])) else "") for text in row))
+    console = Console(width=width, file=StringIO(), legacy_windows=False)
+    return Text.assemble(*((one.text, one.style or "") for one in console.render(drawing)))
+
+
+def _headers(headers: list[list[str]], widths: list[int]) -> Iterator[list[str]]:
+    """The lines of each header: every level is as high in all columns, its words at its foot."""
+    broken = [[_broken(level, width) for level in header] for header, width in zip(headers, widths, strict=True)]
+    heights = [max(map(len, level)) for level in zip(*broken, strict=True)]
+    for header in broken:
+        levels = zip(header, heights, strict=True)
+        yield [line for level, height in levels for line in [*([""] * (height - len(level))), *level]]
 
 
 def _broken(text: str, width: int) -> list[str]:
-    pieces = re.split(r"(?<=_)(?=[a-z])|(?<=\.)(?=[a-z])|(?= )", text)
-    width = max([width, *(cell_len(piece.strip()) for piece in pieces)])
-    lines = [""]
-    for piece in pieces:
-        if cell_len((lines[-1] + piece).strip()) <= width:
-            lines[-1] += piece
-        else:
-            lines.append(piece)
-    return [line.strip() for line in lines]
+    lines = wrap(text.replace("_", "_ "), max(width, 1), break_long_words=False, break_on_hyphens=False)
+    return [line.replace("_ ", "_") for line in lines] or [""]
 
 
-def _width(grid: Grid) -> int:
-    columns = _drawn_columns(grid)
-    return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
-
-
-def _draw(grid: Grid, tones: dict[str, Tone]) -> Iterator[Text]:
-    columns = _drawn_columns(grid)
-    for height in range(len(columns[0].header)):
-        yield _line([column.header[height] for column in columns], columns, {})
-    yield Text(GAP.join("─" * column.width for column in columns) + "\n", "dim")
-    for row in range(len(grid.rows.labels)):
-        texts = [column.cells[row].split("\n") for column in columns]
-        for height in range(max(map(len, texts))):
-            yield _line([each[height] if height < len(each) else "" for each in texts], columns, tones)
-
-
-def _line(texts: Sequence[str], columns: Sequence[Column], tones: dict[str, Tone]) -> Text:
-    line = Text()
-    for place, (text, column) in enumerate(zip(texts, columns, strict=True)):
-        space = " " * (column.width - cell_len(text))
-        tone = tones.get(text.split(" [")[0])
-        line.append((GAP if place else "") + ("" if column.left else space))
-        line.append(text, STYLES[tone] if tone else None)
-        line.append(space if column.left else "")
-    line.rstrip()
-    return line.append("\n")
-
-
-def _text_width(text: str) -> int:
-    return max(map(cell_len, text.split("\n")))
+def _labels(axis: pd.Index) -> list[tuple[Any, ...]]:
+    return [key if isinstance(key, tuple) else (key,) for key in axis]

@@ -22,7 +22,8 @@ UNKNOWN = "n/a"
 SHORTENED = (*REFERENCES, "workload")
 """Keys whose values may be references. Those are shown by their last part, unless two have the same."""
 
-_ADVICE = {flag.value: flag.advice for flag in Flag} | ADVICE
+ADVICE_OF = {flag.value: flag.advice for flag in Flag} | ADVICE
+"""Flag -> what it means, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,13 @@ class Sheet:
     """Texts; index and columns are MultiIndexes of texts."""
     notes: list[str]
     """The explanations of the letters in the cells, then the table's own notes."""
+    words: tuple[str, ...] = ()
+    """Labels of the columns of a listing that hold words."""
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether the names of the columns stand beside those of the row keys."""
+        return axis_names(self.cells.columns) == [""]
 
 
 def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
@@ -144,6 +152,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
             _labels([(name,) for name in names], [""], escape), axis="columns"
         ),
         notes=_explained(letters, markup, listing.advice) + [escape(note) for note in listing.notes],
+        words=tuple(escape(name) for name in shown if name not in units),
     )
 
 
@@ -159,7 +168,7 @@ def _footnotes(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[str,
 
 
 def _explained(letters: dict[str, str], markup: Markup, advice: dict[str, str] | None = None) -> list[str]:
-    meaning = _ADVICE | (advice or {})
+    meaning = ADVICE_OF | (advice or {})
     return [
         markup.mark.format(letter).strip()
         + " "

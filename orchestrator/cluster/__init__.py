@@ -4,7 +4,6 @@
     node_discovery.py   joins a cluster, asks each node what it is, refuses other software
     autoscaler.py       nodes that the autoscaler could start, from the cluster file
     placement.py        which nodes can hold a trial, which still can, and what it asks Ray for
-    refusal.py          a reason in place of an answer
     ray_session.py      starts, joins and stops Ray
     ray_private.py      everything that relies on names private to Ray and Tune
     guard.py            kills what is left of Ray when the command has ended, however it ended

@@ -116,3 +116,11 @@ def missing_environment(config: TrialConfig, nodes: list[Node]) -> Fingerprint:
     ranks = f" for {config.world_size} ranks" if config.world_size > 1 else ""
     on_nodes = f" on {config.nodes} nodes" if config.nodes > 1 else ""
     return replace(some, accelerator_type=None, device_name=f"{absent(config.device)}{ranks}{on_nodes}")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Returned where there is no answer: no node can hold a trial, or its memory is not predicted."""
+
+    reason: str
+    """Why, in words for a user."""

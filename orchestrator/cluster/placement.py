@@ -4,8 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lmsweep.orchestrator.cluster.nodes import ACCELERATOR, Node
-from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.cluster.nodes import ACCELERATOR, Node, Refusal
 from lmsweep.trials.spec.config import TrialConfig
 
 ACCELERATOR_SHARE = 0.001

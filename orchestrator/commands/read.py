@@ -1,4 +1,4 @@
-"""The verbs that read results: status, table, compare, diff, report, export, share."""
+"""The verbs that read results: status, table, compare, explain, diff, report, export, share."""
 
 import json
 import sys
@@ -10,8 +10,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -68,15 +67,16 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis import api
-    from lmsweep.analysis.presets import PRESETS
-    from lmsweep.analysis.tables.bar_chart import bar_chart
+    from lmsweep.analysis.presets import PRESETS, preset_groups
+    from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import show_lines, show_tables
-    from lmsweep.orchestrator.terminal import terminal_size
+    from lmsweep.orchestrator.commands.text.show_table import show_groups, show_parts
 
     if list_presets:
-        show_lines({name: (one.question,) for name, one in PRESETS.items()}, ("table", "question"))
+        show_groups(
+            {group: {name: PRESETS[name].question for name in names} for group, names in preset_groups().items()}
+        )
         return
     conditions = pairs(where, "--where")
     found: Sequence[Table | Listing]
@@ -96,14 +96,14 @@ def table(
             )
         ]
     if not plot:
-        show_tables(found, format)
+        show_parts(found, format)
         return
     drawn = [one for one in found if isinstance(one, Table)]
     if format != "text" or not drawn:
         raise RequestError(
             "--plot is for tables of rows and columns in text; leave out --format, or choose another table"
         )
-    say_data("\n".join(bar_chart(one, width=terminal_size().columns) for one in drawn))
+    show_parts([chart for one in drawn for chart in bar_charts(one)])
 
 
 def compare(
@@ -123,6 +123,7 @@ def compare(
     fail_on: Annotated[
         Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
     format: Format = "text",
 ) -> None:
     """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
@@ -160,10 +161,29 @@ def compare(
         values=value,
         min_effect=_share(min_effect) if min_effect else None,
     )
-    show_table(found.listing(), format)
+    show_table(found.listing() if verbose or format != "text" else found.brief(), format)
     # A cell that fails on one side is a regression, too.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
+
+
+def explain(flag: Annotated[str, Argument(help="A flag of results, such as host_bound.")] = "") -> None:
+    """Say what a flag means and what to do about it; without one, list all flags.
+
+    \b
+    Example:
+      lmsweep explain host_bound
+    """
+    from lmsweep.analysis.tables.text_table import ADVICE_OF
+    from lmsweep.orchestrator.commands.text.show_table import show_groups
+    from lmsweep.trials.spec.suggestions import choices
+
+    if flag and flag not in ADVICE_OF:
+        raise RequestError(f"{flag} is not a flag{choices(flag, ADVICE_OF)}")
+    if flag:
+        say(f"{flag}: {ADVICE_OF[flag]}")
+    else:
+        show_groups({"Flags": ADVICE_OF})
 
 
 def _share(text: str) -> float:

@@ -115,7 +115,7 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
     """
     from lmsweep.analysis import load
     from lmsweep.analysis.comparison.compare import compare, select_sides
-    from lmsweep.analysis.comparison.noise import machines
+    from lmsweep.analysis.data.process_variation import known_variation
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.trials.results.outcome import Status
 
@@ -133,10 +133,10 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
             sides = select_sides(frame, {"code": ",".join(sorted(old))}, {"code": ",".join(sorted(new))})
         else:
             return before
-        found = compare(sides.baseline, sides.contrast, between=sides.between, machines=machines(stored))
+        found = compare(sides.baseline, sides.contrast, between=sides.between, variation=known_variation(stored))
     except RequestError as error:
         if before:  # in the first round there may be nothing to compare with
             say(f"no comparison with the previous state: {error}", error=True)
     else:
-        show_table(found.listing(), pages=False)
+        show_table(found.brief(), pages=False)
     return now if now & succeeded else before

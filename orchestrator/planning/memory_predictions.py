@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmsweep import trials
-from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.memory_budget import Budget, Room, depends_on_order
 from lmsweep.orchestrator.planning.prediction_process import Answer, Answers, Question
 from lmsweep.orchestrator.terminal import counting

@@ -6,9 +6,8 @@ from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from lmsweep.orchestrator.cluster.autoscaler import recall
-from lmsweep.orchestrator.cluster.nodes import Node, missing_environment
+from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environment
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
-from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
 from lmsweep.orchestrator.sweep.ranges import seconds_of

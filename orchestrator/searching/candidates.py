@@ -17,7 +17,6 @@ from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, graph_seconds, step_seconds
 from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.memory_prediction import Prediction
-from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
@@ -117,14 +116,11 @@ def _expected(aim: Aim, config: TrialConfig, environment: Fingerprint, peak: flo
     if aim.goal is Goal.MEMORY:
         return log(peak) if peak else None
     device = datasheet_of(environment) or NOMINAL[config.device_type]
-    # Money counts device time, which is measured on CUDA alone and does not wait for the host's launches.
-    is_device_time = aim.goal is Goal.MONEY and config.device_type == "cuda"
-    seconds = device_seconds(config, device) if is_device_time else step_seconds(config, device)
+    seconds = step_seconds(config, device)
     if not seconds:
         return None
-    tokens = config.batch_size * config.context_length * config.world_size
     hourly = aim.hourly(environment.device_name, environment.accelerator_type)
-    return log(aim.goal.cost(seconds, tokens=tokens, hourly=hourly))
+    return log(aim.goal.cost(seconds, config, hourly))
 
 
 def _key(config: TrialConfig, environment: str) -> tuple[str, str]:

@@ -106,8 +106,7 @@ class Search:
             return None
         environment = records[0].fingerprint
         hourly = self.aim.hourly(environment.device_name, environment.accelerator_type)
-        tokens = config.batch_size * config.context_length * config.world_size
-        return Value(*(self.aim.goal.cost(one, tokens=tokens, hourly=hourly) for one in values[name]))
+        return Value(*(self.aim.goal.cost(one, config, hourly) for one in values[name]))
 
     def withdraw(self, cell: int) -> None:
         """Take back a choice: the cell's trial does not begin."""

@@ -12,6 +12,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, job_of, job_words
 from lmsweep.analysis.best.cells import cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Goal, parse_aim
+from lmsweep.analysis.metrics.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
@@ -76,17 +77,30 @@ def test_each_goal_ranks_by_its_own_unit(attempts: Attempts) -> None:
     assert found(attempts, "J/Mtoken").winner.config == lean
 
 
-def test_money_counts_the_time_of_the_device_across_hardware(attempts: Attempts) -> None:
+def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(attempts: Attempts) -> None:
     for device, wall, busy in ((H200, 0.05, 0.02), (H100, 0.03, 0.024)):
         times = {"step.time": samples(wall, 1e-6), "step.device_time": samples(busy, 1e-6)}
         attempts.ok(gpu(), times, fingerprint=device)
-    prices = ["H200=4", "H100=2"]
-    assert found(attempts).winner.environment.device_name == H100.device_name
-    assert found(attempts, "$/Mtoken", prices=["H200=1", "H100=2"]).winner.environment.device_name == H200.device_name
+    prices = ["H200=2.2", "H100=2"]
     got = found(attempts, "$/Mtoken", prices=prices)
-    assert got.winner.environment.device_name == H100.device_name
-    assert got.winner.dollars(got.aim) == pytest.approx(2 / 3600 * 0.024 / (4 * TOKENS) * 1e6)
+    assert got.winner.environment.device_name == H100.device_name, "the H200 would be cheaper if it never waited"
     assert got.names == ("device",)
+    paid, busy = (got.winner.dollars(got.aim, name) for name in ("step.time", "step.device_time"))
+    assert paid == pytest.approx(2 / 3600 * 0.03 / (4 * TOKENS) * 1e6)
+    assert busy == pytest.approx(2 / 3600 * 0.024 / (4 * TOKENS) * 1e6)
+    table = {row.device_name: row for row in cost(load(attempts.store), parse_prices(prices)).itertuples()}
+    assert table[H100.device_name].dollars == pytest.approx(paid)
+    assert table[H100.device_name].device_dollars == pytest.approx(busy)
+    assert got.winner.known_cost(got.aim) == got.winner.dollars(got.aim)
+
+
+def test_each_rank_pays_for_its_own_device(attempts: Attempts) -> None:
+    """Two ranks train twice the tokens for twice the money."""
+    for ranks in (1, 2):
+        attempts.ok(gpu(world_size=ranks), {"step.time": samples(0.05, 1e-6)})
+    aim = parse_aim("$/Mtoken", [], parse_prices(["H200=3.6"]))
+    alone, both = (one.dollars(aim) for one in cells_of(load(attempts.store)))
+    assert both == pytest.approx(alone)
 
 
 def test_the_limit_excludes_what_exceeds_it_and_what_is_not_known_to_keep_it(attempts: Attempts) -> None:
@@ -145,10 +159,8 @@ def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attemp
 def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts: Attempts) -> None:
     grid(attempts)
     text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.6", "--no-predict")
-    assert (
-        "\n19.20 ms per step, the device busy for 9.600 ms of it, peak 7.451 GiB, 0.009375 dollars per million tokens\n"
-        in text
-    )
+    assert "\n19.20 ms per step, the device busy for 9.600 ms of it, peak 7.451 GiB, " in text
+    assert "0.01875 dollars per million tokens (0.009375 if the GPU never waited)\n" in text
 
 
 def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:

@@ -17,10 +17,9 @@ import psutil
 import pytest
 import yaml
 
-from lmsweep.orchestrator.cluster.nodes import Node, missing_environment
+from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environment
 from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
-from lmsweep.orchestrator.cluster.refusal import Refusal
 from lmsweep.orchestrator.running.supervisor import free_port
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.distributed.ranks.ranks import LOOPBACK, parts_of

@@ -143,6 +143,11 @@ def test_flops_of_lmsweeps_own_model_as_a_reference_equal_the_closed_form() -> N
     assert flops.backward == 2 * once
 
 
+def test_flops_of_a_step_are_those_of_all_its_micro_batches() -> None:
+    whole, divided = (count_flops(config("NanoGPT", batch_size=4, accumulate=parts)) for parts in (1, 4))
+    assert divided == whole and whole.forward and whole.backward
+
+
 def test_flops_are_unknown_with_a_reason_if_the_model_looks_at_values() -> None:
     unknown = count_flops(config("Looking"))
     assert unknown.forward is None and "cannot run without values" in str(unknown.reason)
@@ -362,10 +367,10 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         threading.Thread(target=hang_up, daemon=True).start()
         script = (
             "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.users.hugging_face import _read_configuration\n"
+            "from lmsweep.trials.model.users.hugging_face import read_configuration\n"
             "from lmsweep.trials.spec.config import TrialConfig\n"
             f"use_code(code_folder({str(FOLDER)!r}))\n"
-            "try: _read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
+            "try: read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
             "except ValueError as error: print(error)"
         )
         environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -1,4 +1,4 @@
-"""Each kind of reference on a GPU: a model, attention, an optimizer, a loss, a step and a workload of one's own."""
+"""Each kind of reference on a GPU: a model, attention, an optimizer, a loss, a step and a workload of the user."""
 
 import shutil
 from collections.abc import Iterator

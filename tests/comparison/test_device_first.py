@@ -43,12 +43,14 @@ def gpu(**fields: Any) -> Any:
 def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts: Attempts) -> None:
     for context_length, host in ((64, 0.69), (128, 1.0), (256, 1.35)):
         for batch_size, factor in ((1, 1.0), (2, host)):
-            attempts.ok(gpu(context_length=context_length, batch_size=batch_size), times(0.012, 0.046 * factor))
+            for process in (0.999, 1.0, 1.001):
+                wall = 0.046 * factor * process
+                attempts.ok(gpu(context_length=context_length, batch_size=batch_size), times(0.012 * process, wall))
     found = of(attempts, "batch_size", 1, 2)
     assert list(found.frame["verdict"]) == ["host-limited", "same", "host-limited"]
     assert found.frame["ratio"].tolist() == pytest.approx([1, 1, 1], rel=1e-3)
     assert found.frame["wall_ratio"].tolist() == pytest.approx([0.69, 1, 1.35], rel=1e-3)
-    assert found.summary.startswith("3 cells: device time 1x [") and found.summary.endswith("; 2 host-limited")
+    assert found.summary.startswith("3 cells: device time 0 % faster [") and found.summary.endswith("; 2 host-limited")
 
 
 def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_explains(attempts: Attempts) -> None:
@@ -59,8 +61,8 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
     assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
     assert found.frame["baseline"][0] == pytest.approx(0.014, rel=0.01)
     text = render(found.listing(), "text")
-    assert "3 cells: device time 0.725x [" in text and "(the host explains 0.674x); 0 host-limited" in text
-    assert text.index("device time 0.725x") < text.index("wall_ratio")
+    assert "3 cells: device time 38 % faster [" in text and "(through the host 48 % faster)" in text
+    assert text.index("device time 38 %") < text.index("wall_ratio")
 
 
 def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) -> None:
@@ -85,11 +87,11 @@ def test_device_times_that_are_asked_for_are_judged_as_by_default(attempts: Atte
     default, asked = of(attempts, *devices), of(attempts, *devices, values=["step.device_time"])
     assert list(asked.frame["verdict"]) == list(default.frame["verdict"]) == ["faster"] * 3
     shown = ["value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high"]
-    assert asked.frame[shown].equals(default.frame[shown]) and "p" not in asked.frame
+    assert asked.frame[[*shown, "p"]].equals(default.frame[[*shown, "p"]])
     assert asked.warnings == default.warnings
     beside_wall = of(attempts, *devices, values=["step.device_time", "step.time"]).frame.set_index("value")
     assert set(beside_wall.loc["step.device_time", "verdict"]) == {"faster"}
-    assert beside_wall.loc["step.device_time", "p"].isna().all() and beside_wall.loc["step.time", "p"].notna().all()
+    assert beside_wall["p"].notna().all()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts
             attempts.ok(gpu(context_length=width, batch_size=batch_size), found)
     verdicts = of(attempts, "batch_size", 1, 2).frame["verdict"].value_counts()
     assert verdicts.get("faster", 0) + verdicts.get("slower", 0) <= 0.05 * cells
-    assert verdicts["host-limited"] >= 0.3 * cells, "the wall times did differ"
+    assert verdicts["host-limited"] >= 0.2 * cells, "the wall times did differ"
 
 
 def test_a_device_may_be_named_by_a_word_of_its_name(attempts: Attempts) -> None:
@@ -173,7 +175,7 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
     assert line["wall_ratio"] == pytest.approx(2)
     assert (line["mine_flags"], line["theirs_flags"], line["wall_flags"]) == (("power_capped",), (), ("host_bound",))
     assert "step device time" in listing.title
-    assert "2 lines: device time 1.2x, wall time 2x (the hosts explain 1.67x)" in listing.title
+    assert "2 lines: device time 1.2x [" in listing.title and "wall time 2x (the hosts explain 1.67x)" in listing.title
     assert f"Without a counterpart: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
     csv = analysis.render(listing, "csv").splitlines()
     assert "host_bound" in csv[1] and "differs" in csv[0]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.planning.plan import (
     Plan,
     Promise,

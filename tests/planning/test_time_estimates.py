@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from lmsweep.analysis import render
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.commands.text.plan_text import PlanText
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
-from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
@@ -52,6 +53,10 @@ NODE = Node(
 )
 GRID = ROOT / "benchmarks" / "end-to-end.yaml"
 MEASURED = ROOT / "analysis" / "reference" / "h200-end-to-end"
+
+
+def text_of(plan: Plan, estimate: PlanEstimate) -> str:
+    return render(PlanText(plan, estimate).listing(), "text")
 
 
 def plan_of(sweep: str | Path, store: Path, **overrides: list[str]) -> Plan:
@@ -107,11 +112,13 @@ def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
     plan = make_plan(sweep, nodes, Store(str(tmp_path)))
     for prices, unpriced in ((["H200=36"], other.device_name), (["H100=36"], H200.device_name)):
         found = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(prices))
-        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in PlanText(plan, found).as_text()
+        assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in render(
+            PlanText(plan, found).listing(), "text"
+        )
         answer = PlanText(plan, found).as_json()
         assert (answer["expected_dollars"], answer["expected_dollars_reason"]) == (None, f"no price for {unpriced}")
     both = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
-    assert f", {both.dollars:.2f} dollars" in PlanText(plan, both).as_text()
+    assert f", {both.dollars:.2f} dollars" in text_of(plan, both)
     assert PlanText(plan, both).as_json()["expected_dollars_reason"] is None
 
 
@@ -123,7 +130,7 @@ def test_the_speed_of_a_device_without_a_datasheet_comes_from_its_results(tmp_pa
     plan = make_plan(sweep, [node], store)
     before = estimate_plan(plan, Estimates(store), [node])
     assert before.seconds is None
-    text = PlanText(plan, before).as_text()
+    text = text_of(plan, before)
     assert "\ntime ?: the speed of NVIDIA H900 is unknown until something has been measured" in text
     assert "\npeak memory ?: --no-predict\n" in text
     assert "NVIDIA H900 is unknown until something has been measured" in (before.reason or "")
@@ -162,7 +169,9 @@ def test_where_eager_trials_take_long_the_first_compiled_ones_do_not_wait_for_th
 def test_a_plan_with_very_many_reasons_lists_those_of_most_trials(tmp_path):
     devices = [f"cuda:H{number}" for number in range(60)]
     plan = plan_of(GRID, tmp_path, device=devices, model=["small"], precision=["bf16"], compile=["none"])
-    lines = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).as_text().splitlines()
+    lines = render(
+        PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(), "text"
+    ).splitlines()
     assert sum(line.startswith("  1 unsupported: no H") for line in lines) == 40
     assert "  20 more unsupported; lmsweep plan --format json lists their reasons" in lines
 
@@ -172,7 +181,9 @@ def test_a_plan_lists_three_reasons_of_trials_that_do_not_fit(tmp_path):
     reasons = (f"its predicted peak, {80 + i} GiB in backward, exceeds 78 GiB" for i in range(len(plan.trials)))
     trials = [replace(one, action="predicted_oom", reason=next(reasons)) for one in plan.trials]
     plan = replace(plan, trials=trials)
-    lines = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).as_text().splitlines()
+    lines = render(
+        PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(), "text"
+    ).splitlines()
     assert [line for line in lines if line.startswith("  1 predicted_oom: its predicted peak")] == lines[1:4]
     assert lines[4] == f"  {len(trials) - 3} more predicted_oom; lmsweep plan --format json lists their reasons"
 
@@ -256,7 +267,7 @@ def test_what_a_run_takes_lies_in_the_estimated_range(tmp_path, name, memory, to
     plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
     found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [node])
     assert found.between is not None and found.between[0] < took < found.between[1]
-    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", PlanText(plan, found).as_text())
+    assert re.search(r"in about 1 min \d\d s \(1 min \d\d s to \d min \d\d s\)", text_of(plan, found))
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)])

@@ -473,7 +473,7 @@ def test_predictions_are_the_closed_forms(model: str, context_length: int, preci
     assert found.peak < upper_bound(config, "model")
 
 
-# Where nothing is said
+# Where nothing is predicted
 
 
 @pytest.mark.parametrize(
@@ -593,7 +593,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
 
 @pytest.mark.slow
-def test_a_plan_leaves_out_what_would_fit_but_for_the_gaps_between_blocks(tmp_path: Path) -> None:
+def test_a_plan_leaves_out_what_would_fit_without_the_gaps_between_blocks(tmp_path: Path) -> None:
     how = {"model": "small", "precision": "bf16", "attention": "sdpa", "device": "cuda"}
     prediction = predict(named("small", precision="bf16", attention="sdpa", batch_size=16)).on("a device")
     sweep = write(
@@ -640,7 +640,7 @@ def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_
     larger_than_any = {"d_model": 16384, "d_ff": 65536, "num_layers": 100, "num_heads": 128}
     grid = {"workloads": ["timing", "energy"], "fixed": {"model": larger_than_any, "device": "cpu"}}
     sweep, store = write(tmp_path, grid), tmp_path / "store"
-    (store / "measurements").mkdir(parents=True)  # for a new store Ray is started while planning goes on
+    (store / "measurements").mkdir(parents=True)  # for a new store Ray is started during planning
     printed = lmsweep_here("run", sweep, "--store", store)
     assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GiB in backward, exceeds the", printed)
     frame = analysis.load(str(store), pooled=False)

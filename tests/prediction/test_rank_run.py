@@ -81,12 +81,12 @@ def in_rank(config: TrialConfig, variants: dict[str, dict[str, Any]], rank: Rank
     found = []
     for fields in variants.values():
         variant = replace(config, **fields)
-        member = DataParallelStep(variant, set_math_mode(variant.precision, "cpu"))
-        member.build()
+        parallel = DataParallelStep(variant, set_math_mode(variant.precision, "cpu"))
+        parallel.build()
         for _ in range(2):
-            member.step(synchronized=True)
+            parallel.step(synchronized=True)
         reports: list[Any] = [None] * config.world_size
-        dist.all_gather_object(reports, [report_step(member) for _ in range(8)][1:])
+        dist.all_gather_object(reports, [report_step(parallel) for _ in range(7)])
         found.append(reports)
     if rank.index == 0:
         emit(found)
@@ -103,7 +103,6 @@ def rank_report(config: TrialConfig, rank: int) -> StepReport:
             for phase in step.phases():
                 phase.run()
             step.forget_gradients()
-        report_step(step)  # from here on it is known what collectives read and write
         return report_step(step)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmsweep.orchestrator.commands.text.run_summary import trial_table
+from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.orchestrator.running.progress.trial_words import describe, outcome
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
@@ -71,20 +71,22 @@ HOST_IS_FULL = (
         ("CUDNN_STATUS_ALLOC_FAILED\nadvice", "oom: CUDNN_STATUS_ALLOC_FAILED"),
     ],
 )
-def test_an_oom_line_has_requested_and_held_memory_and_the_row_the_whole_error(said, words):
+def test_an_oom_line_has_requested_and_held_memory_and_the_row_the_whole_error(said, words, capsys):
     attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
     row = attempt.failure("noop", Status.OOM, said, LAPTOP)
     assert outcome([row]) == words
-    assert words.removeprefix("oom: ") in trial_table([row])
+    show_trial([row])
+    assert words.removeprefix("oom: ") in capsys.readouterr().out
     assert row.error == said
 
 
-def test_the_table_of_a_trial_has_the_first_line_of_an_error_and_its_traceback_is_below() -> None:
+def test_the_table_of_a_trial_has_the_first_line_of_an_error_and_its_traceback_is_below(capsys) -> None:
     attempt = Attempt.begin(Trial(config=TrialConfig(d_model=2), workloads=("noop",), sweep="test"))
     trace = 'Traceback (most recent call last):\n  File "mine.py", line 3\nIndexError: out of range'
     row = attempt.failure("noop", Status.ERROR, f"mine.py:3: IndexError: out of range\n{trace}", LAPTOP)
-    table, _, below = trial_table([row]).partition("\n\n")
-    assert table.endswith("error, mine.py:3: IndexError: out of range") and below == trace
+    show_trial([row])
+    table, _, below = capsys.readouterr().out.partition("\n\n")
+    assert table.endswith("error, mine.py:3: IndexError: out of range") and below.strip() == trace
 
 
 def test_fields_that_a_model_determines_are_no_columns() -> None:

@@ -117,11 +117,11 @@ def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
     values = COSTS[chosen] - COSTS.mean() + rng.normal(0, 0.01, 10)
     surrogate = Surrogate(space, space.codes[chosen], values, np.full(10, 0.01))
     at = rng.normal(-1.5, 0.5, len(space.axes) + 2)
-    _, gradient = surrogate._loss(at, values)
+    _, gradient = surrogate.loss(at, values)
     for place in range(len(at)):
         step = np.zeros(len(at))
         step[place] = 1e-5
-        slope = (surrogate._loss(at + step, values)[0] - surrogate._loss(at - step, values)[0]) / 2e-5
+        slope = (surrogate.loss(at + step, values)[0] - surrogate.loss(at - step, values)[0]) / 2e-5
         assert gradient[place] == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 
@@ -180,14 +180,11 @@ def test_in_a_thousand_simulated_grids_it_is_right_in_95_percent() -> None:
     assert share < SHARE
 
 
-@pytest.mark.parametrize(("goal", "first"), [("tokens/s", "naive"), ("$/Mtoken", "sdpa")])
-def test_money_begins_with_what_keeps_the_device_busy_for_least_though_the_host_is_slower(
-    goal: str, first: str
-) -> None:
+def test_money_begins_where_speed_does_as_waiting_is_paid_for_too() -> None:
     """An eager step of a small batch takes as long as the host launches it, whatever its attention."""
     configs = [config("small", device="cuda", batch_size=1, attention=attention) for attention in ("naive", "sdpa")]
-    chosen = search_of_trials(configs, goal).choose({0, 1})
-    assert chosen is not None and configs[chosen].attention == first
+    chosen = [search_of_trials(configs, goal).choose({0, 1}) for goal in ("tokens/s", "$/Mtoken")]
+    assert chosen[0] == chosen[1]
 
 
 @pytest.mark.parametrize(("name", "value"), [("memory_budget", 2**30), ("attention_args", '{"scale":2}')])

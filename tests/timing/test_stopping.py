@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from lmsweep.trials.statistics.median_interval import count_outliers, median_interval, relative_half_width
+from benchmarks.slow_regimes import noise, slow_runs
+from lmsweep.trials.statistics.median_interval import count_outliers, intervals, median_interval, relative_half_width
+from lmsweep.trials.statistics.speed_levels import has_levels, have_levels
 from lmsweep.trials.statistics.trend import correlation_of_neighbours, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
     FEWEST,
@@ -46,7 +48,7 @@ def test_a_number_of_steps_is_that_many_whatever_they_show():
     assert repeat(counter(), 0, lambda taken: False, GENEROUS) == ([], True)
 
 
-def test_auto_goes_on_until_it_is_enough():
+def test_auto_continues_until_it_is_enough():
     assert repeat(counter(), "auto", lambda taken: len(taken) == 12, GENEROUS) == (list(range(12)), True)
 
 
@@ -229,6 +231,31 @@ def test_how_alike_neighbours_are_does_not_depend_on_a_trend(rho: float):
     noise = 0.01 * ar1(rho, rows=200, n=200)
     for trend in (np.zeros(200), np.linspace(0, 0.3, 200), 0.1 * (np.arange(200) >= 40)):
         assert np.median(correlation_of_neighbours(1 + noise + trend)) == pytest.approx(rho, abs=0.08)
+
+
+@pytest.mark.parametrize(("spread", "least"), [(0.01, 0.97), (0.03, 0.88)])
+@pytest.mark.parametrize("n", [100, 200])
+def test_a_median_that_slow_runs_of_fifty_steps_move_is_flagged_or_within_its_interval(n, spread, least):
+    random = np.random.default_rng(32)
+    series = noise(random, rho=0, spread=spread, rows=1000, n=n) * slow_runs(random, rows=1000, n=n)
+    median, low, high = intervals(series)
+    known = have_trend(series) | have_levels(series) | ((low <= 1) & (high >= 1))
+    assert known[np.abs(median - 1) > 0.02].mean() >= least
+
+
+@pytest.mark.parametrize(("rho", "most"), [(0.0, 0.01), (0.7, 0.02), (0.9, 0.14)])
+@pytest.mark.parametrize("n", [10, 30, 100, 200])
+def test_noise_around_one_speed_is_seldom_taken_for_two(rho, most, n):
+    random = np.random.default_rng(32)
+    assert have_levels(noise(random, rho=rho, spread=0.03, rows=1000, n=n)).mean() <= most
+
+
+def test_two_speeds_are_seen_in_runs_only_and_where_they_differ_by_two_percent():
+    runs = np.repeat([1.0, 1.1, 1.0], 10)
+    assert has_levels(runs) and not has_levels(np.resize([1.0, 1.1], 30)) and not has_levels([1.0] * 30)
+    assert has_levels([1.021 if one > 1 else 1 for one in runs]) and not has_levels(
+        [1.019 if one > 1 else 1 for one in runs]
+    )
 
 
 def test_a_trend_of_less_than_1_percent_and_one_of_fewer_than_ten_samples_are_of_no_matter():

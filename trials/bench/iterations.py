@@ -10,6 +10,7 @@ from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.model.compiler import compile_counts
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.statistics.speed_levels import has_levels
 from lmsweep.trials.statistics.trend import is_drifting
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
 
@@ -62,7 +63,7 @@ def take_series(
     cpu_after = read_cpu_time()
     times = [seconds(one) for one in measured]
     found = {
-        Flag.UNSTEADY: not was_steady or is_drifting(times),
+        Flag.UNSTEADY: not was_steady or is_drifting(times) or has_levels(times),
         Flag.NOT_CONVERGED: not was_narrow or is_worth_little(times),
         Flag.RECOMPILED: compile_counts().graphs > graphs,
         Flag.BUSY_HOST: is_host_busy(cpu_before, cpu_after, device_type),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.torch_private import TorchDispatchMode, backward_node, is_dense, storage_key_of
+from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, backward_node, is_dense, storage_key_of
 
 Storage = torch.UntypedStorage
 
@@ -23,7 +23,7 @@ _IN_PLACE = {
     torch.ops.aten.index_put.default: torch.ops.aten.index_put_.default,
 }
 """Operator -> its in-place variant. The gradients of max, gather and indexing create zeros and write into them; under a
-dispatch mode, they write into a copy instead. The tracker restores the in-place variant."""
+dispatch mode, they write into a copy instead. `without_mode` restores the in-place variant."""
 
 
 class StorageTracker(TorchDispatchMode):
@@ -53,11 +53,7 @@ class StorageTracker(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in _IN_PLACE and self._last == storage_key(args[0]):
-            func = _IN_PLACE[func]
-        elif func is torch.ops.aten.add.Tensor and _is_accumulation(args):
-            func = torch.ops.aten.add_.Tensor
-        result = func(*args, **(kwargs or {}))
+        result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
             self._see(tensor, func)
@@ -114,13 +110,24 @@ def _with_storage(tensor: Tensor) -> Tensor:
     return tensor if inner is None else _with_storage(inner)
 
 
-def _is_accumulation(args: Sequence[Any]) -> bool:
+def without_mode(func: OpOverload, args: Sequence[object], last: int | None) -> OpOverload:
+    """Return the operator that runs where no dispatch mode watches. last: key of the latest storage."""
+    if func in _IN_PLACE and isinstance(args[0], Tensor) and last == storage_key(args[0]):
+        return _IN_PLACE[func]
+    return torch.ops.aten.add_.Tensor if func is torch.ops.aten.add.Tensor and _is_accumulation(args) else func
+
+
+def _is_accumulation(args: Sequence[object]) -> bool:
     """Whether autograd adds two gradients of one tensor. Without a dispatch mode it adds in place, unless the first
     gradient is a view or not dense."""
-    in_backward = backward_node() is not None and not torch.is_grad_enabled()
     held, more = args[:2]
-    alike = isinstance(more, Tensor) and (held.shape, held.dtype) == (more.shape, more.dtype)
-    return in_backward and alike and is_dense(held)
+    if (
+        backward_node() is None
+        or torch.is_grad_enabled()
+        or not (isinstance(held, Tensor) and isinstance(more, Tensor))
+    ):
+        return False
+    return (held.shape, held.dtype) == (more.shape, more.dtype) and is_dense(held)
 
 
 def storage_key(tensor: Tensor) -> int:

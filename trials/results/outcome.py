@@ -47,9 +47,10 @@ class Flag(StrEnum):
     )
     UNSTEADY = (
         "unsteady",
-        "Timing: the measured iterations became slower or faster, or the warm-up reached its limit before two windows "
-        "of five iterations agreed (auto) or before it had all of its iterations (max_seconds). The median depends on "
-        "how long was measured: look at samples and warmup_samples, and increase warmup_steps or max_seconds. Memory: "
+        "Timing: the measured iterations became slower or faster, or ran at two speeds by turns, or the warm-up "
+        "reached its limit before two windows of five iterations agreed (auto) or before it had all of its iterations "
+        "(max_seconds). The median depends on how long was measured: look at samples and warmup_samples, and increase "
+        "warmup_steps or max_seconds. Memory: "
         "iterations that do the same work held different bytes. The largest sample is the safe one.",
     )
     NOT_CONVERGED = (

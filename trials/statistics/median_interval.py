@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, ndtr, ndtri, stdtr, stdtrit
 
 CONFIDENCE = 0.95
+NORMAL = 1.96
+"""Half width of a 95 % interval of a normal distribution, in standard deviations."""
 
 FEWEST_BOUNDED = 6
 """Fewest independent samples whose range covers the median in 95 % of cases: 1 - 2 / 2**6."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.measure import Prices
-from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 

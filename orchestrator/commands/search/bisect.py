@@ -5,8 +5,7 @@ from typing import Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.commands.options import Text, Texts, takes_request
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.trials.spec.config import RequestError
 
 NO_LIMIT = "9999h"

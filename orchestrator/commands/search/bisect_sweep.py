@@ -14,8 +14,8 @@ from packaging.version import InvalidVersion, Version
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import Comparison, compare
-from lmsweep.analysis.comparison.noise import machines
 from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.api import load_requested, make_ready, software_of
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.text.show_table import show_table
@@ -132,7 +132,7 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
     frame = every[of_these]
     sides = [frame[frame["software"] == name] for name in names]
     values = list(question.values) or None
-    return compare(sides[0], sides[1], between={"software": names}, values=values, machines=machines(every))
+    return compare(sides[0], sides[1], between={"software": names}, values=values, variation=known_variation(every))
 
 
 def _install(plan: Plan) -> None:

@@ -6,12 +6,11 @@ from itertools import islice
 from typing import TypeGuard
 
 import pandas as pd
-from tabulate import tabulate
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.api import software_of
-from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
@@ -21,7 +20,7 @@ from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
@@ -96,27 +95,19 @@ class PlanText:
         }
 
     def say(self, *, all: bool = False) -> None:
-        """Print the plan; on a terminal, fitted to its width."""
-        if not self.plan.trials:
-            say(f"{self.plan.sweep}: no trials; this shard is empty")
-        elif on_terminal():
-            show_table(self._listing(all=all))
+        """Print the plan."""
+        if self.plan.trials:
+            show_table(self.listing(all=all))
         else:
-            say_data(self.as_text(all=all))
+            say(f"{self.plan.sweep}: no trials; this shard is empty")
 
-    def as_text(self, *, all: bool = False) -> str:
+    def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
         frame = self._frame(all=all)
-        table = tabulate(frame.to_numpy(), headers=[*map(str, frame)], disable_numparse=True)
-        return "\n\n".join(filter(None, [plan_summary(self.plan, self.estimate), table, *self._notes(all=all)]))
-
-    def _listing(self, *, all: bool) -> Listing:
-        frame = self._frame(all=all)
-        frame.insert(len(frame.columns) - 1, "trial", frame.pop("trial").str[:SHORT_ID])
         return Listing(
             title=plan_summary(self.plan, self.estimate),
             frame=frame,
-            keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "trial", "action")],
+            keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
             units={},
             tones=TONES,
             notes=[line for note in self._notes(all=all) for line in note.split("\n") if line],
@@ -154,9 +145,9 @@ class PlanText:
         short = {name: short_names(getattr(one.trial.config, name) for one in trials) for name in REFERENCES}
         rows = [
             [
-                one.trial_id,
                 *(short.get(name, {}).get(value := getattr(one.trial.config, name), label(value)) for name in names),
                 *(_process_text(one) for _ in repeated),
+                one.trial_id[:SHORT_ID],
                 self._peak_text(one),
                 *(self._step_text(one) for _ in stepping),
                 self._seconds_text(one),
@@ -164,7 +155,7 @@ class PlanText:
             ]
             for one in (trials if all else trials[:MOST_ROWS])
         ]
-        columns = ["trial", *names, *repeated, "peak memory", *stepping, "time", "action"]
+        columns = [*names, *repeated, "trial", "peak memory", *stepping, "time", "action"]
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
     def _peak(self, planned: PlannedTrial) -> Prediction | Bounds | Refusal:

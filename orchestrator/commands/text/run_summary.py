@@ -5,21 +5,20 @@ import shlex
 from collections.abc import Sequence
 
 import pandas as pd
-from tabulate import tabulate
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import format_seconds, say, say_data
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
 
-COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "status"]
+COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "outcome"]
 """Columns of the table of one trial."""
 
 MOST_ROWS = 40
@@ -34,18 +33,35 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
 
     trial_command: repeats a trial here if an identifier is appended; None on a cluster.
     """
-    parts = _show_results(plan, store, trial_command)
+    from lmsweep.analysis import load
+    from lmsweep.analysis.comparison.findings import findings
+    from lmsweep.analysis.data.pooled_rows import pool
+    from lmsweep.analysis.data.process_variation import known_variation
+
+    stored = load(store, pooled=False) if store.exists() else pd.DataFrame(columns=["status"])
+    rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
+    parts = _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
         parts.append(f"workloads by status: {counts}")
-    quoted = shlex.quote(store.location)
-    parts.append(
-        f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
-        f"or in a browser: lmsweep report {quoted}"
-    )
+    if (rows["status"] != Status.UNSUPPORTED.value).any():
+        quoted = shlex.quote(store.location)
+        parts.append(
+            f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
+            f"or in a browser: lmsweep report {quoted}"
+        )
+        parts.append("\n".join(f"found: {words}" for words in findings(rows, known_variation(stored))))
     say("\n\n".join(part for part in parts if part))
+
+
+def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the plan's trials in the present state of the code."""
+    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
+    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
+    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
+    return frame[frame["measurement_id"].isin(wanted) & is_of_state].reset_index(drop=True)
 
 
 def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
@@ -67,20 +83,13 @@ def where_the_time_went(account: Account) -> str:
 
 
 def show_trial(rows: Sequence[Record]) -> None:
-    """Print the rows of one trial as a table; on a terminal, fitted to its width."""
-    if not on_terminal():
-        say_data(trial_table(rows))
-        return
+    """Print the rows of one trial as a table, and the traces of its errors."""
     frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
-    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=_advice(rows)), pages=False)
-    for trace in _traces(rows):
+    notes = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
+    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=notes), pages=False)
+    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
+    for trace in dict.fromkeys(filter(None, traces)):
         say_data(f"\n{trace}")
-
-
-def trial_table(rows: Sequence[Record]) -> str:
-    alignment = ["left"] * 3 + ["right"] * 3 + ["left"] * 2
-    table = tabulate(_trial_lines(rows), headers=COLUMNS, disable_numparse=True, colalign=alignment)
-    return "\n\n".join([table, *_traces(rows), *_advice(rows)])
 
 
 def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
@@ -96,18 +105,9 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     return lines
 
 
-def _traces(rows: Sequence[Record]) -> list[str]:
-    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
-    return list(dict.fromkeys(trace for trace in traces if trace))
-
-
 def _split(error: str | None) -> tuple[str, str]:
     first, _, rest = (error or "").partition("\n")
     return first, rest.strip("\n")
-
-
-def _advice(rows: Sequence[Record]) -> list[str]:
-    return [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
 
 
 def _number(value: float) -> str:
@@ -116,27 +116,17 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
 
 
-def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[str]:
+def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
-    from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import flag_words
     from lmsweep.analysis.tables.pivot import default_layout, pivot
     from lmsweep.analysis.tables.render import render
 
-    if not store.exists():  # no trial ran
-        return []
-    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
-    frame = load(store)
-    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
-    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
-    frame = frame[frame["measurement_id"].isin(wanted) & is_of_state]
-    if frame.empty:
-        return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
-    frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
-    rows, cols, values = default_layout(frame)
-    table = pivot(frame, rows=rows, cols=cols, values=values, where={})
+    frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
+    layout = default_layout(frame)
+    table = pivot(frame, **layout._asdict(), where={})
     printed = ""
     if len(table.median) <= MOST_ROWS:
         show_table(table, pages=False)

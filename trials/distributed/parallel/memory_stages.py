@@ -14,7 +14,7 @@ from torch import Tensor
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
 from lmsweep.trials.machine.torch_private import TorchDispatchMode, schema_name
-from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in
+from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in, without_mode
 from lmsweep.trials.model.training_step import TrainingStep
 
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
@@ -35,7 +35,9 @@ class Held:
 
 
 @dataclass
-class _Piece:
+class Piece:
+    """A storage and what it is for."""
+
     storage: weakref.ref[torch.UntypedStorage]
     part: Part
 
@@ -47,9 +49,11 @@ class MemoryWatch(TorchDispatchMode):
     def __init__(self, device_type: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
         self._device_type = device_type
-        self._live: dict[int, _Piece] = {}
+        self.pieces: dict[int, Piece] = {}
+        """Live storages, by key."""
+        self._last: int | None = None
         self._peak: int | None = None
-        self._at_peak: list[tuple[_Piece, int]] = []
+        self._at_peak: list[tuple[Piece, int]] = []
 
     def __torch_dispatch__(
         self,
@@ -58,7 +62,7 @@ class MemoryWatch(TorchDispatchMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         allocates = self._see(tensors_in(result), "other")
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
@@ -115,22 +119,22 @@ class MemoryWatch(TorchDispatchMode):
             if tensor.device.type != self._device_type:
                 continue
             key = storage_key(tensor)
-            known = self._live.get(key)
+            known = self.pieces.get(key)
             if known is None:
                 storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
-                self._live[key] = _Piece(storage=storage, part=part)
-                is_new = True
+                self.pieces[key] = Piece(storage=storage, part=part)
+                is_new, self._last = True, key
             elif PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
         return is_new
 
     def _forget(self, key: int, _: object) -> None:
-        self._live.pop(key, None)
+        self.pieces.pop(key, None)
 
-    def _sizes(self) -> list[tuple[_Piece, int]]:
+    def _sizes(self) -> list[tuple[Piece, int]]:
         # A copy, because gloo's threads may free a storage meanwhile.
-        pieces = list(self._live.values())
-        return [(piece, storage.nbytes()) for piece in pieces if (storage := piece.storage()) is not None]
+        live = list(self.pieces.values())
+        return [(piece, storage.nbytes()) for piece in live if (storage := piece.storage()) is not None]
 
     def _note_peak(self) -> None:
         sizes = self._sizes()
@@ -139,7 +143,7 @@ class MemoryWatch(TorchDispatchMode):
             self._peak, self._at_peak = total, sizes
 
 
-def _held(sizes: list[tuple[_Piece, int]], total: int | None) -> Held:
+def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
     """`total`: bytes by the allocator's count, whose rounding and other users are `other`; None for the sum."""
     parts: dict[Part, int] = dict.fromkeys(PARTS, 0)
     for piece, size in sizes:

@@ -23,10 +23,15 @@ class StepReport:
 
 
 def report_step(step: DataParallelStep) -> StepReport:
-    """Run one synchronized step and report on it; all ranks must call it at the same time."""
+    """Run two synchronized steps and report on the second; all ranks must call it at the same time. In the first,
+    collectives show the buckets that DistributedDataParallel has made."""
     counter, watch, training = CollectiveCounter(), step.memory_watch, step.training
     memory: dict[Stage, Held] = {}
     if watch and step.after_init:
+        with watch:
+            for phase in step.phases():
+                phase.run()
+        step.forget_gradients()
         memory = {"init": step.after_init, "before_step": watch.held(training)}
     with counter, watch or nullcontext(), watch.peak_noted() if watch else nullcontext():
         for phase in step.phases():

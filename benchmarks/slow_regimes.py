@@ -1,0 +1,84 @@
+"""Simulates a process that is slower for runs of 50 steps: how often its median is wrong and nothing says so.
+
+    python -m benchmarks.slow_regimes [--rows 2000]
+
+Noise is independent (rho 0) or an AR(1) process (rho 0.9), with a standard deviation of 1 or 3 %. In `slow`, half
+of all steps, in runs of 50, take 1.05 to 1.3 times as long; the true median is that of the other half. `off` is the
+share of series whose median is more than 2 % off. Of these: `silent` are not flagged and have an interval without the
+true median; `wholly` are those whose every step was slow, which no test of one process can see. `given` and `covers`:
+how often a series has an interval, and how often that contains the true median. `flagged` is by `unsteady`, for a trend
+or for two levels.
+"""
+
+import argparse
+from collections.abc import Iterator
+
+import numpy as np
+from tabulate import tabulate
+
+from lmsweep.trials.statistics.median_interval import Floats, intervals
+from lmsweep.trials.statistics.speed_levels import have_levels
+from lmsweep.trials.statistics.trend import have_trend
+
+RUN = 50
+"""Steps of a slow run."""
+
+
+def noise(random: np.random.Generator, *, rho: float, spread: float, rows: int, n: int) -> Floats:
+    """Return stationary AR(1) noise around 1, shape (rows, n); spread: its standard deviation."""
+    found = np.empty((rows, n))
+    state = random.standard_normal(rows)
+    for i in range(n):
+        found[:, i] = state
+        state = rho * state + np.sqrt(1 - rho**2) * random.standard_normal(rows)
+    return np.exp(spread * found)
+
+
+def slow_runs(random: np.random.Generator, *, rows: int, n: int) -> Floats:
+    """Return the factor of each step, shape (rows, n). Fast runs are RUN steps long on average, slow ones exactly."""
+    found = np.ones((rows, n))
+    for row in found:
+        factor = random.uniform(1.05, 1.3)
+        at = -int(random.integers(20 * RUN, 22 * RUN))
+        while at < n:
+            at += int(random.geometric(1 / RUN))
+            row[max(at, 0) : max(at + RUN, 0)] = factor
+            at += RUN
+    return found
+
+
+def lines(rows: int) -> Iterator[list[object]]:
+    random = np.random.default_rng(32)
+    for n in (5, 10, 25, 50, 100, 200):
+        for spread in (0.01, 0.03):
+            for rho in (0.0, 0.9):
+                for slow in (False, True):
+                    factors = slow_runs(random, rows=rows, n=n) if slow else np.ones((rows, n))
+                    series = noise(random, rho=rho, spread=spread, rows=rows, n=n) * factors
+                    median, low, high = intervals(series)
+                    given, misses = ~np.isnan(low), (low > 1) | (high < 1)
+                    trend = have_trend(series)
+                    flagged = trend | have_levels(series)
+                    off = np.abs(median - 1) > 0.02
+                    wholly = (factors > 1).all(axis=1)
+                    shares = [given, ~misses[given], trend, flagged, off]
+                    shares += [of[off] for of in (~trend & misses, ~flagged & misses, wholly)]
+                    yield [
+                        n,
+                        spread,
+                        rho,
+                        "yes" if slow else "",
+                        *(f"{of.mean():.1%}" if len(of) else "" for of in shares),
+                    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2000, help="series of each line")
+    heads = ["n", "noise", "rho", "slow", "given", "covers", "trend", "flagged", "off"]
+    heads += ["off: silent by trend alone", "off: silent", "off: wholly slow"]
+    print(tabulate(lines(parser.parse_args().rows), headers=heads, disable_numparse=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""How far processes that run the same program differ: the one model of variation of tables, comparisons and `best`.
+
+The logarithm of the median that a process measures is normal around the true value, with a standard deviation that
+depends on what was measured (`Kind`) and differs from cell to cell. It is never known; a scaled inverse chi-squared
+distribution describes it: a typical value (`scale`) worth so many `freedom` degrees of freedom. Three sources add up:
+
+1. a shipped prior for each kind (`PRIORS`), from the repeated cells of the shipped reference stores;
+2. the repetitions of the same store, device and kind, `lmsweep noise` among them (`Variation.updated`);
+3. the processes of the cell itself (`moderated`), which yields Student's t with the degrees of freedom of all three
+   (Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, "moderated t").
+
+With one process only the first two are known, so its interval is wide. benchmarks/verdicts.py simulates how often
+verdicts and intervals hold.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
+
+Floats = NDArray[np.float64]
+
+Kind = Literal["device", "wall", "host", "cpu", "setup", "resident", "exact"]
+"""device: time the GPU was busy; wall: time by the clock with a GPU that decides it; host: the same where the host
+decides it or is busy; cpu: time on a CPU; setup: compilation and the like; resident: memory of a process; exact:
+what repeats to the last digit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variation:
+    """The standard deviation between processes, relative, and how much is known of it."""
+
+    scale: float
+    freedom: float
+
+    @property
+    def standard_deviation(self) -> float:
+        return self.scale
+
+    def updated(self, squares: float, freedom: float) -> "Variation":
+        """Return it with other cells of the same kind. squares: sum of squared deviations of log medians."""
+        if freedom == 0 or self.freedom == 0:
+            return self
+        scale = np.sqrt((self.freedom * self.scale**2 + squares) / (self.freedom + freedom))
+        return Variation(scale=float(scale), freedom=min(self.freedom + freedom, MOST_FREEDOM))
+
+
+MOST_FREEDOM = 5.0
+"""Degrees of freedom that other cells are worth at most: cells of one store differ in their variation."""
+
+PRIORS: dict[Kind, Variation] = {
+    "device": Variation(scale=0.005, freedom=3),
+    "wall": Variation(scale=0.015, freedom=3),
+    "host": Variation(scale=0.07, freedom=3),
+    "cpu": Variation(scale=0.03, freedom=3),
+    "setup": Variation(scale=0.2, freedom=3),
+    "resident": Variation(scale=0.02, freedom=3),
+    "exact": Variation(scale=0.0, freedom=0),
+}
+"""Rounded up from the 90th percentile of repeated cells (docs/comparing.md); three degrees of freedom are few."""
+
+BETWEEN_MACHINES: dict[Kind, float] = {"device": 0.009, "wall": 0.02, "host": 0.15, "cpu": 0.1}
+"""Relative standard deviation of machines with the same device, common to all cells that one of them measured."""
+
+
+def moderated(variance: Floats, freedom: Floats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
+    """Return the standard deviation between processes and its degrees of freedom, for each cell.
+
+    variance, freedom: of the log medians of a cell's own processes; scale, prior: of its `Variation`.
+    """
+    total = freedom + prior
+    with np.errstate(invalid="ignore", divide="ignore"):
+        deviation = np.sqrt((prior * scale**2 + freedom * variance) / total)
+    return np.where(total > 0, deviation, scale), total
+
+
+def reach(freedom: Floats) -> Floats:
+    """Return half the width of a 95 % interval of Student's t in standard errors; of a normal one for 0 degrees."""
+    return np.asarray(stdtrit(np.where(freedom > 0, freedom, np.inf), 0.975), dtype=np.float64)
+
+
+def p_different(distance: Floats, error: Floats, freedom: Floats) -> Floats:
+    """Return the two-sided p-value of no difference. distance: between log medians; error: its standard error."""
+    return 2 * _tail(np.abs(distance), error, freedom)
+
+
+def p_equivalent(distance: Floats, error: Floats, freedom: Floats, least: Floats) -> Floats:
+    """Return the p-value of a difference of `least` or more: two one-sided tests (Schuirmann, Journal of
+    Pharmacokinetics and Biopharmaceutics 15, 1987)."""
+    return _tail(np.log1p(least) - np.abs(distance), error, freedom)
+
+
+def centre(medians: Floats) -> Floats:
+    """Return the median of the means of all pairs along the last axis (Hodges and Lehmann, 1963).
+
+    One outlier in four hardly moves it, and it needs 10 % more processes than their mean does, where their median needs
+    up to half as many again.
+    """
+    one, other = np.triu_indices(medians.shape[-1])
+    return np.asarray(np.median((medians[..., one] + medians[..., other]) / 2, axis=-1), dtype=np.float64)
+
+
+def error_of_centre(processes: Floats) -> Floats:
+    """Return the standard error of `centre` for a standard deviation of 1."""
+    return np.sqrt(np.where(processes < 3, 1.0, 1.1) / processes)
+
+
+def _tail(distance: Floats, error: Floats, freedom: Floats) -> Floats:
+    """P(T > distance / error); without any error 0 or 1, and 0.5 in the middle."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        standard = np.where(error > 0, distance / error, np.sign(distance) * np.inf)
+    standard = np.where((error == 0) & (distance == 0), 0.0, standard)
+    return np.asarray(stdtr(np.where(freedom > 0, freedom, np.inf), -standard), dtype=np.float64)
