@@ -51,11 +51,10 @@ def main() -> None:
         errors.append(abs(error))
         low, high = found.between
         held += low <= seconds <= high
-        by_class = {name: f"{1e3 * part:.3g}" for name, part in found.by(lambda one: one.kind).items()}
-        lines.append(
-            [*(getattr(config, name) for name in names), 1e3 * seconds, 1e3 * found.seconds, f"{error:+.1%}"]
-            + [f"{1e3 * found.launching:.3g}", " ".join(f"{name} {part}" for name, part in by_class.items())]
-        )
+        by_class = " ".join(f"{name} {1e3 * part:.3g}" for name, part in found.by(lambda one: one.kind).items())
+        values = (getattr(config, name) for name in names)
+        times = (1e3 * seconds, 1e3 * found.seconds, f"{error:+.1%}", f"{1e3 * found.launching:.3g}")
+        lines.append([*values, *times, by_class])
     columns = [*names, "measured, ms", "predicted, ms", "error", "host, ms", "device, ms"]
     print(tabulate(lines, headers=columns, floatfmt=".4g"))
     if errors:

@@ -134,7 +134,9 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
         store.check_writable()
         upload_left_over(store)
     least = SMALL if will_run and not needs_peaks else 0
-    predictions = Predictions(sweep.trials, least=least, each=needs_peaks) if request.predict else None
+    predictions = None
+    if request.predict:
+        predictions = Predictions(sweep.trials, least=least, each=needs_peaks, operators=not will_run)
     if predictions and predictions.asked >= MANY:
         waiting = configurations(predictions.asked)
         say(f"predicting the memory of {waiting} (cached for next time); --no-predict skips it", error=True)

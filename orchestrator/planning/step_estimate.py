@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lmsweep.orchestrator.cluster.refusal import Refusal
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates

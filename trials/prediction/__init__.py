@@ -10,6 +10,7 @@
     layer_extrapolation.py   the trace of a deep model, from those of two shallow ones
     shared_runs.py           which trials one run serves
     step_operators.py        the operators of any trial at its full depth
+    operator_growth.py       those of larger models, from those of smaller ones
     float8_operators.py      those of a step in float8, from those in bfloat16
     without_device/          tensors without storage, ranks without processes, a simulated allocator
     compiled/                memory of compiled graphs: which buffers live when

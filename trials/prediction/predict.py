@@ -22,7 +22,7 @@ from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
-from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.prediction.step_operators import step_operators, structure_of
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
@@ -66,11 +66,6 @@ def main() -> None:
         print_answer(index, answer)
 
 
-def of_memory(answer: Answer) -> Answer:
-    """Return the part of an answer about memory."""
-    return {name: value for name, value in answer.items() if name not in ("flops", "operators", "no_operators")}
-
-
 def print_answer(index: int, answer: Answer) -> None:
     # One write: processes of the pool share the pipe, and an unbuffered print writes the end of the line by itself.
     sys.stdout.write(json.dumps([index, answer]) + "\n")
@@ -92,7 +87,13 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
 
     match request["question"]:
         case "predict":
-            return _answered(_predictions, by_run(questions(subject="subjects")), code)
+            answer = partial(_predictions, with_operators=request.get("operators", False))
+            return _answered(answer, by_run(questions(subject="subjects")), code)
+        case "operators":
+            structures: dict[object, Batch[Question]] = {}
+            for i, one in enumerate(questions(subject="subjects")):
+                structures.setdefault(i if one.config.references else structure_of(one.config), []).append((i, one))
+            return _answered(partial(_each, _operators), list(structures.values()), code)
         case "fits":
             asked = questions(subject="subjects", budget="budgets", device_name="device_names")
             return _answered(partial(_each, _verdict), by_run(asked), code)
@@ -134,17 +135,17 @@ def _each(answer: Callable[[Question], Answer], questions: Questions) -> list[An
     return [answer(one) for one in questions]
 
 
-def _predictions(questions: Questions) -> list[Answer]:
+def _predictions(questions: Questions, *, with_operators: bool) -> list[Answer]:
     """Answers to questions that one run serves."""
     first = questions[0].config
     widest = max((one.config.mode for one in questions), key=lambda mode: len(PHASES[mode]))
     run = widest if first.compile == "none" and first.mode != "forward" else None
-    return [_prediction(one.config, one.subject, run) for one in questions]
+    return [_prediction(one, run) | (_operators(one) if with_operators else {}) for one in questions]
 
 
-def _prediction(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
-    flops = {"flops": asdict(count_flops(config))} if config.model_code is not None else {}
-    return _peak(config, subject, run) | flops | _operators(config, subject, run)
+def _prediction(asked: Question, run: Mode | None) -> Answer:
+    flops = {"flops": asdict(count_flops(asked.config))} if asked.config.model_code is not None else {}
+    return _peak(asked.config, asked.subject, run) | flops
 
 
 def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
@@ -156,11 +157,11 @@ def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
         return {"failure": _failure(error)}
 
 
-def _operators(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
-    if config.device_type != "cuda":
+def _operators(asked: Question) -> Answer:
+    if asked.config.device_type != "cuda":
         return {}
     try:
-        return {"operators": as_values(step_operators(config, subject, run))}
+        return {"operators": as_values(step_operators(asked.config, asked.subject))}
     except (UnpredictableError, UnsupportedError) as error:
         return {"no_operators": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
@@ -181,12 +182,12 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
 
     def need(index: int) -> Need | None:
         one = questions[index]
-        found[index] = one.kept or _prediction(one.config, one.subject, None)
+        found[index] = one.kept or _prediction(one, None)
         if len(questions) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
             print_answer(one.index, found[index])
         if "peak" not in found[index]:
             return None
-        predicted = Prediction(**of_memory(found[index]))
+        predicted = Prediction(**{name: value for name, value in found[index].items() if name != "flops"})
         on_each = [predicted.on(name) for name, _ in rooms]
         return Need(min(one.peak for one in on_each), max(enough(one) for one in on_each))
 

@@ -1,35 +1,68 @@
 """The operators of any trial's step at its full depth, from which its time and its FLOPs are predicted."""
 
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, Shape
+from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.float8_operators import in_float8
+from lmsweep.trials.prediction.operator_growth import deepened, scaled
 from lmsweep.trials.prediction.shared_runs import as_run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES
 from lmsweep.trials.spec.workloads import Subject
 
+ANY_BATCH = 2**33
+"""Sequences in a micro-batch that stand for any number: more than any other size, so that it shows in each product."""
 
-def step_operators(config: TrialConfig, subject: Subject = "model", run: Mode | None = None) -> Operators:
-    """Return the operators of one iteration. `run` is a mode whose phases include those of the configuration's, so that
-    one run serves several. Raises UnpredictableError, UnsupportedError where the trial would, and what the user's code
-    raises."""
+
+def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators:
+    """Return the operators of one iteration. Raises UnpredictableError, UnsupportedError where the trial would, and
+    what the user's code raises."""
     if subject == "attention":
-        return _in_precision(config, attention_run(as_eager(config)).log.operators(config.compile))
-    if config.num_layers is None and not config.references:
+        found = attention_run(as_eager(config)).log.operators(config.compile)
+    elif config.num_layers is None and not config.references:
         raise UnpredictableError("the configuration has no whole model")
-    if config.ddp == "none" and config.world_size > 1:
+    elif config.ddp == "none" and config.world_size > 1:
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")
+    elif config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "borders":
+        found = _at_full_depth(config)
+    else:
+        found = _of_any_batch(config)
+    wanted = PHASES[config.mode]
+    found = tuple(one for one in found if one.phase in wanted)
+    return in_float8(found, config) if config.precision in FLOAT8_PRECISIONS else found
+
+
+def structure_of(config: TrialConfig) -> TrialConfig:
+    """Return one configuration for all whose forward and backward come from one run."""
+    same = replace(config, model=None, batch_size=config.accumulate, optimizer="adamw_fused", zero_grad="after_step")
+    return as_eager(same)
+
+
+def _of_any_batch(config: TrialConfig) -> Operators:
+    """The operators of lmsweep's own model in one process: those of forward and backward from a run that serves every
+    batch and optimizer, those of the optimizer from a run that serves every batch and attention."""
+    has_backward = "backward" in PHASES[config.mode]
+    changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
+    step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]
+    found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
+    if "optimizer" not in PHASES[config.mode]:
+        return found
+    plain = {"attention": "naive", "checkpointing": "none", "window": None, "document_length": None, "compile": "none"}
+    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, loss="eager", **plain)  # type: ignore[arg-type]
+    return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
+
+
+@lru_cache(maxsize=64)
+def _at_full_depth(config: TrialConfig) -> Operators:
     eager = as_eager(config)
-    if run is not None and not config.references and config.ddp == "none":
-        eager = replace(eager, mode=run)
 
     def of(layers: int | None) -> Operators:
         log = step_run(as_run(replace(eager, num_layers=layers))).log
@@ -38,11 +71,11 @@ def step_operators(config: TrialConfig, subject: Subject = "model", run: Mode | 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     alike = not config.references and grows_with_layers(config.checkpointing)
     alike = alike and (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer)
-    found: Operators | None = None
     if alike and layers > fewest + 2:
         found = deepened(of(fewest), of(fewest + 1), layers - fewest)
-    wanted = PHASES[config.mode]
-    return _in_precision(config, [one for one in found or of(config.num_layers) if one.phase in wanted])
+        if found is not None:
+            return found
+    return of(config.num_layers)
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:
@@ -63,56 +96,4 @@ def as_eager(config: TrialConfig) -> TrialConfig:
         memory_budget=None,
         capture="none",
         **changes,  # type: ignore[arg-type]
-    )
-
-
-def _in_precision(config: TrialConfig, operators: Iterable[Operator]) -> Operators:
-    if config.precision not in FLOAT8_PRECISIONS:
-        return tuple(operators)
-    return in_float8(operators, config)
-
-
-def deepened(small: Operators, larger: Operators, layers: int) -> Operators | None:
-    """Return the operators of a model with `layers` more layers than the small one; `larger` has one more. None if the
-    additional layer changes more than how often operators run and how much the optimizer's move."""
-    few, more = ({replace(one, count=1): one.count for one in side} for side in (small, larger))
-    changed = [one for one in small if replace(one, count=1) not in more]
-    into = [one for one in larger if replace(one, count=1) not in few]
-    added = _added(into, len(changed)) if len(into) != len(changed) else []
-    grown = dict(zip((one for one in into if one not in added), changed, strict=False))
-    if len(into) - len(added) != len(changed):
-        return None
-    found = []
-    for one in larger:
-        alone = replace(one, count=1)
-        if alone in few:
-            count = few[alone] + layers * (one.count - few[alone])
-            if count > 0:
-                found.append(replace(one, count=count))
-        elif one in grown:
-            before = grown[one]
-            if (one.name, one.phase, one.count) != (before.name, before.phase, before.count):
-                return None
-            found.append(_grown(before, one, layers))
-        else:
-            found.append(replace(one, count=layers * one.count))
-    return tuple(found)
-
-
-def _added(into: list[Operator], changed: int) -> list[Operator]:
-    """Operators that only the larger model has: what precedes the layer that is no longer the last."""
-    return [] if changed else into
-
-
-def _grown(small: Operator, larger: Operator, layers: int) -> Operator:
-    """An operator over tensors of all layers."""
-
-    def grow(one: int, other: int) -> int:
-        return one + layers * (other - one)
-
-    shapes: list[Shape] = []
-    for one, other in zip(small.shapes, larger.shapes, strict=True):
-        shapes.append(tuple(grow(length, its) for length, its in zip(one, other, strict=True)))
-    return replace(
-        larger, shapes=tuple(shapes), bytes=grow(small.bytes, larger.bytes), flops=grow(small.flops, larger.flops)
     )

@@ -68,10 +68,13 @@ def as_values(operators: Operators) -> list[list[object]]:
     return [[getattr(one, name) for name in FIELDS] for one in operators]
 
 
-def from_values(found: list[list[Any]]) -> Operators:
+def from_values(found: list[list[object]]) -> Operators:
     """Return the operators that JSON has."""
-    each = (dict(zip(FIELDS, values, strict=True)) for values in found)
-    return tuple(Operator(**values | {"shapes": tuple(map(tuple, values["shapes"]))}) for values in each)
+
+    def operator(values: dict[str, Any]) -> Operator:
+        return Operator(**values | {"shapes": tuple(map(tuple, values["shapes"]))})
+
+    return tuple(operator(dict(zip(FIELDS, values, strict=True))) for values in found)
 
 
 CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives")

@@ -249,7 +249,7 @@ class _Attention:
             shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
         first = 1 if backward else 0
         query, key, value = shapes[first : first + 3]
-        scores = query[0] * query[1] * query[2] * key[2]
+        scores = query[1] * query[2] * key[2]
         causal = name.startswith("varlen") or any(one is True for one in args[3:])
         share = (1 + 1 / key[2]) / 2 if causal else 1.0
         packed = config.attention in ("flex", "varlen")
@@ -267,7 +267,7 @@ class _Attention:
         if self._kernel and ("flash" in name or self._kernel == "flex_attention"):
             name = self._kernel + ("_backward" if backward else "")
         passes = BACKWARD_OF_ATTENTION["hardware"] if backward else 1
-        flops = int(passes * share * 2 * scores * (query[3] + value[3]))
+        flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
         return name, flops, causal, shapes[: first + 3]
 
 
