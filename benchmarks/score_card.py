@@ -40,7 +40,11 @@ COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
 """Report -> its GPU. Their attention is written out and their code eager."""
 HOST_DECIDES = 0.7
 """Launches over the device's time from which a step of an unknown host is left out."""
-PARTS = {"forward": ("forward",), "forward_backward": ("forward", "backward"), "step": ("forward", "backward", "optimizer")}
+PARTS = {
+    "forward": ("forward",),
+    "forward_backward": ("forward", "backward"),
+    "step": ("forward", "backward", "optimizer"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,15 @@ def course_cells() -> Iterator[Cell]:
     rows = rows[rows["source"].isin(list(COURSE)) & rows["workload"].eq("timing") & rows["metric"].eq("time")]
     rows = rows[rows["phase"].isin(list(PARTS)) & rows["status"].eq("ok") & rows["context_length"].notna()]
     rows = rows[rows["batch_size"].notna() & rows["precision"].isin(["fp32", "bf16"]) & rows["model"].notna()]
-    doubts = ("suspected_tf32", "repeated", "derived", "host_bound", "wide_spread", "includes_optimizer", "not_synchronized")
+    doubts = (
+        "suspected_tf32",
+        "repeated",
+        "derived",
+        "host_bound",
+        "wide_spread",
+        "includes_optimizer",
+        "not_synchronized",
+    )
     for row in rows.to_dict("records"):
         if any(row[name] is True for name in doubts) or row["device"] not in (None, "cuda"):
             continue
@@ -118,11 +130,18 @@ def attention_cells() -> Iterator[Cell]:
         asked = {name: row[name] for name in ("d_model", "context_length", "batch_size", "num_heads", "attention")}
         asked = {name: value if isinstance(value, str) else int(value) for name, value in asked.items()}
         mode = "forward" if row["phase"] == "forward" else "forward_backward"
-        more = {"workloads": "attention", "device": "cuda", "precision": "bf16", "causal": bool(row["causal"]), "mode": mode}
+        more = {
+            "workloads": "attention",
+            "device": "cuda",
+            "precision": "bf16",
+            "causal": bool(row["causal"]),
+            "mode": mode,
+        }
         config = single_trial([f"{name}={value}" for name, value in (asked | more).items()]).config
         operators = step_operators(config, "attention")
+        predicted = step_time(operators, rates_of(device)).computing
         yield Cell(level="attention alone", source=str(row["source"]), device=device.name, what=str(row["attention"]),
-                   published=float(row["value"]), predicted=step_time(operators, rates_of(device)).computing)  # fmt: skip
+                   published=float(row["value"]), predicted=predicted)  # fmt: skip
 
 
 def ranks_cells(path: str) -> Iterator[Cell]:
@@ -165,13 +184,22 @@ def main() -> None:
         within = sum(error < 0.25 for error in errors) / len(errors)
         lines.append([*key, len(found), f"{median(raw):+.0%}", f"{median(errors):.1%}", f"{errors[-1]:.0%}",
                       f"{within:.0%}", f"{sum(one for _, one in judged) / len(judged):.0%}"])  # fmt: skip
-    headers = ["level", "source", "GPU", "cells", "operators alone", "median", "largest", "within 25 %", "interval held"]
+    headers = [
+        "level",
+        "source",
+        "GPU",
+        "cells",
+        "operators alone",
+        "median",
+        "largest",
+        "within 25 %",
+        "interval held",
+    ]
     print(tabulate(lines, headers=headers, tablefmt="github"))
 
 
 def replace_last(one: Residual) -> Residual:
     return one._replace(log_ratio=round(one.log_ratio, 4))
-
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How sure a predicted time is: a factor and an interval by what is known, learned from measured over predicted times."""
+"""How sure a predicted time is: a factor and an interval by what is known, learned from measured times."""
 
 import csv
 import math
@@ -56,5 +56,8 @@ def spread_from(residuals: Iterable[Residual]) -> Spread:
 def spread_of(level: str) -> Spread:
     """Return the spread of predictions of this level."""
     with FILE.open(newline="") as file:
-        rows = [Residual(row["level"], row["source"], row["device"], float(row["log_ratio"])) for row in csv.DictReader(file)]
+        rows = [
+            Residual(row["level"], row["source"], row["device"], float(row["log_ratio"]))
+            for row in csv.DictReader(file)
+        ]
     return spread_from(row for row in rows if row.level == level)

@@ -14,6 +14,7 @@ from lmsweep.trials.analytic.rates.step_time import INTERFERENCE, StepTime, step
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
+
 @dataclass(frozen=True, kw_only=True)
 class RankTime:
     """Seconds of one step of a rank."""
