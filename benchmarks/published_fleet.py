@@ -1,4 +1,4 @@
-"""Published steps on many GPUs as trials: LLM-Foundry's MPT, torchtitan's and fms-fsdp's Llama, with their own models."""
+"""Published steps on many GPUs: LLM-Foundry's MPT, torchtitan's and fms-fsdp's Llama, with their own models."""
 
 import csv
 import json
@@ -21,13 +21,17 @@ FEW, MORE = 2, 3
 """Layers of the runs from which deeper ones are extended."""
 UPDATE_BYTES = 28
 """Of a float32 weight with AdamW: read weight, gradient and two moments, write all but the gradient."""
-LLAMAS = {
-    "Llama 3.1 8B": {"d_model": 4096, "d_ff": 14336, "num_layers": 32, "num_heads": 32, "num_kv_heads": 8, "vocab_size": 128256},
-    "Llama2-7b": {"d_model": 4096, "d_ff": 11008, "num_layers": 32, "num_heads": 32, "vocab_size": 32000},
-    "Llama2-13b": {"d_model": 5120, "d_ff": 13824, "num_layers": 40, "num_heads": 40, "vocab_size": 32000},
-    "Llama2-34b": {"d_model": 8192, "d_ff": 22016, "num_layers": 48, "num_heads": 64, "num_kv_heads": 8, "vocab_size": 32000},
-    "Llama2-70b": {"d_model": 8192, "d_ff": 28672, "num_layers": 80, "num_heads": 64, "num_kv_heads": 8, "vocab_size": 32000},
-}  # fmt: skip
+_SHAPE = ("d_model", "d_ff", "num_layers", "num_heads", "num_kv_heads", "vocab_size")
+LLAMAS: dict[str, dict[str, int]] = {
+    name: dict(zip(_SHAPE, shape, strict=True))
+    for name, shape in {
+        "Llama 3.1 8B": (4096, 14336, 32, 32, 8, 128256),
+        "Llama2-7b": (4096, 11008, 32, 32, 32, 32000),
+        "Llama2-13b": (5120, 13824, 40, 40, 40, 32000),
+        "Llama2-34b": (8192, 22016, 48, 64, 8, 32000),
+        "Llama2-70b": (8192, 28672, 80, 64, 8, 32000),
+    }.items()
+}
 CONTEXT_OF_FMS = 4096
 
 

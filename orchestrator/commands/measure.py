@@ -27,7 +27,7 @@ Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict on max_batch max_context price code trusted "
-    "shard explain all format"
+    "shard nodes network explain all format"
 )
 def plan(
     request: PlanRequest,
@@ -57,7 +57,7 @@ def plan(
             f"--for is given {len(on)} times; a plan is for one kind of GPU: {plan_for} {shlex.quote(on[0])}"
         )
     request = replace(request, device=on[0] if on else None)
-    from lmsweep.orchestrator.api import make_planned
+    from lmsweep.orchestrator.api import layout_asked, make_planned
 
     if max_batch or max_context:
         planned = make_planned(replace(request, predict=False))
@@ -73,7 +73,10 @@ def plan(
     prices = parse_prices(price)
     planned = make_planned(request)
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
-    steps = StepEstimates(RankEstimates(planned.store), planned.predictions)
+    layout = layout_asked(request)
+    steps = StepEstimates(
+        RankEstimates(planned.store), planned.predictions, network=layout.network if layout else None, prices=prices
+    )
     if explain is not None:
         _explain(steps, planned.plan, explain, as_json=format == "json")
         return

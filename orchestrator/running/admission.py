@@ -57,10 +57,10 @@ class Gate:
         return True
 
     def limit(self, planned: PlannedTrial) -> tuple[float, float] | None:
-        """Return time.time() at which the budget ends, and how many seconds the trial may take beyond it."""
+        """Return the seconds left of the budget, and those that the trial may take even beyond it; None without one."""
         if self.until is None:
             return None
-        return time.time() + self.until - time.monotonic(), PATIENCE * self._eta.expected(planned)
+        return self.until - time.monotonic(), PATIENCE * self._eta.expected(planned)
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
-from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
+from lmsweep.orchestrator.planning.step_estimate import Estimated, FleetEstimate, StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -35,6 +35,16 @@ MOST_REASONS = 3
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
 """Why a trial with this action takes no time."""
+
+
+def _of_fleet(step: FleetEstimate) -> dict[str, object]:
+    """Return what only a plan of several nodes states."""
+    return {
+        "expected_exposed_parts": dict(step.parts),
+        "expected_tokens_per_second": step.tokens_per_second,
+        "expected_dollars_per_billion_tokens": step.dollars,
+        "worth_up_to_gpus": step.worth,
+    }
 
 
 @dataclass(frozen=True)
@@ -86,13 +96,17 @@ class PlanText:
         if step is None:  # its workloads measure none, or it is not on a GPU
             return found
         known = None if isinstance(step, NotEstimated) else step
-        return found | {
-            "expected_step_seconds": known and known.seconds,
-            "expected_step_seconds_between": known and known.between,
-            "expected_exposed_seconds": known and known.exposed,
-            "expected_step_source": known and known.source,
-            "expected_step_reason": step.reason if isinstance(step, NotEstimated) else None,
-        }
+        return (
+            found
+            | {
+                "expected_step_seconds": known and known.seconds,
+                "expected_step_seconds_between": known and known.between,
+                "expected_exposed_seconds": known and known.exposed,
+                "expected_step_source": known and known.source,
+                "expected_step_reason": step.reason if isinstance(step, NotEstimated) else None,
+            }
+            | (_of_fleet(step) if isinstance(step, FleetEstimate) else {})
+        )
 
     def say(self, *, all: bool = False) -> None:
         """Print the plan."""

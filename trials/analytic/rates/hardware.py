@@ -53,7 +53,7 @@ CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 S
 
 REFERENCE = "H200 SXM"
 """The device whose measured efficiencies are taken where a kind of GPU has none of its own."""
-SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.8, "float8_e4m3fn": 0.7}
+SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.95, "float8_e4m3fn": 0.7}
 """Share of a datasheet's rate that the largest tiles reach on the reference, and where no product was published."""
 TILES_OVER_PRODUCTS = 1.1
 """Rate of the largest tiles over the median of the published products, of the reference."""
