@@ -1,19 +1,16 @@
-"""The time of a step from its operators: of device or host, with what is exposed and how sure it is."""
+"""The time of a step from its operators: of device or host, with what is exposed."""
 
-from dataclasses import replace
-from math import exp
 from typing import NamedTuple
 
 import pytest
 
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import SURE, explained, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import explained, in_tf32, step_time
 
 
 class OneCost(NamedTuple):
     seconds: float
     source: str
-    residual: float
 
 
 class Rates:
@@ -23,7 +20,7 @@ class Rates:
         self.host = host
 
     def of(self, operator: Operator) -> OneCost:
-        return OneCost(float(operator.bytes), f"measured {operator.name}", 0.1)
+        return OneCost(float(operator.bytes), f"measured {operator.name}")
 
     def launch(self, operator: Operator) -> float:
         return self.host
@@ -52,13 +49,6 @@ def test_communication_beside_computation_slows_it_and_what_is_left_is_exposed()
     alone = step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0), is_hidden=lambda one: False)
     assert (hidden.exposed, hidden.seconds, hidden.communicating) == (2.5, 20.5, 5)
     assert (alone.exposed, alone.seconds) == (5, 23)
-
-
-def test_errors_of_one_class_go_together_and_those_of_classes_do_not() -> None:
-    one_class = step_time((PRODUCT, replace(PRODUCT, module="head")), Rates(0))
-    assert one_class.residual == pytest.approx(0.1)
-    assert one_class.between == pytest.approx((24 * exp(-0.1 * SURE), 24 * exp(0.1 * SURE)))
-    assert step_time((PRODUCT, operator("mul", 12)), Rates(0)).residual == pytest.approx(0.1 / 2**0.5)
 
 
 def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:

@@ -27,6 +27,14 @@ class Residual(NamedTuple):
     """log(measured / predicted)."""
 
 
+class Sure(NamedTuple):
+    """Predicted seconds, and their 95 % interval."""
+
+    seconds: float
+    low: float
+    high: float
+
+
 class Spread(NamedTuple):
     """What a prediction from operators alone is multiplied by, and how sure the product is."""
 
@@ -34,11 +42,11 @@ class Spread(NamedTuple):
     deviation: float
     """Standard deviation of log(measured / product)."""
 
-    def of(self, seconds: float) -> tuple[float, float, float]:
+    def of(self, seconds: float) -> Sure:
         """Return the predicted seconds, and the 95 % interval."""
         middle = self.factor * seconds
         width = math.exp(SURE * self.deviation)
-        return middle, middle / width, middle * width
+        return Sure(middle, middle / width, middle * width)
 
 
 def spread_from(residuals: Iterable[Residual]) -> Spread:
