@@ -51,6 +51,8 @@ class Record:
     """One number per warm-up iteration, in `unit`."""
     reason: str | None = None
     """Why `samples` is null although the status is ok."""
+    question: str | None = None
+    """What the sweep asks, as JSON: `ask`, `compare`, `baseline`, `where`."""
     artifact: str | None = None
     """Path of a file that belongs to this row, relative to the store."""
     unknown: tuple[str, ...] = field(default=(), metadata={"part": "not stored"})
