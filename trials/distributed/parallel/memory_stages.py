@@ -1,7 +1,7 @@
 """What a rank holds in memory after init, before and after a step, and at its peak, by category."""
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -55,19 +55,13 @@ class MemoryWatch(TorchDispatchMode):
         self._peak: int | None = None
         self._at_peak: list[tuple[Piece, int]] = []
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         allocates = self._see(tensors_in(result), "other")
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
-            self._see(_tensors(args), "gradients" if whole_gradients else "communication")
-            self._see(chain(_tensors((kwargs or {}).values()), tensors_in(result)), "communication")
+            self._see(tensors_in(args), "gradients" if whole_gradients else "communication")
+            self._see(tensors_in([*(kwargs or {}).values(), result]), "communication")
             allocates = True  # fully_shard has allocated the memory that these operators fill
         if allocates and self._peak is not None:
             self._note_peak()
@@ -152,11 +146,3 @@ def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
     if total is not None:
         parts["other"] += total - counted
     return Held(total=counted if total is None else total, parts=parts)
-
-
-def _tensors(argument: object) -> Iterator[Tensor]:
-    if isinstance(argument, Tensor):
-        yield argument
-    elif isinstance(argument, Iterable) and not isinstance(argument, str):
-        for item in argument:
-            yield from _tensors(item)

@@ -29,7 +29,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
         raise UnsupportedError(
             f"{config.model_code} has its own attention layers; attention is a reference, {config.attention}"
         )
-    described = read_configuration(config, changes)
+    described = _read_configuration(config, changes)
     described.use_cache = False
     try:
         model: nn.Module = AutoModelForCausalLM.from_config(
@@ -45,8 +45,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     return model
 
 
-def read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
-    """Return the configuration of transformers, with `changes`. Raises RequestError."""
+def _read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
     from transformers import AutoConfig, PretrainedConfig
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)
