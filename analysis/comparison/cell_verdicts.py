@@ -45,9 +45,8 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         columns |= {f"{name}{end}": pooled[column] for end, column in (("", "median"), (LOW, "low"), (HIGH, "high"))}
         processes[side], spreads[side] = pooled["processes"], pooled["spread"]
     medians = np.stack([columns["baseline"], columns["contrast"]], axis=1)
-    widest = np.array([np.zeros(count), np.zeros(count)])
-    np.maximum.at(widest[0], row["place"], scale)
-    np.maximum.at(widest[1], row["place"], prior)
+    widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
+    widest[:, row["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # the last one stays
     found = differences(_processes(row, medians), widest[0], widest[1], least)
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "error")}
     numbers |= dict(zip(VARIATION, widest, strict=True))

@@ -8,6 +8,9 @@ from types import FrameType
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import Eta
 
+PATIENCE = 2
+"""A trial that runs when the budget ends may take this many times its estimate."""
+
 
 class Gate:
     """Admits trials until Ctrl-C closes it; a second Ctrl-C raises KeyboardInterrupt.
@@ -23,6 +26,8 @@ class Gate:
         self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
         self.closed = False
+        self.stopped = False
+        """No trial may begin any more; those that run end as usual."""
         self.kept_out: list[PlannedTrial] = []
         """Trials that did not fit into the time budget."""
 
@@ -31,6 +36,9 @@ class Gate:
         if self.closed:
             return False
         with self._lock:
+            if self.stopped:
+                self.kept_out.append(planned)
+                return False
             if self.until is not None:
                 before = [one for one in self._begun.values() if one.placement == planned.placement]
                 slots = planned.placement.slots if planned.placement else 1
@@ -47,6 +55,12 @@ class Gate:
             return False
         self.kept_out += trials
         return True
+
+    def limit(self, planned: PlannedTrial) -> tuple[float, float] | None:
+        """Return time.time() at which the budget ends, and how many seconds the trial may take beyond it."""
+        if self.until is None:
+            return None
+        return time.time() + self.until - time.monotonic(), PATIENCE * self._eta.expected(planned)
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:

@@ -430,10 +430,10 @@ def test_a_truncated_fragment_is_named_and_the_rest_is_read(finished, tmp_path):
     assert pd.read_parquet(store / "measurements")["trial_id"].nunique() == 4
 
 
-def test_the_packaged_sweeps_are_listed_and_one_is_printed_to_copy(tmp_path):
-    listed = lmsweep_here("sweeps").splitlines()
-    assert len(listed) == len(packaged_sweeps())
-    assert any(line.startswith("quick ") and "  8 trials  A first look" in line for line in listed)
+def test_the_packaged_sweeps_are_listed_with_what_runs_here_and_one_is_printed_to_copy(tmp_path):
+    listed = [line for line in lmsweep_here("sweeps").splitlines() if line.startswith("  ")]
+    assert {line.split()[0] for line in listed} == set(packaged_sweeps())
+    assert any("  quick  " in line and "  8 trials, all run here   A first look" in line for line in listed)
     copy = tmp_path / "mine.yaml"
     copy.write_text(lmsweep_here("show", "quick"))
     assert copy.read_text() == packaged_sweeps()["quick"]

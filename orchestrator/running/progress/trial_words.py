@@ -32,7 +32,8 @@ _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\
 
 def plan_summary(plan: Plan, estimate: PlanEstimate) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run."""
-    not_run = ((plan.count("stored"), "stored"), (plan.count("predicted_oom"), "will not fit"))
+    words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
+    not_run = [(plan.count(action), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
     lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
@@ -52,8 +53,10 @@ def _of_these(plan: Plan) -> str:
 
 
 def _in_all(estimate: PlanEstimate) -> str:
-    if not estimate.trials or estimate.seconds is None:
+    if not estimate.trials:
         return ""
+    if estimate.seconds is None:
+        return ", in unknown time"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
     return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}{without}"
