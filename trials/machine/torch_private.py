@@ -238,8 +238,6 @@ graph_settings: Callable[[], Any] = partial(import_module, "torch._functorch.con
 """Return the options of the partitioner into forward and backward, such as `activation_memory_budget`."""
 inductor_settings: Callable[[], Any] = partial(import_module, "torch._inductor.config")
 """Return the options of Inductor, such as `compile_threads`."""
-functional_collectives: Callable[[], Any] = partial(import_module, "torch.distributed._functional_collectives")
-"""Return the module by whose functions DTensor communicates."""
 compile_counters: Callable[[], Any] = partial(_imported, "torch._dynamo.utils", "counters")
 """Return Dynamo's counters by kind."""
 inductor: Callable[[], Any] = partial(_imported, "torch._inductor.compile_fx", "compile_fx")
@@ -320,6 +318,13 @@ def takes_list(function: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]
 
 
 # torch.distributed
+
+
+def functional_collectives() -> Any:
+    """Return the module by whose functions DTensor communicates."""
+    from torch.distributed import _functional_collectives
+
+    return _functional_collectives
 
 
 def group_size(argument: object) -> int | None:
