@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
 from lmsweep.trials.machine.torch_private import TorchDispatchMode, schema_name
+from lmsweep.trials.memory.labels import lasting_tensors
 from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in, without_mode
 from lmsweep.trials.model.training_step import TrainingStep
 
@@ -93,18 +93,8 @@ class MemoryWatch(TorchDispatchMode):
 
     def label(self, step: TrainingStep) -> None:
         """Note what the storages of weights, gradients, optimizer and batch are for."""
-        weights = list(step.model.parameters())
-        own = [] if step.optimizer is None else vars(step.optimizer).values()
-        optimizers = [step.optimizer, *(one for one in own if isinstance(one, torch.optim.Optimizer))]
-        states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
-        lasting: dict[Part, list[Any]] = {
-            "weights": weights,
-            "gradients": [weight.grad for weight in weights if weight.grad is not None],
-            "optimizer_state": [part for state in states for part in state.values() if isinstance(part, Tensor)],
-            "inputs": [step.inputs, step.targets, *step.model.buffers()],
-        }
-        for part, tensors in lasting.items():
-            self._see(tensors, part)
+        for part, tensors in lasting_tensors(step).items():
+            self._see(tensors, cast(Part, part))
 
     def _see(self, tensors: Iterable[Tensor], part: Part) -> bool:
         """Note what the storages of these tensors are for; return whether one of them is new."""
