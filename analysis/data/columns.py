@@ -27,7 +27,10 @@ from lmsweep.trials.spec.workloads import BUILT_IN
 
 T = TypeVar("T")
 
-_CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
+_CONTENTS = (
+    *("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact"),
+    "question",
+)
 
 KEY_COLUMNS: tuple[str, ...] = (*(name for name in schema_of(Record).names if name not in _CONTENTS), "code")
 """Columns that can be rows, columns or conditions of a table; `with_code_states` adds `code`."""

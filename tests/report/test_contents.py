@@ -1,4 +1,4 @@
-"""What the page contains before a browser opens it: the choice that comes first, the icicle, the largest pieces."""
+"""What the page contains before a browser opens it: the icicle, the largest pieces."""
 
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,16 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.reference import stores
-from lmsweep.analysis.report.charts import timelines
-from lmsweep.analysis.report.first_answer import first_answer
-from lmsweep.analysis.report.icicle import icicles, pieces
-from lmsweep.analysis.report.pieces import largest_pieces
+from lmsweep.analysis.report.figures.charts import timelines
+from lmsweep.analysis.report.figures.icicle import icicles, pieces
+from lmsweep.analysis.report.figures.pieces import largest_pieces
+from lmsweep.analysis.report.joined import Joined
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel, Measurement
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, config
 
 
 def kernel(range_: str, name: str, seconds: float) -> Kernel:
@@ -55,20 +55,6 @@ def test_an_icicle_divides_a_step_into_phases_parts_and_kernels_that_fill_it(tmp
     assert figure.top == pytest.approx(6.502)  # ms
 
 
-def test_a_choice_that_surely_changes_something_comes_before_a_larger_change_that_may_be_none(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for context_length, factor in ((128, 8.0), (256, 0.3), (512, 3.0)):
-        for precision, time in (("fp32", 1.2), ("bf16", 1.0)):
-            for compile_, share in (("none", 1.0), ("block", factor)):
-                trial = config(device="cuda", context_length=context_length, precision=precision, compile=compile_)
-                attempts.ok(trial, {"step.time": samples(time * share, 1e-3)})
-    found = first_answer({"results": Results(attempts.store)})
-    assert found and found.first.headline.startswith("bf16 against fp32 (precision), 6 cells: wall 1.20x")
-    unsure = next(pair for pair in found.pairs if "(compile)" in pair.headline)
-    assert unsure.ratio and unsure.ratio.mean < 1 / 1.3 and unsure.ratio.low and unsure.ratio.high
-    assert unsure.ratio.low < 1 < unsure.ratio.high
-
-
 def test_the_largest_pieces_are_those_held_at_the_peak_with_their_share_of_it() -> None:
     figure = next(iter(largest_pieces(Results(stores()["h200-memory"]))))
     bars = {
@@ -91,7 +77,7 @@ def test_a_report_reads_each_table_of_the_store_once() -> None:
 
     tables: list[str] = []
     results = Results(CountingStore(str(ROOT / "tests/support/stores/cpu")))
-    first_answer({"cpu": results})
+    assert len(Joined({"cpu": results}).attempts)
     for name in ("kernels", "matmul-share", "memory"):
         PRESETS[name].make(results)
     assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
