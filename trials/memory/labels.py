@@ -24,9 +24,9 @@ _VIEWS = {
 """Operators that compute nothing. The operator of their result is that of their argument."""
 
 
-def lasting_tensors(step: TrainingStep) -> dict[str, list[Any]]:
+def lasting_tensors(step: TrainingStep) -> dict[str, list[Tensor]]:
     """Weights, optimizer state, batch and rotary tables, and the gradients that exist now, by category."""
-    weights = list(step.model.parameters())
+    weights: list[Tensor] = list(step.model.parameters())
     held = [] if step.optimizer is None else vars(step.optimizer).values()
     optimizers = [step.optimizer, *(one for one in held if isinstance(one, torch.optim.Optimizer))]
     states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)

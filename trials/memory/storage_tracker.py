@@ -1,7 +1,7 @@
 """Counts the bytes of all tensor storages that are created inside a context, at every allocation and free."""
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -47,7 +47,9 @@ class StorageTracker(TorchDispatchMode):
         self._last: int | None = None
         """Key of the latest storage."""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
