@@ -97,10 +97,10 @@ def _explain(steps: "StepEstimates", plan: "Plan", trial: str, *, as_json: bool)
     from lmsweep.orchestrator.commands.text.step_text import StepText, chosen
 
     planned = chosen(plan, trial)
-    time = steps.time(planned)
-    if isinstance(time, Refusal):
-        raise RequestError(f"--explain {trial}: its step is not predicted: {time.reason}")
-    text = StepText(planned, time)
+    found = steps.estimate(planned)
+    if isinstance(found, Refusal):
+        raise RequestError(f"--explain {trial}: its step is not predicted: {found.reason}")
+    text = StepText(planned, found)
     if as_json:
         say_data(json.dumps(text.as_json(), indent=2))
     else:

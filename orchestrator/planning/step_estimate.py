@@ -26,16 +26,25 @@ class StepEstimate:
     time: StepTime
     source: str
     """In words for a user."""
+    level: str
+    """What is known of the GPU, which decides how sure the prediction is."""
     exposed: float = 0.0
     """One process waits for no other."""
 
     @property
+    def factor(self) -> float:
+        """What measured steps take over the sum of their operators."""
+        return spread_of(self.level).factor
+
+    @property
     def seconds(self) -> float:
-        return self.time.seconds
+        return self.factor * self.time.seconds
 
     @property
     def between(self) -> tuple[float, float]:
-        return self.time.between
+        """The 95 % interval, from the residuals of measured steps."""
+        _, low, high = spread_of(self.level).of(self.time.seconds)
+        return low, high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +71,9 @@ class FleetEstimate:
 MOST_RANKS = 4096
 """Up to which it is asked whether more bring something."""
 WORTH = 0.8
+
+LEVELS = {"measured": "measured", "scaled": "public", "public": "public", "datasheet": "datasheet"}
+"""What is known of a GPU's rates -> the level whose residuals are known."""
 
 Estimated = StepEstimate | RankEstimate | FleetEstimate | NotEstimated
 
@@ -91,8 +103,8 @@ class StepEstimates:
             self._known[key] = self._of(planned)
         return self._known[key]
 
-    def time(self, planned: PlannedTrial) -> StepTime | Refusal:
-        """Return what a step consists of, or why that is not known."""
+    def estimate(self, planned: PlannedTrial) -> StepEstimate | Refusal:
+        """Return a step from its operators, each by itself, or why that is not known."""
         device = datasheet_of(planned.environment)
         if device is None:
             return Refusal(f"no datasheet of {planned.environment.device_name}")
@@ -103,7 +115,10 @@ class StepEstimates:
         found = self._predictions.operators(planned.trial)
         if isinstance(found, Refusal):
             return found
-        return step_time(in_precision(found, planned.trial.config), rates_of(device))
+        rates = rates_of(device)
+        time = step_time(in_precision(found, planned.trial.config), rates)
+        level = "ranks" if planned.trial.config.ddp != "none" else LEVELS[rates.level]
+        return StepEstimate(time=time, source=source_of(time), level=level)
 
     def _of(self, planned: PlannedTrial) -> Estimated | None:
         if is_absent(planned.environment.device_name):
@@ -116,10 +131,8 @@ class StepEstimates:
         has_step = {"timing", "memory", "profile", "attention"} & {*planned.trial.workloads}
         if not has_step or planned.trial.config.device_type != "cuda":
             return None
-        found = self.time(planned)
-        if isinstance(found, Refusal):
-            return NotEstimated(found.reason)
-        return StepEstimate(time=found, source=source_of(found))
+        found = self.estimate(planned)
+        return NotEstimated(found.reason) if isinstance(found, Refusal) else found
 
     def _of_fleet(self, planned: PlannedTrial) -> FleetEstimate | NotEstimated:
         """Return the step of ranks whose steps in one process, or collectives, were not measured here."""

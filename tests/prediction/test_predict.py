@@ -95,6 +95,9 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"mode": "forward"},
         {"mode": "train_forward", "precision": "bf16"},
         {"mode": "forward_backward"},
+        {"batch_size": 4, "accumulate": 2, "precision": "bf16"},
+        {"batch_size": 4, "accumulate": 2, "zero_grad": "before_backward"},
+        {"batch_size": 4, "accumulate": 4, "mode": "forward_backward"},
     ],
     ids=str,
 )
@@ -189,6 +192,7 @@ def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> No
         {"mode": "forward", "attention": "naive_softmax"},
         {"compile": "block", "precision": "bf16"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
+        {"batch_size": 4, "accumulate": 2},
     ],
     ids=str,
 )

@@ -113,8 +113,8 @@ def _unpredictable(config: TrialConfig) -> str | None:
         return "which buffers a graph with dynamic shapes shares is not predicted"
     if config.memory_budget is not None:
         return "what the compiler recomputes to stay within memory_budget is found by the trial"
-    if alone and config.accumulate > 1:
-        return "gradients that several micro-batches add up are not predicted"
+    if alone and config.accumulate > 1 and config.compile != "none":
+        return "gradients that several micro-batches add up in compiled code are not predicted"
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         return f"what the kernels of loss {config.loss} allocate is not predicted"
     if config.mode == "train_step" and config.optimizer in UNPREDICTED:

@@ -48,7 +48,8 @@ def structure_of(config: TrialConfig) -> TrialConfig:
 
 def _of_any_batch(config: TrialConfig) -> Operators:
     """The operators of lmsweep's own model in one process: those of forward and backward from a run that serves every
-    batch and optimizer, those of the optimizer from a run that serves every batch and attention."""
+    batch and optimizer, those of the optimizer from a run that serves every batch and attention. A micro-batch of one
+    sequence counts as the others, though PyTorch then needs a copy less in attention that is written out."""
     has_backward = "backward" in PHASES[config.mode]
     changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
     step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]

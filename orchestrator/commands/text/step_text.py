@@ -7,6 +7,7 @@ import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.step_estimate import StepEstimate
 from lmsweep.trials.analytic.rates.step_time import StepTime, explained
 from lmsweep.trials.spec.config import RequestError
 
@@ -18,7 +19,11 @@ class StepText:
     """One trial's predicted step."""
 
     planned: PlannedTrial
-    time: StepTime
+    estimate: StepEstimate
+
+    @property
+    def time(self) -> StepTime:
+        return self.estimate.time
 
     def listing(self) -> Listing:
         """Return a table of parts of the model, with a column per class."""
@@ -46,8 +51,9 @@ class StepText:
         return {
             "trial_id": self.planned.trial_id,
             "device_name": self.planned.environment.device_name,
-            "expected_step_seconds": time.seconds,
-            "expected_step_seconds_between": time.between,
+            "expected_step_seconds": self.estimate.seconds,
+            "expected_step_seconds_between": self.estimate.between,
+            "measured_per_predicted": self.estimate.factor,
             "host_seconds": time.launching,
             "device_seconds": time.computing,
             "collectives_seconds": time.communicating,
@@ -62,8 +68,8 @@ class StepText:
         }
 
     def _total(self) -> str:
-        low, high = (f"{1e3 * seconds:.3g}" for seconds in self.time.between)
-        return f"{1e3 * self.time.seconds:.3g} ms a step ({low} to {high})"
+        low, high = (f"{1e3 * seconds:.3g}" for seconds in self.estimate.between)
+        return f"{1e3 * self.estimate.seconds:.3g} ms a step ({low} to {high})"
 
     def _notes(self) -> list[str]:
         time, launches = self.time, Counter[str]()
@@ -73,6 +79,7 @@ class StepText:
         phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
         return [
             f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
+            f"steps that were measured took {self.estimate.factor:.2f} times as long as the sum of their operators",
             *(f"{kind}: {source}" for kind, source in time.sources.items()),
         ]
 

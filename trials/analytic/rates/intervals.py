@@ -33,10 +33,10 @@ class Residual(NamedTuple):
     """log(measured / predicted)."""
 
 
-class Interval(NamedTuple):
-    """Seconds, with their 95 % interval."""
+class Sure(NamedTuple):
+    """Predicted seconds, and their 95 % interval."""
 
-    middle: float
+    seconds: float
     low: float
     high: float
 
@@ -48,11 +48,11 @@ class Spread(NamedTuple):
     deviation: float
     """Standard deviation of log(measured / product)."""
 
-    def of(self, seconds: float) -> Interval:
+    def of(self, seconds: float) -> Sure:
         """Return the predicted seconds, and the 95 % interval."""
         middle = self.factor * seconds
         width = math.exp(SURE * self.deviation)
-        return Interval(middle, middle / width, middle * width)
+        return Sure(middle, middle / width, middle * width)
 
 
 def spread_from(residuals: Iterable[Residual]) -> Spread:

@@ -11,12 +11,6 @@ from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operator
 INTERFERENCE = 0.5
 """Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
 
-SURE = 1.96
-"""Standard deviations on each side of a 95 % interval."""
-
-HOST_RESIDUAL = 0.35
-"""Standard deviation of log(actual / reference) of the hosts seen with an H100 or H200."""
-
 
 class Costs(Protocol):
     """What one operator costs."""
@@ -28,10 +22,6 @@ class Costs(Protocol):
     @property
     def source(self) -> str:
         """In words for a user."""
-
-    @property
-    def residual(self) -> float:
-        """Standard deviation of log(measured / predicted)."""
 
 
 class OperatorRates(Protocol):
@@ -56,7 +46,6 @@ class StepPart:
     launching: float
     """Seconds of the host."""
     source: str
-    residual: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,33 +70,6 @@ class StepTime:
     @property
     def is_host_bound(self) -> bool:
         return self.launching > self.computing + self.exposed
-
-    @property
-    def residual(self) -> float:
-        """Standard deviation of log(measured / predicted): errors of one class go together, those of classes do not."""
-        return HOST_RESIDUAL if self.is_host_bound else self.of_device
-
-    @property
-    def of_device(self) -> float:
-        """The same of the device alone."""
-        by_class: dict[str, float] = defaultdict(float)
-        total = self.computing + self.communicating
-        for part in self.parts:
-            by_class[part.kind] += part.seconds * part.residual
-        return math.sqrt(sum(one**2 for one in by_class.values())) / total if total else 0.0
-
-    @property
-    def between(self) -> tuple[float, float]:
-        """The 95 % interval of the step."""
-        low, high = (self.seconds * math.exp(sign * SURE * self.residual) for sign in (-1, 1))
-        slowest = self.launching * math.exp(SURE * HOST_RESIDUAL)
-        return low, max(high, slowest if slowest > self.seconds else 0.0)
-
-    @property
-    def device_between(self) -> tuple[float, float]:
-        """The 95 % interval of the device's kernels."""
-        low, high = (self.computing * math.exp(sign * SURE * self.of_device) for sign in (-1, 1))
-        return low, high
 
     @property
     def sources(self) -> dict[str, str]:
@@ -161,7 +123,6 @@ def _part(operator: Operator, rates: OperatorRates) -> StepPart:
         seconds=operator.count * cost.seconds,
         launching=operator.count * rates.launch(operator),
         source=cost.source,
-        residual=cost.residual,
     )
 
 
