@@ -2,9 +2,10 @@
 
     python -m benchmarks.score_card FLEET.csv [--every 4]
 
-FLEET.csv is ../shared/data/published-fleet.csv. Writes trials/analytic/rates/data/residuals.csv, from which predictions
-take their intervals, and prints the tables of docs/prediction.md. An interval is held against the cells of a source,
-GPU or set that it was not learned from. Rates of operators were measured apart from all of these steps.
+FLEET.csv is ../shared/data/published-fleet.csv; without it the tables are printed again. Writes
+trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints the tables of
+docs/prediction.md. An interval is held against the cells of a source that it was not learned from. Rates of operators
+were measured apart from all of these steps.
 """
 
 import argparse
@@ -24,10 +25,9 @@ from lmsweep.analysis.reference.reports import published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, find_device
-from lmsweep.trials.analytic.rates.hardware import hardware_of
-from lmsweep.trials.analytic.rates.intervals import FILE, Residual, Spread, spread_from
+from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, spread_from
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
-from lmsweep.trials.analytic.rates.rate_set import Network, Rates, rates_of
+from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
@@ -63,7 +63,7 @@ class Cell:
 
 
 def own_cells(every: int) -> Iterator[Cell]:
-    """Yield the device time of steps of the shipped sets; again as if nothing but a datasheet were known."""
+    """Yield the device time of steps of the shipped sets."""
     for name in SETS:
         rows = load(name)
         rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
@@ -76,16 +76,14 @@ def own_cells(every: int) -> Iterator[Cell]:
             except UnsupportedError:
                 continue
             took = dict(zip(phases["phase"], phases["median"], strict=True))
-            bare = Rates(hardware_of(device), [], level="datasheet")
-            for level, rates in (("measured", rates_of(device)), ("datasheet", bare)):
-                yield Cell(
-                    level=level,
-                    source=name,
-                    device=device.name,
-                    what=f"{config.model} {config.context_length} {config.precision} {config.compile}",
-                    published=float(took["step"]),
-                    predicted=step_time(operators, rates).computing,
-                )
+            yield Cell(
+                level="measured",
+                source=name,
+                device=device.name,
+                what=f"{config.model} {config.context_length} {config.precision} {config.compile}",
+                published=float(took["step"]),
+                predicted=step_time(operators, rates_of(device)).computing,
+            )
 
 
 def course_cells() -> Iterator[Cell]:
@@ -155,51 +153,59 @@ def ranks_cells(path: str) -> Iterator[Cell]:
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
 
 
-def held(cell: Cell, cells: Sequence[Cell]) -> tuple[float, bool]:
-    """Return the deviation of the prediction, and whether its interval held, both learned without the cell's source."""
-    others = [one.residual for one in cells if one.level == cell.level and one.source != cell.source]
-    spread = spread_from(others) if len({one.source for one in others}) > 0 else Spread(1.0, 0.0)
-    middle, low, high = spread.of(cell.predicted)
-    return middle / cell.published - 1, low <= cell.published <= high
+def judged(one: Residual, residuals: Sequence[Residual]) -> tuple[float, bool]:
+    """Return the deviation of a prediction, and whether its interval held, learned without the cell's source."""
+    others = [other for other in residuals if other.level == one.level and other.source != one.source]
+    middle, low, high = spread_from(others).of(1.0)
+    measured = math.exp(one.log_ratio)
+    return middle / measured - 1, low <= measured <= high
+
+
+def tables(residuals: Sequence[Residual]) -> None:
+    groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
+    for one in residuals:
+        groups[one.level, one.source, one.device].append(one)
+    lines = []
+    for key, found in sorted(groups.items()):
+        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
+        answers = [judged(one, residuals) for one in found]
+        errors = sorted(abs(error) for error, _ in answers)
+        within = sum(error < 0.25 for error in errors) / len(errors)
+        kept = sum(one for _, one in answers) / len(answers)
+        lines.append(
+            [
+                *key,
+                len(found),
+                f"{raw:+.0%}",
+                f"{median(errors):.1%}",
+                f"{errors[-1]:.0%}",
+                f"{within:.0%}",
+                f"{kept:.0%}",
+            ]
+        )
+    headers = ["level", "source", "GPU", "cells", "operators", "median", "largest", "within 25 %", "interval held"]
+    print(tabulate(lines, headers=headers, tablefmt="github"))
+    for level in sorted({one.level for one in residuals}):
+        of_level = [one for one in residuals if one.level == level]
+        spread = spread_from(of_level)
+        answers = [judged(one, residuals)[1] for one in of_level]
+        width = math.exp(SURE * spread.deviation)
+        kept = f"learned without its source, it held in {sum(answers) / len(answers):.0%} of {len(answers)} cells"
+        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {kept}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("fleet")
+    parser.add_argument("fleet", nargs="?")
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
-    cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
-    with FILE.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Residual._fields)
-        writer.writerows(replace_last(one.residual) for one in cells if one.level != "attention alone")
-    groups: dict[tuple[str, str, str], list[Cell]] = defaultdict(list)
-    for cell in cells:
-        groups[cell.level, cell.source, cell.device].append(cell)
-    lines = []
-    for key, found in sorted(groups.items()):
-        raw = [one.predicted / one.published - 1 for one in found]
-        judged = [held(one, cells) for one in found]
-        errors = sorted(abs(error) for error, _ in judged)
-        within = sum(error < 0.25 for error in errors) / len(errors)
-        lines.append([*key, len(found), f"{median(raw):+.0%}", f"{median(errors):.1%}", f"{errors[-1]:.0%}",
-                      f"{within:.0%}", f"{sum(one for _, one in judged) / len(judged):.0%}"])  # fmt: skip
-    headers = [
-        "level",
-        "source",
-        "GPU",
-        "cells",
-        "operators alone",
-        "median",
-        "largest",
-        "within 25 %",
-        "interval held",
-    ]
-    print(tabulate(lines, headers=headers, tablefmt="github"))
-
-
-def replace_last(one: Residual) -> Residual:
-    return one._replace(log_ratio=round(one.log_ratio, 4))
+    if asked.fleet:
+        cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
+        with FILE.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Residual._fields)
+            writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)
+    tables(known_residuals())
 
 
 if __name__ == "__main__":

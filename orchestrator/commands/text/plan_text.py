@@ -196,8 +196,8 @@ class PlanText:
         return "?" if found.reason else format_seconds(found.seconds)
 
 
-def _is_known(found: Estimated | None) -> TypeGuard[StepEstimate | RankEstimate]:
-    return isinstance(found, StepEstimate | RankEstimate)
+def _is_known(found: Estimated | None) -> TypeGuard[StepEstimate | RankEstimate | FleetEstimate]:
+    return isinstance(found, StepEstimate | RankEstimate | FleetEstimate)
 
 
 def _process_text(planned: PlannedTrial) -> str:

@@ -10,6 +10,7 @@ from lmsweep.trials.analytic.rates.attention_rates import AttentionRates, attent
 from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, across, between_gpus
 from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
+from lmsweep.trials.analytic.rates.intervals import spread_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import ProductRates, product_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
@@ -17,7 +18,7 @@ from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
 """Phase -> the host's seconds for a kernel, on the reference host."""
-COMPILED_LAUNCH_SECONDS = 5e-6
+COMPILED_LAUNCH_SECONDS = 10e-6
 BROADCASTING = 1.8
 """Time of an element-wise operator whose operands have different shapes over that of equal ones."""
 
@@ -48,8 +49,8 @@ class _Spread(NamedTuple):
     nodes: int
 
 
-RESIDUALS: dict[Level, float] = {"measured": 0.1, "scaled": 0.11, "public": 0.18, "datasheet": 0.3}
-"""How sure the class of an operator is, before anything of a step is known."""
+COMBINED = 0.75
+"""Standard deviation of a step over that of its classes, which err independently of one another."""
 
 
 class Rates:
@@ -101,6 +102,12 @@ class Rates:
         adapter = self._network.bytes_per_second if self._network else 0.0
         return across(kind, size, local=local, nodes=nodes, links=links, adapter=adapter)
 
+    def _source_of_links(self, ranks: int, stride: int) -> str:
+        local, nodes = self._spread(ranks, stride)
+        links = self._links or between_gpus(self.hardware.device, local)
+        inside = links.source if links else "unknown links"
+        return f"{inside} and {self._network.source}" if nodes > 1 and self._network else inside
+
     def _spread(self, ranks: int, stride: int) -> "_Spread":
         """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
         if self._network is None:
@@ -115,7 +122,7 @@ class Rates:
             size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
-            return Cost(seconds, "collectives", RESIDUALS["public"])
+            return Cost(seconds, self._source_of_links(ranks, operator.stride), spread_of("ranks").deviation / COMBINED)
         if kind == "products":
             product = product_of(
                 operator.name,
@@ -124,7 +131,7 @@ class Rates:
                 dtype=operator.dtype,
                 layouts=_layouts(operator),
             )
-            seconds, weight = self._products.seconds(product)
+            seconds, _ = self._products.seconds(product)
         elif kind == "attention":
             attention = attention_of(
                 operator.name,
@@ -134,16 +141,17 @@ class Rates:
                 bytes=operator.bytes,
                 is_causal=operator.is_causal,
             )
-            seconds, weight = self._attention.seconds(attention)
+            seconds, _ = self._attention.seconds(attention)
         else:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None
             seconds = self._bytes.seconds(operator.name, operator.bytes, dtype=operator.dtype, is_cold=cold)
             seconds *= BROADCASTING if _broadcasts(operator) else 1.0
-            weight = 2.0
-        measured = self._measured[kind] and self.level == "measured"
-        source = f"measured {kind} of {self.hardware.device.name}" if measured else sources[kind]
-        residual = RESIDUALS[self.level] * (1.0 if weight > 1 else 1.5)
+        source = sources[kind]
+        if self._measured[kind]:
+            where = self.hardware.device.name if self.level == "measured" else f"{REFERENCE}, the same chip"
+            source = f"{kind} measured on {where}"
+        residual = spread_of(self.level).deviation / COMBINED
         return Cost(seconds, source, residual)
 
 
