@@ -42,13 +42,14 @@ def winner_words(found: Answer) -> str:
     names = found.names or ("batch_size", "precision", "compile", "attention")
     cost = winner.cost(found.aim)
     assert cost is not None, "the winner has a cost"
-    shown = [found.aim.goal.shown(one) for one in cost]
-    low, high = (_number(one, found.aim.goal) for one in sorted(shown[1:]))
+    low, high = (_number(one, found.aim.goal) for one in sorted(map(found.aim.goal.shown, cost.interval)))
     ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
     words = [f"Best for {found.aim.words}: {cell_words(winner, names)}"]
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
-    words.append(f"{_number(shown[0], found.aim.goal)} (95 % interval {ends}){where}, {processes}")
+    words.append(
+        f"{_number(found.aim.goal.shown(cost.median), found.aim.goal)} (95 % interval {ends}){where}, {processes}"
+    )
     words += [account] if (account := _account_words(winner, found.aim)) else []
     if not found.beaten:
         limit = " that meets the limit" if found.aim.peak is not None else ""

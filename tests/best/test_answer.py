@@ -56,8 +56,8 @@ def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attem
     assert got.winner.config.attention == "sdpa"
     (second,) = got.beaten
     assert second.ratio == pytest.approx(1.25)
-    assert 1.20 < second.low < 1.25 < second.high < 1.30
-    assert second.chance > 0.999
+    assert 1.15 < second.low < 1.25 < second.high < 1.36, "one process each: the shipped prior is in the interval"
+    assert second.chance > 0.99 and got.wrong < 0.05
 
 
 def test_one_process_each_does_not_separate_cells_that_differ_by_less_than_processes_do(attempts: Attempts) -> None:
@@ -197,7 +197,7 @@ def test_best_of_a_store_answers_for_each_job(attempts: Attempts) -> None:
     first, second = text.split("\nmedium, context_length 256, mode train_step\n")
     assert first.startswith("small, context_length 256, mode train_step\n")
     assert "Best for tokens/s: batch_size 4, compile block, attention sdpa\n" in first
-    assert "compile: block is 1.67x" in first
+    assert "compile: block is 1.6" in first
     assert "lmsweep trial model=small" in first and "block.compile(" in first
     assert "nothing else was measured" in second
 
@@ -234,8 +234,8 @@ def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None
 def test_a_median_without_an_interval_has_half_the_range_of_its_samples_as_error(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": (0.01, 0.03)})
     attempts.ok(config(context_length=512), {"step.time": (0.01,)})
-    found = [cell.values["step.time"].error for cell in cells_of(load(attempts.store))]
-    assert found == pytest.approx([np.log(3) / 2, 0])
+    found = [cell.values["step.time"].error.deviation for cell in cells_of(load(attempts.store))]
+    assert found == pytest.approx([np.hypot(np.log(3) / 2, 0.03), 0.03])  # 3 % between processes on a CPU
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:

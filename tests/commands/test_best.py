@@ -40,7 +40,8 @@ def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
     ):
         assert words in done.stdout
     searched = attempts(store)
-    assert set(load(str(store))["status"]) == {"ok"} and set(searched.values()) == {1}
+    assert set(load(str(store))["status"]) == {"ok"}
+    assert max(searched.values()) > 1, "what leads was measured by another process"
     plan = lmsweep_here("plan", sweep, "--store", store, "--no-predict")
     assert f"4 trials, {4 - len(searched)} to run" in plan
 
@@ -82,7 +83,7 @@ def test_a_run_measures_what_a_search_did_not(tmp_path):
     done = lmsweep("run", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
     assert searched.items() <= attempts(store).items()
-    assert set(attempts(store).values()) == {1} and len(attempts(store)) == 4
+    assert len(attempts(store)) == 4 and sum(attempts(store).values()) == sum(searched.values()) + 4 - len(searched)
 
 
 @pytest.mark.slow
@@ -100,8 +101,7 @@ def test_a_killed_search_resumes(tmp_path):
     done = lmsweep("best", sweep, "--store", store, "--no-predict", **QUIET)
     assert done.returncode == 0, done.stderr
     assert f"4 combinations: {len(before)} known from the store" in done.stdout
-    assert before.items() <= attempts(store).items()
-    assert set(attempts(store).values()) == {1}
+    assert all(attempts(store)[name] >= count for name, count in before.items())
 
 
 @pytest.mark.slow
