@@ -9,7 +9,7 @@
     more_memory.py     what would come next with more memory
     effects.py         which axis mattered most
     surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
-    processes.py       what the processes of a cell measured, and its error
+    cell_processes.py  what the processes of a cell measured, and its error
     cells.py           the measured cells: time, memory and energy of a step
     goal.py            what is to be best, and the limit that it must keep
 

@@ -12,7 +12,7 @@ from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.analysis.best.processes import Error
+from lmsweep.analysis.best.cell_processes import Error
 from lmsweep.analysis.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
 from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
@@ -43,7 +43,7 @@ class Answer:
     aim: Aim
     winner: Cell
     cost: Value
-    """What the winner is believed to cost, after the cells that share its values."""
+    """What the winner is believed to cost: its own result and those of cells that share its values."""
     beaten: tuple[Beaten, ...]
     """The other measured cells within the limit, best first."""
     wrong: float
@@ -58,6 +58,11 @@ class Answer:
     """The best cell that needs more memory; None if all fit, or no estimate exists for the others."""
     names: tuple[str, ...]
     """The fields in which the cells differ, `device` among them if there are several devices."""
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether the winner is likely to be the best, up to CLOSE."""
+        return self.wrong < WRONG
 
 
 class NoAnswer(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.best.processes import Processes
+from lmsweep.analysis.best.cell_processes import Processes
 from lmsweep.analysis.best.standing import CLOSE
 from lmsweep.analysis.best.surrogate import Indices, Space
 from lmsweep.orchestrator.searching.beliefs import Beliefs, Results

@@ -9,7 +9,7 @@ import typer
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
-from lmsweep.analysis.best.answer_text import answer_parts
+from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import known_variation
@@ -40,7 +40,7 @@ ANSWERING = ("timing", "energy", "memory")
 """Workloads whose results the answer is made of."""
 
 
-def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
+def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, recipe: bool = False) -> None:
     """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
     resume: the command that resumes the search. began: time.monotonic() at its start. Raises RequestError if the sweep
@@ -78,7 +78,8 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
     largest = largest_batch_words(found, code) if request.predict else None
     say("")
-    show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
+    parts = answer_parts(found, cells=measured, largest_batch=largest)
+    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
     say(f"\n{_account(whole, candidates, search, aim, failed=found.failed)}")
     if ready.account.statuses:
         say(where_the_time_went(ready.account))
@@ -192,7 +193,7 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
 
 def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
     first = _heading(plan, candidates, aim).partition(". ")[0]
-    words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
+    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()
         share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
