@@ -4,13 +4,17 @@ A cell has a true time; the median that a process measures is that time multipli
 Families of 24 equal cells show false verdicts, a family with one cell 10 % slower shows power.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.process_variation import kinds
+from lmsweep.analysis.reference import stores
 from lmsweep.trials.statistics.mean_ratio import mean_ratio
 from lmsweep.trials.statistics.significance import Processes, differences, direction, holm
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Variation, centre
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Variation, centre, reach
 
 GRID: dict[Kind, tuple[float, ...]] = {"wall": (0.01, 0.03, 0.07), "device": (0.001, 0.005, 0.015), "cpu": (0.03,)}
 CELLS, FAMILIES = 24, 1000
@@ -86,7 +90,27 @@ def mean_coverage(*, axis: float, common: float, families: int = FAMILIES) -> tu
     return these / families, others / families
 
 
+def replay() -> list[tuple[str, int, float]]:
+    """Return for each kind the pairs of processes of one cell in the shipped stores, and how often the interval of
+    their ratio, from one process each and the prior, covers 1."""
+    found: dict[Kind, list[bool]] = {}
+    for name in stores():
+        rows = load(name, pooled=False)
+        rows = rows[rows["median"].gt(0) & (rows["unit"] == "s") & (rows["workload"] == "timing")]
+        rows = rows.assign(kind=kinds(rows))
+        key = ["measurement_id", "environment_id", "phase", "metric", "kind"]
+        for keys, cell in rows[rows["kind"] != "setup"].groupby(key):
+            logs = np.log(cell["median"].to_numpy(float))
+            half = reach(np.array(PRIORS[keys[4]].freedom)) * PRIORS[keys[4]].scale * 2**0.5
+            found.setdefault(keys[4], []).extend(bool(abs(b - a) <= half) for a, b in pairwise(logs))
+    return [(kind, len(pairs), float(np.mean(pairs))) for kind, pairs in found.items() if pairs]
+
+
 def main() -> None:
+    print("| shipped, one process against another | pairs | covered |\n|---|---|---|")
+    for kind, pairs, covered in replay():
+        print(f"| {kind} | {pairs} | {100 * covered:.1f} % |")
+    print()
     print("| time | variation | processes | false in 24 cells | falsely same | +10 % found | coverage |")
     print("|---|---|---|---|---|---|---|")
     for kind, variations in GRID.items():

@@ -68,7 +68,7 @@ class Output(io.TextIOWrapper):
             raise OutputError(self._reason) from error
 
 
-_COMMAND = re.compile(r"(?<=: )(?:lmsweep|pip) .*$")
+_COMMAND = re.compile(r"(?<=: )(?:lmsweep|pip|sudo|\S*python\S*) .*$")
 """A command at the end of a sentence."""
 
 

@@ -12,5 +12,5 @@ def test_a_public_term_and_a_longer_word_are_no_finding() -> None:
     assert not findings("ctx.save_for_backward(x); Flag.__members__; undoubtedly; from whichever")
 
 
-def test_the_finished_folders_are_free_of_them(capsys) -> None:
+def test_every_file_is_free_of_them(capsys) -> None:
     assert main() == 0, capsys.readouterr().out

@@ -1,19 +1,11 @@
-"""Finds phrases that have a native word: ``python -m tools.words`` checks FINISHED, ``--count`` counts what remains."""
+"""Finds phrases that have a native word: ``python -m tools.words`` checks all tracked files."""
 
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-FINISHED = (
-    *("trials", "orchestrator", "analysis"),
-    *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", ".github"),
-    *("docs", "examples", "benchmarks", "lmsweep", "cluster.yaml"),
-    *("tests/docs", "tests/test_floors.py", "tests/examples", "tests/notebooks", "tools"),
-)
-"""Files and folders that must be free of them; in the end this is `(".",)`."""
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".html", ".ipynb", "Makefile")
 LEFT_OUT = ("tools/words.py", "tests/test_words.py", "analysis/reference/", "analysis/report/assets/plotly")
 
@@ -50,7 +42,8 @@ NATIVE = {
 }
 """Regular expression of a phrase -> what to write. A space matches any whitespace, an underscore or a hyphen."""
 PUBLIC = re.compile(
-    r"__members__|study\.tell|_?saved?_for_backward|save[_ -]for[_ -]backward|get_?members?\b|of which \(\?P"
+    r"__members__|study\.tell|_?saved?_for_backward|save[_ -]for[_ -]backward|get_?members?\b"
+    r"|of which \(\?P|of which [\d.]+ [GM]iB"
 )
 """Public terms that contain one."""
 
@@ -78,25 +71,23 @@ def findings(text: str) -> list[Finding]:
     return sorted(found)
 
 
-def sources(*within: str) -> list[Path]:
-    """Return the tracked text files within these files and folders."""
-    tracked = subprocess.run(["git", "ls-files", *within], capture_output=True, text=True, check=True).stdout
-    return [Path(one) for one in tracked.splitlines() if one.endswith(TEXT) and not one.startswith(LEFT_OUT)]
+def sources() -> list[Path]:
+    """Return the tracked text files."""
+    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout
+    return [
+        Path(one)
+        for one in tracked.splitlines()
+        if one.endswith(TEXT) and not one.startswith(LEFT_OUT) and Path(one).exists()
+    ]
 
 
-def main(*words: str) -> int:
-    """Print the findings as FILE:LINE, or with --count their number in each folder. Returns the exit code."""
-    files = sources(*(["."] if words else FINISHED))
-    found = [(file, one) for file in files for one in findings(file.read_text("utf-8"))]
-    if words:
-        folders = Counter("/".join(file.parts[:-1][:2]) or str(file) for file, _ in found)
-        for folder, number in [*sorted(folders.items()), ("in all", len(found))]:
-            print(f"{number:5} {folder}")
-        return 0
+def main() -> int:
+    """Print the findings as FILE:LINE. Returns the exit code."""
+    found = [(file, one) for file in sources() for one in findings(file.read_text("utf-8"))]
     for file, one in found:
         print(f"{file}:{one.line}: “{one.phrase}”: {one.native}")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -113,7 +113,7 @@ class Surrogate:
         self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
         first = self._centre if start is None else start
         found = minimize(
-            self._loss,
+            self.loss,
             first,
             args=(values,),
             jac=True,
@@ -179,7 +179,7 @@ class Surrogate:
         both: Floats = OFFSET**2 + total + math.exp(2 * parameters[-2]) * (total**2 - squares) / 2
         return both
 
-    def _loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
+    def loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
         interaction, rest = np.exp(2 * parameters[-2:])
         effects = [math.exp(2 * one) * part for one, part in zip(parameters, self._parts, strict=False)]
         total: Floats = np.sum(effects, axis=0) if effects else np.zeros((len(values),) * 2)

@@ -5,5 +5,6 @@ pairing.py            pairs results, and refuses pairs that differ in other cond
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
 noise.py              how far processes of the same cell differ, and what difference therefore counts
 environment_diff.py   the environments of two stores, side by side
+findings.py           what a run found, in sentences
 side_by_side.py       a store's times next to published or reference times, without a verdict
 """

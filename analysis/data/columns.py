@@ -27,7 +27,10 @@ from lmsweep.trials.spec.workloads import BUILT_IN
 
 T = TypeVar("T")
 
-_CONTENTS = ("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact")
+_CONTENTS = (
+    *("phase", "metric", "unit", "samples", "warmup_samples", "status", "flags", "error", "reason", "artifact"),
+    "question",
+)
 
 KEY_COLUMNS: tuple[str, ...] = (*(name for name in schema_of(Record).names if name not in _CONTENTS), "code")
 """Columns that can be rows, columns or conditions of a table; `with_code_states` adds `code`."""
@@ -162,7 +165,7 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
         "experts": np.nan_to_num(experts, nan=1.0),
         "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
         "router": (~np.isnan(experts)).astype(np.float64),
-        "heads": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
+        "vocabulary_matrices": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
     }
 
 

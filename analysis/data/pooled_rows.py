@@ -63,6 +63,8 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     are those of the newest process.
     """
     rows = rows_that_count(frame)
+    if rows.empty:
+        return rows.assign(**dict.fromkeys(VARIATION, np.nan))
     codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
     variation = variation_of(rows, known_variation(rows))
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))

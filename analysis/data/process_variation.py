@@ -14,11 +14,12 @@ from lmsweep.trials.statistics.variation import PRIORS, Floats, Kind, Variation
 Known = Mapping[tuple[str, Kind], Variation]
 """(device_name, kind) -> its variation, where cells were repeated."""
 
-SETUP = frozenset(name for name in METRICS if name.endswith("_time")) - {
+SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) - {
     "device_time", "kernel_time", "enqueue_time", "busy_time", "local_step_time", "exposed_time", "overlap_time",
     "late_time",
 }  # fmt: skip
 BY_DEVICE = ("device_time", "kernel_time")
+OF_HOST = ("enqueue_time", "latency", "late_host")
 BY_HOST = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
 
 _KEY = ["measurement_id", "environment_id", "phase", "metric"]
@@ -36,7 +37,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
             metric.isin(SETUP).to_numpy(bool),
             (rows["device"] == "cpu").to_numpy(bool),
             metric.isin(BY_DEVICE).to_numpy(bool),
-            host,
+            host | metric.isin(OF_HOST).to_numpy(bool),
         ],
         ["resident", "exact", "setup", "cpu", "device", "host"],
         "wall",

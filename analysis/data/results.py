@@ -55,9 +55,9 @@ class Results:
     @cached_property
     def everything(self) -> pd.DataFrame:
         """Rows of `lmsweep.load`, regardless of the conditions. Raises RequestError if the store is empty."""
-        frame = of_stored_rows(self._stored, pooled=True, flops=self.flops)
-        if frame.empty:
+        if self._stored.empty:
             raise RequestError(f"{self.store.location} holds no results; `lmsweep run` adds some")
+        frame = of_stored_rows(self._stored, pooled=True, flops=self.flops)
         return latest_code(of_present_devices(frame, self.where), self.where)
 
     @cached_property

@@ -15,6 +15,7 @@ To add a preset, write a function from `Results` to a table and add a line to PR
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
@@ -134,3 +135,22 @@ def make_preset(
         counting = ", ".join(each for each, preset in PRESETS.items() if preset.counts_flops)
         raise RequestError(f"--flops {flops}: the table {name} shows no rate of FLOPs; these do: {counting}")
     return PRESETS[name].make(Results(store, where, prices, flops or "model"))
+
+
+_FIRST = {
+    "How long does a step take?": "end-to-end",
+    "How fast is attention alone?": "attention",
+    "What needs the memory?": "memory",
+    "What do number formats change?": "parameters",
+    "Where does the time of a step go?": "kernels",
+    "What do several GPUs bring?": "ddp",
+    "What is possible, and what does it cost?": "roofline",
+}
+"""Question -> the first of the presets that answer it."""
+
+
+def preset_groups() -> dict[str, list[str]]:
+    """Return the names of the presets by question."""
+    names = list(PRESETS)
+    begins = [*map(names.index, _FIRST.values()), len(names)]
+    return {question: names[begin:end] for question, (begin, end) in zip(_FIRST, pairwise(begins), strict=True)}

@@ -1,18 +1,19 @@
-"""The report: a single HTML file with a store's results, charts and tables, which needs neither server nor network.
+"""The report: a single HTML file with a store's answer, charts and tables, which needs neither server nor network.
 
-    page.py           assembles the page from template, data, charts and tables, and writes it
-    summary.py        the facts at the top, the flags, the failed trials and the environments
-    page_data.py      the results, encoded for the page's script
-    first_answer.py   the first answer: each device against each other, and what each choice changes
-    pairs.py          one comparison: a headline, its cells, and what keeps two sides apart
-    answer_tables.py  the tables of the first answer: heat maps, differing fields, what each choice changes
-    charts.py         charts of memory timelines, kernel times and rooflines
-    icicle.py         a profiled step by phase, part of the model and kernel
-    pieces.py         the largest pieces of memory at the peak
-    pareto.py         charts of speed against memory and money, with the front drawn
-    sections.py       the sections below the results, each shown if the store has its data
-template.html    the page's markup; answer.html that of the first answer's tables; report.css is its style
-assets/          the page's scripts and Plotly.js
+page.py             assembles the page and writes it
+joined.py           the results of the page's store and of those beside it, as one
+question.py         what is compared: the sweep's own question, or those that follow from what varies
+verdicts.py         the answer to a question: each option against the baseline, cell by cell
+headline.py         its headline, in words that rest on the verdicts
+views.py            a view: a chart and a table of the same cells; that of an answer
+workload_views.py   the views of what each workload measured
+lines.py            a chart's x axis, lines, panels, colours and dashes
+drilled.py          what the page shows of one result
+sections.py         the sections below the views, each shown if the store has its data
+summary.py          what ran where; flags, failed trials and environments
+
+`figures` has the charts of these sections, `template.html` the markup, `report.css` the style, and `assets` the scripts
+and Plotly.js.
 """
 
 from lmsweep.analysis.report.page import page_of, write_report

@@ -1,16 +1,18 @@
 """The sections of the page below the results, each present only if the store has its data."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from typing import NamedTuple
 
+from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.side_by_side import NoCounterpartError, beside
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.limits_tables import sizes_that_fit
-from lmsweep.analysis.report import charts, icicle, pareto, pieces
-from lmsweep.analysis.report.charts import Figure
-from lmsweep.analysis.report.first_answer import Answer
+from lmsweep.analysis.report.figures import charts, icicle, pareto, pieces
+from lmsweep.analysis.report.figures.charts import Figure
+from lmsweep.analysis.report.question import DEVICE
+from lmsweep.analysis.report.verdicts import Answer
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table
@@ -62,8 +64,6 @@ class NamedTable(NamedTuple):
     conditions: str
     html: str
     csv: str
-    open: bool = False
-    """Whether the table is shown before the reader opens it."""
 
 
 class Section(NamedTuple):
@@ -74,50 +74,43 @@ class Section(NamedTuple):
     tables: Sequence[NamedTable] = ()
 
 
-def beside_section(results: Results, others: Sequence[str]) -> list[Section]:
-    """The times of the store next to those of `others`, if any. Raises RequestError for an unknown name."""
-    if not others:
-        return []
-    words = [
-        "Times of the same part of the same model, or of the same attention, at the same context length. Device time "
-        "comes first if both sides have it. Footnotes name every other condition that differs or is not stated, and "
-        "the caveats of published numbers."
-    ]
-    tables = []
-    for name in others:
-        try:
-            listing = beside(results.measurements, name)
-        except NoCounterpartError as error:
-            words.append(f"{error}.")
-            continue
-        question = f"As printed by lmsweep compare --with {name}."
-        tables.append(_named(listing, f"with {name}", question)._replace(open=True))
-    return [Section("beside", "Side by side", " ".join(words if tables else words[1:]), tables=tables)]
+def sections_of(results: Results, beside_it: Sequence[str], found: Answer | None) -> list[Section]:
+    """Return the sections for which these results have data, in the order of the page.
 
-
-def sections_of(results: Results, answer: Answer | None) -> list[Section]:
-    """Return the sections for which this store has data, in the order of the page."""
-    found = [
-        _across_devices(answer),
+    beside_it: names for `side_by_side`. Raises RequestError for an unknown one.
+    """
+    made = [
+        _beside(results, beside_it),
         _what_fits(results),
         *(Section(id_, title, words, _figures(draw, results)) for id_, title, draw, words in _DRAWN),
         Section(
             *("tables", "Preset tables", "As printed by lmsweep table --preset NAME."),
             tables=list(_named_tables(results)),
         ),
+        _environments(found),
     ]
-    return [section for section in found if section.figures or section.tables]
+    return [section for section in made if section.figures or section.tables]
 
 
-def _across_devices(answer: Answer | None) -> Section:
+def _beside(results: Results, names: Sequence[str]) -> Section:
+    """The times of the store next to published ones."""
     tables = []
-    for pair in answer.pairs if answer else []:
-        if answer and pair.baseline == 0 and pair.listing is not None and len(pair.listing.frame) <= MOST_LINES:
-            against = f"{pair.measure}: {answer.sides[pair.contrast].name} against {answer.sides[0].name}"
-            question = "Ratio and verdict of each cell, as printed by lmsweep compare."
-            tables.append(_named(_narrowed(pair.listing), against, question))
-    words = "The cells of the first answer as tables, with intervals."
-    return Section("devices", "Across devices", words, tables=tables)
+    for name in names:
+        with suppress(NoCounterpartError):
+            question = f"As printed by lmsweep compare --with {name}."
+            tables.append(_named(beside(results.measurements, name), f"with {name}", question))
+    words = "Times of the same part of the same model at the same context length, and every condition that differs."
+    return Section("beside", "Side by side", words, tables=tables)
+
+
+def _environments(found: Answer | None) -> Section:
+    """What differs between the environments of two devices."""
+    tables = []
+    if found and found.question.fields == (DEVICE,) and len(found.question.options) == 2:
+        one, other = found.question.options
+        listing = environment_diff(one.rows, other.rows, (one.name, other.name))
+        tables = [_named(listing, "environments", "Fields in which the two devices' environments differ.")]
+    return Section("differences", "What differs", "Between the environments of the two devices.", tables=tables)
 
 
 def _what_fits(results: Results) -> Section:
@@ -135,20 +128,8 @@ def _what_fits(results: Results) -> Section:
         question = (
             f"Context lengths and batch sizes of the workload {workload}, from the trials that ran out of memory."
         )
-        tables.append(_named(listing, f"what fits: {workload}", question)._replace(open=True))
+        tables.append(_named(listing, f"what fits: {workload}", question))
     return Section("fits", "What fits", " ".join(sentences), tables=tables)
-
-
-def _narrowed(listing: Listing) -> Listing:
-    """A comparison without what the section says above it, so that the verdicts fit beside the ratios."""
-    frame = listing.frame.drop(columns=["processes", "p"], errors="ignore")
-    units = {name: unit for name, unit in listing.units.items() if name in frame}
-    title = listing.title.partition("\n")[0]
-    values = frame["value"].unique()
-    if len(values) > 1 or len(listing.keys) == 1:
-        return replace(listing, title=title, frame=frame, units=units)
-    keys = [key for key in listing.keys if key != "value"]
-    return replace(listing, title=f"{values[0]}, {title}", frame=frame.drop(columns="value"), keys=keys, units=units)
 
 
 def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> list[Figure]:

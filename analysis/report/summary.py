@@ -2,13 +2,11 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
+from lmsweep.analysis.data.columns import NO_VALUE, label
 from lmsweep.analysis.metrics.status import flag_counts
-from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, number_text
-from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.results.outcome import Status, error_line
 
 MOST_FAILURES = 50
@@ -18,14 +16,7 @@ _ENVIRONMENT = (
     *("device_name", "device_memory", "host_cpu", "driver_version", "cuda_version", "torch_version"),
     *("triton_version", "python_version"),
 )
-_SELF_EVIDENT = ("model", "precision", "mode")
 _SHOWN_OF_A_FAILURE = ("model", "d_model", "context_length", "batch_size", "precision", "compile", "attention")
-
-
-class Fact(NamedTuple):
-    name: str
-    text: str
-    detail: str = ""
 
 
 class FlagLine(NamedTuple):
@@ -46,9 +37,6 @@ class Summary(NamedTuple):
 
     lead: str
     headline: str
-    lines: list[Fact]
-    """Its key numbers: fastest step, most tokens per second, largest memory, failures."""
-    facts: list[Fact]
     flags: list[FlagLine]
     failures: list[Failure]
     environment_names: list[str]
@@ -61,15 +49,14 @@ def summarize(frame: pd.DataFrame) -> Summary:
     results = frame.drop_duplicates(["measurement_id", "environment_id", "workload"])
     names = [name for name in _ENVIRONMENT if frame[name].notna().any()]
     environments = results.groupby("environment_id", sort=False)
+    flagged = frame.loc[frame["flags"].list.len() > 0, ["measurement_id", "environment_id"]].drop_duplicates()
     lines = [
         [*(_environment_text(one, name) for name in names), str(len(one))]
         for _, one in sorted(environments, key=lambda pair: -len(pair[1]))
     ]
     return Summary(
         lead=_lead(results),
-        headline=_headline(frame, results),
-        lines=_key_numbers(frame, results),
-        facts=_facts(frame, results),
+        headline=_headline(results, len(flagged)),
         flags=[FlagLine(flag.value, n, flag.advice) for flag, n in flag_counts(frame).items()],
         failures=_failures(results),
         environment_names=[*names, "results"],
@@ -83,79 +70,13 @@ def _lead(results: pd.DataFrame) -> str:
     when = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
     devices = _shortened([str(name) for name in results["device_name"].unique()])
     torch = _shortened([f"torch {version}" for version in sorted(results["torch_version"].unique())])
-    return f"{_several(sweeps, 'sweep')} on {devices}, {torch}, measured {when} (UTC)"
+    return f"{_several(sweeps, 'sweep')}, {len(results):,} results on {devices}, {torch}, {when}"
 
 
-def _headline(frame: pd.DataFrame, results: pd.DataFrame) -> str:
+def _headline(results: pd.DataFrame, flagged: int) -> str:
     devices = _shortened([str(name) for name in results["device_name"].unique()])
     failed = int((results["status"] != Status.OK).sum())
-    flagged = frame.loc[frame["flags"].list.len() > 0, ["measurement_id", "environment_id"]].drop_duplicates()
-    return f"{len(results):,} result{'s' * (len(results) != 1)} on {devices}: {failed} failed, {len(flagged)} flagged"
-
-
-def _key_numbers(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
-    ok = frame[(frame["status"] == Status.OK) & frame["median"].notna()]
-    steps = ok[(ok["phase"] == "step") & (ok["metric"] == "time")]
-    if steps["mode"].eq("train_step").any():  # a step of forward alone is not a training step
-        steps = steps[steps["mode"] == "train_step"]
-    peaks = ok[ok["metric"].isin(["peak_allocated", "peak_reserved"]) & (ok["unit"] == "B")]
-    found = []
-    if len(steps):
-        fastest = steps.iloc[int(steps["median"].argmin())]
-        found.append(_fact("Fastest step", fastest["median"], "s", fastest, steps))
-    if steps["tokens_per_second"].notna().any():
-        most = steps.iloc[int(steps["tokens_per_second"].argmax())]
-        found.append(_fact("Most tokens per second", most["tokens_per_second"], "tokens/s", most, steps))
-    if len(peaks):
-        largest = peaks.iloc[int(peaks["median"].argmax())]
-        fact = _fact("Largest memory", largest["median"], "B", largest, peaks)
-        if pd.notna(largest["device_memory"]):
-            share = f"{100 * largest['median'] / largest['device_memory']:.0f} % of the device: "
-            fits = "" if results["status"].isin([Status.OOM, Status.PREDICTED_OOM]).any() else "; every trial fitted"
-            fact = fact._replace(detail=share + fact.detail + fits)
-        found.append(fact)
-    failures = _failures(results)
-    if failures:
-        words = ", ".join(f"{n} {status}" for status, n in results["status"].value_counts().items() if status != "ok")
-        found.append(Fact("Failed", words, failures[0].example))
-    return found
-
-
-def _fact(name: str, number: float, stored: str, row: pd.Series, rows: pd.DataFrame) -> Fact:
-    unit = choose_unit(stored, [number])
-    keys = [key for key in varying_keys(rows, ["model", "context_length"], []) if label(row[key]) != NO_VALUE]
-    keys = [key for key in keys if rows[key].nunique(dropna=False) > 1] or keys[:2]
-    detail = ", ".join(label(row[key]) if key in _SELF_EVIDENT else f"{key} {label(row[key])}" for key in keys)
-    scaled = number / unit.size
-    text, interval = f"{scaled:,.0f}", None
-    if stored == row["unit"]:
-        text, interval = interval_texts(scaled, row["low"] / unit.size, row["high"] / unit.size)
-    elif scaled < 10_000:
-        text = number_text(scaled)
-    return Fact(name, " ".join(filter(None, (text, interval, unit.name))), detail)
-
-
-def _facts(frame: pd.DataFrame, results: pd.DataFrame) -> list[Fact]:
-    ended = results["status"].value_counts()
-    counts = [f"{ended[status.value]} {status}" for status in Status if status in ended.index]
-    workloads = [str(name) for name in results["workload"].unique()]
-    devices = results["device_name"].value_counts()
-    flagged = frame.loc[frame["flags"].list.len() > 0, ["measurement_id", "environment_id"]].drop_duplicates()
-    named = results.iloc[np.argsort(natural_ranks(results, "model"), kind="stable")]
-    models = [str(name) for name in named["model"].dropna().unique()]
-    versions = [f"torch {version}" for version in sorted(results["torch_version"].unique())]
-    return [
-        Fact("Trials", f"{frame['trial_id'].nunique():,}", _several(workloads, "workload")),
-        Fact("Results", f"{len(results):,}", ", ".join([*counts, f"{frame['n'].sum():,} samples"])),
-        Fact("Flagged", f"{len(flagged):,}", "results; see Flags and failures"),
-        Fact(
-            "Hardware",
-            str(devices.index[0]) if len(devices) == 1 else f"{len(devices)} devices",
-            "" if len(devices) == 1 else _shortened([str(name) for name in devices.index]),
-        ),
-        Fact("Software", _shortened(versions)),
-        *([Fact("Models", f"{len(models)}", _shortened(models))] if models else []),
-    ]
+    return f"{len(results):,} result{'s' * (len(results) != 1)} on {devices}: {failed} failed, {flagged} flagged"
 
 
 def _failures(results: pd.DataFrame) -> list[Failure]:

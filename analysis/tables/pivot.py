@@ -169,12 +169,14 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
 
 
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Return sentences about how many processes the cells come from, and what their intervals leave out."""
+    """Return sentences about how many processes the cells come from, and how far processes are taken to differ."""
     varied = cells[cells["low"] < cells["high"]]
     counts = sorted(set(varied["processes"].astype(int)))
     if not counts:
         return ()
-    alone = "the interval does not include variation between processes; `lmsweep run --fresh` adds a process"
+    one = varied[varied["processes"] == 1]
+    ends = dict.fromkeys(two_digits(100 * share) for share in (one["variation"].min(), one["variation"].max()))
+    alone = f"the interval includes how far others would differ, about {' to '.join(ends)} %"
     if counts == [1]:
         return (f"One process per cell: {alone}.",)
     apart = 100 * varied["spread"].max()

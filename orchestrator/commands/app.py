@@ -1,5 +1,7 @@
 """The `lmsweep` command: its verbs. Each verb imports what it needs when it runs, so that --help is quick."""
 
+from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,16 +19,43 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
 
+JOBS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Measure": (measure.plan, measure.run, measure.trial, measure.noise, best, bisect),
+    "Read": (read.status, read.table, read.compare, read.explain, read.diff, read.report),
+    "Share": (read.share, read.export, sweep_files.notebooks),
+    "Set up": (sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor),
+}
+"""The verbs, by what they are for."""
+
+COMMON = (
+    "store",
+    "output",
+    "set",
+    "where",
+    "baseline",
+    "contrast",
+    "for",
+    "budget",
+    "price",
+    "code",
+    "preset",
+    "format",
+)
+"""Options that help names first, in this order."""
+
+
 class Verbs(TyperGroup):
-    """Lists the whole first sentence of each verb, which click would cut at the width of the terminal."""
+    """Lists the verbs by their jobs, each with its whole first sentence, which click would cut."""
 
     def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, verb.get_short_help_str(limit=300)) for name, verb in self.commands.items()])
+        for job, verbs in JOBS.items():
+            with formatter.section(job):
+                names = [verb.__name__ for verb in verbs]
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=300)) for name in names])
 
 
 class Verb(TyperCommand):
-    """Names the values of its options after them, as in `--store STORE`, where typer names their Python types."""
+    """Lists the common options first, with names for their values, where typer has their Python types."""
 
     def __init__(self, name: str | None, **settings: object) -> None:
         super().__init__(name, **settings)  # type: ignore[arg-type]  # as typer gives them
@@ -35,6 +64,21 @@ class Verb(TyperCommand):
                 vars(one)["display_type_rich"] = lambda ctx: ""
             elif one.metavar is None and not getattr(one, "is_flag", False):
                 one.metavar = max(one.opts, key=len).lstrip("-").upper()
+
+    def format_options(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        sections: dict[str, list[tuple[int, tuple[str, str]]]] = {"Arguments": [], "Options": [], "More options": []}
+        for one in self.get_params(ctx):
+            name = max(one.opts, key=len).lstrip("-")
+            place = COMMON.index(name) if name in COMMON else len(COMMON)
+            section = "More options" if place == len(COMMON) else "Options"
+            if record := one.get_help_record(ctx):
+                sections["Arguments" if one.param_type_name == "argument" else section].append((place, record))
+        if not sections["Options"]:
+            sections["Options"] = sections.pop("More options")
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl([record for _, record in sorted(records, key=lambda each: each[0])])
 
 
 app = typer.Typer(
@@ -64,25 +108,5 @@ def common(
     Pager.wanted, Traceback.wanted = not no_pager, debug
 
 
-for verb in (
-    sweep_files.init,
-    sweep_files.check,
-    sweep_files.sweeps,
-    sweep_files.show,
-    measure.plan,
-    measure.run,
-    measure.noise,
-    measure.trial,
-    best,
-    bisect,
-    read.status,
-    read.table,
-    read.compare,
-    read.diff,
-    read.report,
-    read.export,
-    read.share,
-    sweep_files.notebooks,
-    measure.doctor,
-):
+for verb in chain.from_iterable(JOBS.values()):
     app.command(cls=Verb)(verb)

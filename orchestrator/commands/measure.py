@@ -3,6 +3,7 @@
 import json
 import shlex
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,7 @@ from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
     from lmsweep.orchestrator.planning.plan import Planned
-    from lmsweep.orchestrator.running.run_plan import Run
+    from lmsweep.orchestrator.running.run_plan import Account, Run
     from lmsweep.orchestrator.searching.search import Search
 
 Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
@@ -152,18 +153,38 @@ def noise(
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.trials.machine.cpu_affinity import find_gpus
 
-    ready = _run_now(replace(request, sweep="noise" if find_gpus() else "noise-cpu", store=store), began)
+    sweep = "noise" if find_gpus() else "noise-cpu"
+    ready = _run_now(replace(request, sweep=sweep, store=store), began, stop_if=is_too_busy)
+    if ready.gate.stopped:
+        say(
+            f"lmsweep: stopped, as {ready.account.busy} of {ready.account.trials} processes ran on a busy host: their "
+            "times are not those of this machine. Quiet it (top shows which process it is), and run it again",
+            error=True,
+        )
+        raise typer.Exit(1)
     show_table(noise_table(load(store, pooled=False)))
     exit_if_failed(ready)
 
 
-def _run_now(request: PlanRequest, began: float, grace: float = 0.0) -> "Run":
+FEW_PROCESSES = 4
+"""Processes of `noise` after which a busy host is noticed."""
+
+
+def is_too_busy(account: "Account") -> bool:
+    """Return whether most processes of `noise` would be left out, as they ran on a busy host."""
+    return account.trials >= FEW_PROCESSES and account.busy > account.trials / 2
+
+
+def _run_now(
+    request: PlanRequest, began: float, grace: float = 0.0, stop_if: "Callable[[Account], bool] | None" = None
+) -> "Run":
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.trials.machine.live_phase import watched_phases
 
     watched = on_terminal() and request.address is None
     with watched_phases() if watched else nullcontext() as phases:
         ready = make_ready(request, began=began, phases=phases)
+        ready = replace(ready, stop_if=stop_if) if stop_if else ready
         run_or_exit(ready, request.resume_command(), grace=grace)
     return ready
 

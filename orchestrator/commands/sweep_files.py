@@ -11,25 +11,58 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.words import GPU_DEVICES
+
+QUESTIONS: dict[str, tuple[str, ...]] = {
+    "Does it work here, and how fast is this machine?": ("quick", "local-gpu", "devices", "ceiling", "full"),
+    "What makes a step faster?": (
+        "compile",
+        "optimizers",
+        "losses",
+        "shapes",
+        "packing",
+        "attention",
+        "attention-2026",
+    ),
+    "What do number formats bring?": ("precision", "fp8"),
+    "Does it fit, and where does the time go?": ("memory", "profile", "energy"),
+    "What do several GPUs bring?": ("ddp", "fsdp", "collectives"),
+    "How far can a number be trusted?": ("noise", "noise-cpu", "warmup"),
+    "A course": ("cs336-2026", "cs336-2026-tiny", "cs336-2025"),
+}
+"""The packaged sweeps, by what they answer."""
 
 
 def sweeps() -> None:
-    """List the packaged sweeps: name, number of trials, what they measure.
+    """List the packaged sweeps by question: their trials, how many of them can run here, what they measure.
 
     \b
     Example:
       lmsweep sweeps
     """
-    from lmsweep.orchestrator.commands.text.show_table import show_lines
+    from lmsweep.orchestrator.commands.text.show_table import show_groups
     from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+    from lmsweep.trials.machine.cpu_affinity import find_gpus, usable_cores
 
-    found = [load_sweep(name) for name in packaged_sweeps()]
-    show_lines(
-        {sweep.name: (f"{len(sweep.trials):>3} trials", sweep.description) for sweep in found},
-        ("sweep", "trials", "measures"),
-    )
+    gpus, cores = len(find_gpus()), len(usable_cores())
+    grouped = [name for names in QUESTIONS.values() for name in names]
+    others = {"Others": tuple(name for name in packaged_sweeps() if name not in grouped)}
+
+    def runs_here(config: TrialConfig) -> bool:
+        places = {"cpu": cores, "cuda": gpus}.get(config.device_type, 0)
+        return config.nodes == 1 and config.world_size <= places
+
+    def line(name: str) -> str:
+        sweep = load_sweep(name)
+        configs = [trial.config for trial in sweep.trials]
+        able, least = sum(map(runs_here, configs)), min(one.world_size for one in configs)
+        here = "all run here" if able == len(configs) else f"{able} run here"
+        here = here if able else f"needs {least} GPU{'s' * (least > 1)}"
+        return f"{len(configs):>3} trials, {here:<13}  {sweep.description}"
+
+    groups = {question: {name: line(name) for name in names} for question, names in (QUESTIONS | others).items()}
+    show_groups({question: names for question, names in groups.items() if names})
 
 
 @takes_request("sweep")

@@ -8,6 +8,9 @@ from types import FrameType
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import Eta
 
+PATIENCE = 2
+"""A trial that runs when the budget ends may take this many times its estimate."""
+
 
 class Gate:
     """Admits trials until Ctrl-C closes it; a second Ctrl-C raises KeyboardInterrupt.
@@ -15,14 +18,17 @@ class Gate:
     One thread asks for admission while another reports which trials have ended.
     """
 
-    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None]) -> None:
-        """until: time.monotonic() by which all trials must have ended; None for no limit."""
+    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], here: bool = True) -> None:
+        """until: time.monotonic() by which all trials must have ended; None for no limit. here: on this machine."""
+        self._here = here
         self._eta = eta
         self.until = until
         self._on_close = on_close
         self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
         self.closed = False
+        self.stopped = False
+        """No trial may begin any more; those that run end as usual."""
         self.kept_out: list[PlannedTrial] = []
         """Trials that did not fit into the time budget."""
 
@@ -31,6 +37,9 @@ class Gate:
         if self.closed:
             return False
         with self._lock:
+            if self.stopped:
+                self.kept_out.append(planned)
+                return False
             if self.until is not None:
                 before = [one for one in self._begun.values() if one.placement == planned.placement]
                 slots = planned.placement.slots if planned.placement else 1
@@ -47,6 +56,13 @@ class Gate:
             return False
         self.kept_out += trials
         return True
+
+    def limit(self, planned: PlannedTrial) -> tuple[float, float] | None:
+        """Return time.monotonic() at which the budget ends, and how many seconds the trial may take beyond it.
+
+        None without a budget, and on a cluster, whose nodes have clocks of their own.
+        """
+        return (self.until, PATIENCE * self._eta.expected(planned)) if self.until and self._here else None
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:

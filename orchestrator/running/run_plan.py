@@ -3,6 +3,7 @@
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.bundle import pack
 from lmsweep.trials.results.attempt import Attempt
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -50,10 +51,15 @@ class Account:
     slots: int
     statuses: Counter[str] = field(default_factory=Counter)
     """Number of workloads by status."""
+    trials: int = 0
+    busy: int = 0
+    """Trials flagged busy_host."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
     """Seconds by purpose; `compile` includes precompilation."""
 
     def add(self, rows: list[Record]) -> None:
+        self.trials += 1
+        self.busy += any(Flag.BUSY_HOST in row.flags for row in rows)
         self.statuses.update({row.workload: row.status for row in rows}.values())
         for row in rows:
             if row.phase == "trial" and row.unit == "s" and row.samples:
@@ -80,6 +86,8 @@ class Run:
     account: Account
     address: str | None
     """Of the Ray cluster; None: this machine alone."""
+    stop_if: Callable[[Account], bool] = lambda account: False
+    """Whether no more trials need to begin."""
 
 
 def prepare(
@@ -104,7 +112,7 @@ def prepare(
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
-    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close)
+    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close, here=address is None)
     account = Account(began=began, slots=count_slots(plan, nodes))
     return Run(
         planned=planned,
@@ -131,6 +139,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
+        run.gate.stopped |= run.stop_if(run.account)
         if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
@@ -144,6 +153,13 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
     writer = StoreWriter(store, kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
+        if not rows:
+            run.gate.ended(planned)
+            run.gate.kept_out.append(planned)
+            run.progress.cut_short(planned)
+            if search:
+                search.withdraw(positions[planned.index])
+            return
         if search:
             search.learn_trial(positions[planned.index], planned.trial.config, records_of(rows))
         writer.put(planned, rows)

@@ -1,5 +1,6 @@
 """Defines what a sweep file may contain. A field added to TrialConfig is an axis here."""
 
+import json
 import re
 from collections.abc import Iterable
 from functools import partial
@@ -209,12 +210,47 @@ class GridFile(BaseModel):
     include: list[Row] = []  # type: ignore[valid-type]
 
 
+_Scalar = str | int | float | bool
+
+
+def _key(value: str) -> str:
+    known = (*FIELDS, *ARGUMENTS.values(), "device_name", "torch_version", "workload")
+    if value not in known:
+        raise ValueError(is_not(value, "field", known))
+    return value
+
+
+Key = Annotated[str, AfterValidator(_key)]
+
+
+class QuestionFile(BaseModel):
+    """What a sweep asks: its report begins with the answer."""
+
+    model_config = _STRICT
+    ask: Annotated[str, AfterValidator(_one_line)]
+    compare: list[Key] = []
+    """The fields whose values are compared."""
+    baseline: dict[Key, _Scalar] = {}
+    """The values of the fields that the others are compared with; without it, their defaults or their first values."""
+    where: dict[Key, _Scalar] = {}
+    """Conditions on the results that answer it."""
+
+    def stored(self) -> str:
+        """Return the JSON that rows store, with values as tables show them."""
+        parts: dict[str, object] = {"ask": self.ask, "compare": self.compare}
+        for name in ("baseline", "where"):
+            values = getattr(self, name).items()
+            parts[name] = {key: str(one).lower() if isinstance(one, bool) else str(one) for key, one in values}
+        return json.dumps({name: part for name, part in parts.items() if part}, sort_keys=True)
+
+
 class SweepFile(BaseModel):
     """A sweep file as written; its grids are validated one by one."""
 
     model_config = _STRICT
     name: Annotated[str, AfterValidator(_one_line)]
     description: str = ""
+    question: QuestionFile = None  # type: ignore[assignment]
     budget: Annotated[str, AfterValidator(_duration)] = None  # type: ignore[assignment]
     code: str = None  # type: ignore[assignment]
     grids: Annotated[list[Any], Field(min_length=1)]

@@ -200,13 +200,14 @@ def _read(
     for remark in (*_quoted_numbers(document), *_idle_rows(expansion.idle, forced, document)):
         warnings.warn(remark.text(source), stacklevel=2)
     assert sweep is not None, "without problems, it is valid"
+    question = sweep.question.stored() if sweep.question else None
     read = Sweep(
         name=sweep.name,
         description=sweep.description,
         budget=sweep.budget,
-        trials=_trials(expansion.wanted, sweep.name),
+        trials=_trials(expansion.wanted, sweep.name, question),
         grids={
-            name: _trials(expand([block for block in blocks if block.name == name]).wanted, sweep.name)
+            name: _trials(expand([block for block in blocks if block.name == name]).wanted, sweep.name, question)
             for name in (grids or names)
         },
     )
@@ -274,10 +275,10 @@ def _idle_rows(idle: Iterable[KeyPath], forced: dict[str, list[object]], documen
             yield Problem(line=document.line(place), path=place, message="excludes nothing: no combination matches")
 
 
-def _trials(wanted: dict[TrialConfig, list[str]], sweep: str) -> tuple[Trial, ...]:
+def _trials(wanted: dict[TrialConfig, list[str]], sweep: str, question: str | None = None) -> tuple[Trial, ...]:
     """Return the trials. A user's workload is a trial by itself: its code is part of its environment alone."""
     return tuple(
-        Trial(config=config, workloads=names, sweep=sweep)
+        Trial(config=config, workloads=names, sweep=sweep, question=question)
         for config, asked in wanted.items()
         for names in (
             tuple(name for name in workloads() if name in asked),

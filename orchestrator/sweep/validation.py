@@ -19,7 +19,7 @@ Validated = TypeVar("Validated", bound=BaseModel)
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "description", "budget", "code"), str),
     **dict.fromkeys(("grids", "workloads", "exclude", "include"), list),
-    **dict.fromkeys((*VARYING, "fixed"), dict),
+    **dict.fromkeys((*VARYING, "fixed", "question"), dict),
 }
 """Key of a file or of a grid -> the type that its value has."""
 

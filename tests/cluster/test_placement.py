@@ -1,4 +1,4 @@
-"""Placement: which nodes a trial may go to, on clusters of several kinds of nodes, some of which are not started."""
+"""Placement: which nodes a trial may go to, on clusters of several kinds of nodes, also nodes that are not started."""
 
 from dataclasses import replace
 from pathlib import Path

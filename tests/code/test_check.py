@@ -215,7 +215,7 @@ def test_what_no_trial_could_measure_is_an_error(code: Code, field: str, name: s
     assert [one for one in look(code, f"mine:{name}", field) if one.kind == "wrong" and words in one.found]
 
 
-def test_what_only_tensors_without_values_lack_is_said_and_no_error(code: Code) -> None:
+def test_what_only_tensors_without_values_lack_is_printed_and_is_no_error(code: Code) -> None:
     found = {one.what: one for one in look(code, "mine:Reads")}
     assert found["FLOPs of forward"].kind == "cannot"
     assert found["FLOPs of forward"].found.startswith("an operation cannot run without values: ")

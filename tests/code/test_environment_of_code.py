@@ -1,4 +1,4 @@
-"""The user's project and what it imports need not be installed: what is missing is said at once, with the command."""
+"""The user's project and what it imports need not be installed: a message names what is missing, and the command."""
 
 import shlex
 from importlib.metadata import PackageNotFoundError, entry_points, version

@@ -42,9 +42,9 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A repository with a submodule, in both of which every setting that names a program names one that tells it."""
-    told, evil = tmp_path / "told", tmp_path / "evil"
-    evil.write_text(f'#!/bin/sh\necho "$0 $@" >> {told}\ncat\n')
+    """A repository with a submodule; in both, every setting that names a program names one that writes a log."""
+    called, evil = tmp_path / "called", tmp_path / "evil"
+    evil.write_text(f'#!/bin/sh\necho "$0 $@" >> {called}\ncat\n')
     evil.chmod(0o755)
     inner, folder = tmp_path / "inner", tmp_path / "code"
     for one in (inner, folder):
@@ -68,7 +68,7 @@ def folder(tmp_path: Path) -> Path:
             os.utime(one / name, (1, 1))  # git has to read it again
         for name, value in SETTINGS.items():
             git(one, "config", name, value.format(evil))
-    told.unlink(missing_ok=True)
+    called.unlink(missing_ok=True)
     return folder
 
 
@@ -85,7 +85,7 @@ def test_asking_for_the_state_of_an_untrusted_folder_runs_nothing_of_it(
     git(folder, "config", "filter.p=q.clean", str(folder.parent / "evil"))  # which `git -c` cannot name
     (folder / ".gitattributes").write_text("*.py filter=p=q\n")
     assert code_folder(folder).dirty is None
-    assert not (folder.parent / "told").exists(), (folder.parent / "told").read_text()
+    assert not (folder.parent / "called").exists(), (folder.parent / "called").read_text()
 
 
 def test_a_file_that_was_only_touched_is_no_change(tmp_path: Path) -> None:

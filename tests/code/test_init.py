@@ -195,7 +195,7 @@ def test_models_of_transformers_and_settings_of_pydantic_are_taken_by_name(tmp_p
         assert given in str(found.adapter)
 
 
-def test_a_script_that_loads_a_model_of_transformers_is_told_how_to_name_it(tmp_path: Path) -> None:
+def test_a_script_that_loads_a_model_of_transformers_gets_the_name_to_write(tmp_path: Path) -> None:
     (tmp_path / "tune.py").write_text("def train(base):\n    model = AutoModelForCausalLM.from_pretrained(base)\n")
     (words,) = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").not_measured
     assert words.startswith("AutoModelForCausalLM.from_pretrained (tune.py:2): no weights are loaded: write model: hf:")
@@ -224,7 +224,7 @@ def test_a_model_of_images_is_measured_by_a_step(tmp_path: Path) -> None:
     assert words.endswith("step: ./FILE.py:make (so does 1 other)")
 
 
-def test_a_model_that_needs_more_than_its_signature_tells_is_named_and_not_called_missing(tmp_path: Path) -> None:
+def test_a_model_that_needs_more_than_its_signature_shows_is_named_and_not_called_missing(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(GPT.replace("config: Settings", "config"))
     text = first_sweep("x", discover(code_folder(tmp_path)), device="cpu", gpus=0, code=".").text
     assert "# - model:GPT (model.py:4): it needs config, which no sweep file can hold: write def build(" in text

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
 import pytest
 
 from lmsweep.trials.bench.fingerprint import fingerprint
@@ -320,9 +321,8 @@ def test_a_wrapper_that_hangs_is_a_timeout_and_leaves_no_process(student: Studen
     row = student.failed(ddp="mine:Hangs", timeout_seconds=7.0)
     assert row.status == Status.TIMEOUT
     assert "finish_gradient_synchronization" in (row.error or "")
-    server = student.runner._server
-    assert server
-    ranks = [one for one in server.process.children(recursive=True) if one.status() != "zombie"]
+    (server,) = (one for one in psutil.Process().children() if "lmsweep.trials.isolation.server" in one.cmdline())
+    ranks = [one for one in server.children(recursive=True) if one.status() != "zombie"]
     assert len(ranks) <= 1, "the spare child for the next trial"
 
 

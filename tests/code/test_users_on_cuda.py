@@ -1,4 +1,4 @@
-"""Each kind of reference on a GPU: a model, attention, an optimizer, a loss, a step and a workload of one's own."""
+"""Each kind of reference on a GPU: a model, attention, an optimizer, a loss, a step and a workload of the user."""
 
 import shutil
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.nn import functional as F
-from lmsweep.trials.bench.phases import time_phases
+from lmsweep.trials.workloads.ceiling import time_phases
 
 
 def loss(logits, targets):

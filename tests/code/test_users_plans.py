@@ -76,7 +76,7 @@ def test_the_plan_shows_the_largest_batch_of_an_own_model(tmp_path: Path):
     assert found["largest"] > 10 and found["reason"] is None
 
 
-def test_the_best_of_results_of_an_own_model_is_said(tmp_path: Path):
+def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     config = TrialConfig(
         model="mine-tiny",
         model_code="zoo.py:Ours",

@@ -158,13 +158,13 @@ def test_what_cannot_be_done_with_it_says_why(rows: Rows) -> None:
     assert "returned a int with none of forward, backward, optimize" in (row.error or "")
 
 
-def test_fields_that_the_step_is_not_told_are_null_and_their_table_does_not_show_them(rows: Rows) -> None:
-    told, untold = rows("step: mine.step:make"), rows("step: mine.step:evaluation")
+def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_show_them(rows: Rows) -> None:
+    given, not_given = rows("step: mine.step:make"), rows("step: mine.step:evaluation")
     unknown = {"d_model", "attention", "optimizer", "loss", "vocab_size", "feed_forward", "tied_head", "qk_norm"}
-    assert set(told[0].unknown) == unknown
-    assert set(untold[0].unknown) == unknown | {"context_length", "batch_size"}
+    assert set(given[0].unknown) == unknown
+    assert set(not_given[0].unknown) == unknown | {"context_length", "batch_size"}
     store = Store("results")
-    store.append(untold)
+    store.append(not_given)
     assert {name: set(store.read()[0][name].to_pylist()) for name in unknown} == {name: {None} for name in unknown}
     results = load(store)
     assert results["tokens_per_second"].isna().all()

@@ -1,4 +1,4 @@
-"""Help: every verb shows a command that works, and what is wrong is said in one line."""
+"""Help: every verb shows a command that works, and one line says what is wrong."""
 
 import re
 import shlex
@@ -50,15 +50,23 @@ def test_help_names_the_value_of_an_option_after_the_option() -> None:
     )
 
 
+def test_help_names_common_options_first() -> None:
+    said = CliRunner().invoke(app, ["run", "--help"]).stdout
+    first, _, others = said.partition("More options:")
+    assert re.findall(r"^  (--[a-z]+)", first, flags=re.MULTILINE) == ["--store", "--set", "--budget", "--code"]
+    assert "--shard" in others and "--grace" in others
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
     tables = (ROOT / "docs/tutorial.md").read_text("utf-8").partition("## All commands")[2]
     assert re.search(rf"^\|[^|]*`lmsweep {verb}\b", tables, flags=re.MULTILINE)
 
 
-def test_the_list_of_verbs_has_the_whole_first_sentence_of_each() -> None:
+def test_the_list_of_verbs_has_the_whole_first_sentence_of_each_below_what_it_is_for() -> None:
     said = lmsweep("--help", COLUMNS="80").stdout
-    listed = " ".join(said[said.index("Commands:") :].split())
+    listed = " ".join(said[said.index("Measure:") :].split())
+    assert re.findall(r"^(\w.*):$", said, flags=re.MULTILINE) == ["Options", "Measure", "Read", "Share", "Set up"]
     assert "..." not in listed
     for name, words in VERBS.items():
         sentence = " ".join(re.split(r"\.\s|\n\n", words, maxsplit=1)[0].split()).rstrip(".")

@@ -33,7 +33,7 @@ LIBRARIES = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathse
 
 BY_SITE = re.compile(r"(Error processing line \d+ of \S+\.pth:\n.*?Remainder of file ignored\n+)+", re.DOTALL)
 """What Python says when it starts with such a PYTHONPATH, where another package's .pth file imports modules. No process
-that we start begins so, therefore it may be said once.
+that we start begins so, therefore it may appear once.
 """
 
 FAST = ("random", "trials", "signal", PATHS[1])

@@ -39,15 +39,18 @@ def test_a_trial_that_cannot_fit_is_refused_in_a_sentence_before_it_starts(tmp_p
     assert not (tmp_path / "store" / "measurements").exists()
 
 
-def test_a_trial_ends_at_its_timeout_or_memory_limit(tmp_path: Path) -> None:
+def test_a_trial_ends_at_its_timeout(tmp_path: Path) -> None:
     hanging = start("trial", *ENDLESS, "workloads=noop,timing", "timeout_seconds=4", "--store", tmp_path / "late")
-    greedy = start("trial", *TOO_LARGE, "--no-predict", "--store", tmp_path / "greedy", LMSWEEP_HOST_MEMORY="1.5GB")
     out, err = hanging.communicate(timeout=120)
     assert hanging.returncode == 1, out + err
     assert "trials/workloads/timing.py" in err, "the stack says where it was"
     assert "ended when its time was up: timeout_seconds is 4" in out
     assert statuses(tmp_path / "late") == {"noop": "ok", "timing": "timeout"}
 
+
+@pytest.mark.slow  # tests/isolation/test_isolation.py ends a trial of a run by it
+def test_a_trial_ends_at_its_memory_limit(tmp_path: Path) -> None:
+    greedy = start("trial", *TOO_LARGE, "--no-predict", "--store", tmp_path / "greedy", LMSWEEP_HOST_MEMORY="1.5GB")
     out, err = greedy.communicate(timeout=120)
     assert greedy.returncode == 0, out + err  # out of memory is a result
     assert re.search(r"host memory: it held [\d.]+ GiB, more than the 1.37 GiB that a trial may hold", out)

@@ -11,11 +11,16 @@ from lmsweep.analysis.comparison.compare import Comparison, compare, select_side
 from lmsweep.analysis.comparison.noise import machines, noise_table
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.commands.app import app
+from lmsweep.orchestrator.commands.measure import is_too_busy
+from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.progress.eta import Eta
+from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import RequestError, Trial
 from tests.support.command import lmsweep
-from tests.support.made_up_results import Attempts, config, samples
+from tests.support.made_up_results import H200, Attempts, config, samples
 
 STEADY = 1e-5
 """Half an interval, of 1, too small to matter."""
@@ -120,3 +125,24 @@ def test_lmsweep_noise_measures_each_cell_in_five_processes_and_says_how_far_the
     assert list(rows["processes"]) == [5] * 6
     again = lmsweep("noise", tmp_path / "store")
     assert ", 0 to run" in again.stdout and "differences below that mean nothing" in again.stdout
+
+
+def test_noise_stops_once_most_processes_ran_on_a_busy_host(attempts: Attempts) -> None:
+    account = Account(began=0.0, slots=1)
+    calm, busy = (attempts.ok(config(), {"step.time": (0.1, 0.2)}, flags=flags) for flags in ((), (Flag.BUSY_HOST,)))
+    for rows, stops in ((busy, False), (calm, False), (busy, False), (calm, False), (busy, True)):
+        account.add(rows)
+        assert is_too_busy(account) == stops
+    eta = Eta([], {})
+    gate = Gate(eta, until=None, on_close=lambda: None)
+    planned = PlannedTrial(
+        index=0,
+        trial=Trial(config=config(), workloads=("timing",), sweep="noise"),
+        trial_id="",
+        action="run",
+        reason=None,
+        environment=H200,
+    )
+    assert gate.admits(planned)
+    gate.stopped = True
+    assert not gate.admits(planned) and gate.kept_out == [planned]

@@ -103,7 +103,7 @@ def test_a_loss_alone_stands_beside_the_same_loss_of_the_same_vocabulary(attempt
     assert found.to_dict() == {"liger": pytest.approx(0.1667087), "cross_entropy": pytest.approx(0.1114547)}
 
 
-def test_weights_in_float16_are_compared_with_weights_in_bfloat16_and_it_is_said(attempts: Attempts) -> None:
+def test_weights_in_float16_are_compared_with_weights_in_bfloat16_and_a_note_says_so(attempts: Attempts) -> None:
     forward = config("llama-3.2-1b", context_length=128, batch_size=4, vocab_size=128256, precision="bf16_pure",
                      compile="block", attention="sdpa", device="cuda", num_kv_heads=8, tied_head=True,
                      mode="train_forward")  # fmt: skip

@@ -143,7 +143,7 @@ def test_every_caveat_is_a_column_that_holds_somewhere_and_not_everywhere(frame:
     for caveat in CAVEATS:
         assert frame[caveat].dtype == bool and 0 < frame[caveat].sum() < len(frame) / 2
     page = (ROOT / "analysis" / "reference" / "SOURCES.md").read_text("utf-8")
-    # All there is to say of a derived number stands in its label and its note.
+    # The label and the note of a derived number say everything about it.
     assert [caveat for caveat in CAVEATS if f"`{caveat}`" not in page] == ["derived"]
     assert [source for source in ROWS if f"### {source}" not in page] == []
 

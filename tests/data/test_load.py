@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import stdtrit
 
 from lmsweep import analysis
 from lmsweep.trials.results.arrow_schema import rows_to_table, schema_of
@@ -19,6 +20,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
+from lmsweep.trials.statistics.variation import PRIORS
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -135,8 +137,10 @@ def test_the_interval_of_several_processes_includes_the_variation_between_them(a
     for median in (0.98, 1.0, 1.02):
         attempts.ok(config(), {"step.time": samples(median, 1e-4)})
     row = analysis.load(attempts.store).iloc[0]
-    # Student's quantile with 2 degrees of freedom, and the standard error of the median of three.
-    distance = 4.303 * np.std(np.log([0.98, 1.0, 1.02]), ddof=1) * np.sqrt(np.pi / 6)
+    known = PRIORS["cpu"].updated(2 * np.var(np.log([0.98, 1.0, 1.02]), ddof=1), 2)
+    freedom = known.freedom + 2
+    variance = (known.freedom * known.scale**2 + 2 * np.var(np.log([0.98, 1.0, 1.02]), ddof=1)) / freedom
+    distance = stdtrit(freedom, 0.975) * np.sqrt(variance * 1.1 / 3)
     assert (row["low"], row["high"]) == pytest.approx((np.exp(-distance), np.exp(distance)), rel=1e-3)
     assert (row["processes"], row["spread"], row["median"]) == (3, pytest.approx(0.04), 1.0)
 
@@ -145,22 +149,19 @@ def test_the_interval_of_processes_that_agree_is_that_of_the_variation_within_th
     for _ in range(2):
         attempts.ok(config(), {"step.time": samples(1.0, 0.1)})
     row = analysis.load(attempts.store).iloc[0]
-    assert (row["low"], row["high"]) == pytest.approx((1 - 0.1 / np.sqrt(2), 1 + 0.1 / np.sqrt(2)), rel=5e-3)
+    assert (row["low"], row["high"]) == pytest.approx((1 - 0.1 / np.sqrt(2), 1 + 0.1 / np.sqrt(2)), rel=1e-2)
     assert row["spread"] == 0
 
 
-def test_few_processes_that_differ_much_have_no_interval(attempts: Attempts) -> None:
+def test_processes_that_differ_much_have_a_wide_interval(attempts: Attempts) -> None:
     for factor in (1, 3):
         attempts.ok(config(), {"step.time": samples(0.02 * factor, 1e-4)})
     row = analysis.load(attempts.store).iloc[0]
-    assert row["processes"] == 2 and row["median"] == pytest.approx(0.04) and row[["low", "high"]].isna().all()
-    attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
-    row = analysis.load(attempts.store).iloc[0]
-    assert row[["low", "high"]].isna().all(), "three of them reach from 0.003 to 0.14"
-    for _ in range(3):
+    assert row["processes"] == 2 and row["median"] == pytest.approx(0.04) and row["low"] < 0.02 and row["high"] > 0.06
+    for _ in range(4):
         attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
     row = analysis.load(attempts.store).iloc[0]
-    assert 0.009 < row["low"] < 0.02 < row["high"] < 0.1
+    assert 0.009 < row["low"] < 0.02 < row["high"] < 0.05
 
 
 def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:
@@ -204,7 +205,7 @@ def test_a_field_that_an_older_store_lacks_holds_its_default_and_an_observation_
     assert frame["optimizer"][0] == "adamw_fused" and frame["host_load"].isna().all() and frame["median"][0] == 1.0
     rows, cols, values = analysis.default_layout(frame)
     table = analysis.pivot(frame, rows=rows, cols=cols, values=values, where={})
-    assert "1.00 ± 0.10" in analysis.render(table, "text")
+    assert "1.00 ± 0.14" in analysis.render(table, "text")
 
 
 def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:

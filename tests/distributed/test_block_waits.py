@@ -109,7 +109,7 @@ def test_without_an_optimizer_the_last_scatter_is_needed_when_the_computation_en
     assert (last.needed_by, last.late) == ("optimizer", 400 - 362)
 
 
-def test_a_gather_that_the_host_launches_late_is_told_from_a_slow_link():
+def test_a_gather_that_the_host_launches_late_is_distinguished_from_a_slow_link():
     step = forward_and_backward()
     rows = rows_of([needed_on_gpu(step.hosts, step.devices)])
     causes = {(row.kind, row.block, row.phase): [round(getattr(row, name) * 1e9) for name in REASONS] for row in rows}

@@ -68,6 +68,7 @@ SMALL = TrialConfig(
 PARAMETERS = 9 * 2 + 3
 """Matrices and norms of its two layers, both embeddings, the last norm."""
 BUCKET_BYTES = 20_000
+QUICK = ("bucketed", "torch", "zero1", "fsdp")
 ENDLESS = replace(SMALL, measure_steps=10**7)
 
 
@@ -89,8 +90,14 @@ def runner():
 
 @pytest.fixture(scope="module")
 def measured(runner, environment) -> dict[str, dict[str, Record]]:
-    """The rows of a trial of each variant, by phase.metric."""
-    return {kind: by_name(run(runner, environment, with_buckets(kind))) for kind in VARIANTS}
+    """The rows of a trial of each variant, by phase.metric; a trial runs when a test asks for it."""
+
+    class Measured(dict[str, dict[str, Record]]):
+        def __missing__(self, kind: str) -> dict[str, Record]:
+            self[kind] = by_name(run(runner, environment, with_buckets(kind)))
+            return self[kind]
+
+    return Measured()
 
 
 def run(runner: IsolatedRunner, environment: Fingerprint, config: TrialConfig, *workloads: str) -> list[Record]:
@@ -109,7 +116,7 @@ def value(row: Record) -> float:
 
 
 def in_ranks(body: Callable[[Workbench, int], Any]) -> Any:
-    """What rank 0 returns from `body`, which both ranks run as members of the group, on one core each."""
+    """What rank 0 returns from `body`, which both ranks run as ranks of the group, on one core each."""
     cores = tuple(usable_cores()[:2])
     return in_clean_process(run_ranks, parts_of(SMALL)[0], partial(_run_body, body), cores=cores, start="fork")
 
@@ -174,13 +181,13 @@ def _depth(process: psutil.Process) -> int:
 # One gradient
 
 
-def collectives_begun_in_backward(member: DataParallelStep) -> int:
+def collectives_begun_in_backward(parallel: DataParallelStep) -> int:
     """Of one forward, backward and synchronisation, all of them traced: see `trace_communication`."""
     with profile(activities=[ProfilerActivity.CPU]) as trace:
-        member.training.forward()
+        parallel.training.forward()
         with record_function("backward"):
-            member.training.backward()
-        member.synchronizer.finish()
+            parallel.training.backward()
+        parallel.synchronizer.finish()
         time.sleep(SETTLE_SECONDS)
     events = trace.profiler.kineto_results.events()
     (backward,) = (event for event in events if event.name() == "backward")
@@ -190,15 +197,15 @@ def collectives_begun_in_backward(member: DataParallelStep) -> int:
 def gradients_of_all_variants(bench: Workbench, rank: int) -> list[dict[str, Any]]:
     found = []
     for kind in VARIANTS:
-        member = DataParallelStep(with_buckets(kind), bench.math_mode)
-        member.build()
-        during = collectives_begun_in_backward(member)
-        gradients = [one.grad for one in member.training.model.parameters() if one.grad is not None]
+        parallel = DataParallelStep(with_buckets(kind), bench.math_mode)
+        parallel.build()
+        during = collectives_begun_in_backward(parallel)
+        gradients = [one.grad for one in parallel.training.model.parameters() if one.grad is not None]
         synchronized = [gathered(one).numpy().copy() for one in gradients]
-        member.training.model.zero_grad(set_to_none=True)
-        alone = [one.numpy().copy() for one in gradients_alone(member)]
-        parameters = [gathered(one.detach()).numpy().copy() for one in member.training.model.parameters()]
-        batches = [one.numpy() for one in member.batches]
+        parallel.training.model.zero_grad(set_to_none=True)
+        alone = [one.numpy().copy() for one in gradients_alone(parallel)]
+        parameters = [gathered(one.detach()).numpy().copy() for one in parallel.training.model.parameters()]
+        batches = [one.numpy() for one in parallel.batches]
         found.append(
             {
                 "parameters": parameters,
@@ -244,14 +251,15 @@ def buckets_of(kind: str) -> int:
     return len(fill_buckets(list(parameters[::-1]), with_buckets(kind).bucket_bytes or 0))
 
 
-def test_each_variant_communicates_in_its_own_way(measured, gradients):
+@pytest.mark.parametrize("kinds", [QUICK, pytest.param(tuple(VARIANTS), marks=pytest.mark.slow)], ids=len)
+def test_each_variant_communicates_in_its_own_way(measured, gradients, kinds):
     buckets = buckets_of("bucketed")
     assert 2 < buckets < PARAMETERS - 2
-    counted = {kind: value(rows["communication.collectives"]) for kind, rows in measured.items()}
+    counted = {kind: value(measured[kind]["communication.collectives"]) for kind in kinds}
     started_in_backward = {kind: found["during"] for kind, found in gradients.items()}
     # DistributedDataParallel fills its own buckets, and zero1 ends with a broadcast of each rank's weights.
     torch_buckets = counted.pop("torch")
-    assert counted == {
+    expected = {
         "naive": PARAMETERS,
         "flat": 1,
         "overlap": PARAMETERS,
@@ -260,6 +268,7 @@ def test_each_variant_communicates_in_its_own_way(measured, gradients):
         "zero2": 6,  # three gathers in forward, three scatters
         "fsdp": 8,  # three gathers in forward, two in backward, which keeps those outside of the blocks; three scatters
     }
+    assert counted == {kind: expected[kind] for kind in counted}
     assert 2 < torch_buckets < PARAMETERS - 2
     assert started_in_backward.pop("torch") >= 1, "in its first backward it has other buckets"
     assert started_in_backward == {
@@ -273,10 +282,10 @@ def test_each_variant_communicates_in_its_own_way(measured, gradients):
     }
 
 
-def test_the_size_of_buckets_changes_how_many_there_are(runner, environment):
-    for kind in ("bucketed", "torch"):
-        rows = by_name(run(runner, environment, replace(SMALL, ddp=kind, bucket_bytes=10**9)))
-        assert value(rows["communication.collectives"]) <= 2
+@pytest.mark.parametrize("kind", ["bucketed", pytest.param("torch", marks=pytest.mark.slow)])
+def test_the_size_of_buckets_changes_how_many_there_are(runner, environment, kind):
+    rows = by_name(run(runner, environment, replace(SMALL, ddp=kind, bucket_bytes=10**9)))
+    assert value(rows["communication.collectives"]) <= 2
 
 
 @pytest.mark.slow  # times of two ranks on two cores: a neighbour makes it fail
@@ -293,8 +302,10 @@ def test_a_sharded_optimizer_keeps_each_part_of_its_state_once(measured):
     assert min(shares) > 0.4 * whole[0]
 
 
-@pytest.mark.parametrize("kind", VARIANTS)
-def test_a_trial_tells_what_the_step_and_its_communication_took(measured, environment, kind):
+@pytest.mark.parametrize(
+    "kind", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in VARIANTS]
+)
+def test_a_trial_reports_what_the_step_and_its_communication_took(measured, environment, kind):
     rows = measured[kind]
     assert value(rows["gradients.relative_error"]) < 1e-5
     assert {row.fingerprint.collective_library for row in rows.values()} == {"gloo"}
@@ -364,7 +375,7 @@ def test_overlap_is_the_time_in_which_a_gpu_both_computes_and_communicates():
     found = on_gpu(
         [
             TracedEvent(what="gemm", start=0, duration=100),
-            TracedEvent(what=reduce, start=50, duration=100),  # 50..150, of which 50 beside the product
+            TracedEvent(what=reduce, start=50, duration=100),  # 50..150, 50 beside the product
             TracedEvent(what=reduce, start=140, duration=60),  # 140..200, together 50..200
             TracedEvent(what="gemm", start=190, duration=20),
             TracedEvent(what="nccl:all_reduce", start=0, duration=1000, annotation=True),
@@ -389,12 +400,12 @@ DELAY = 0.06
 
 
 def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
-    member = DataParallelStep(replace(SMALL, ddp="flat"), bench.math_mode)
-    member.build()
+    parallel = DataParallelStep(replace(SMALL, ddp="flat"), bench.math_mode)
+    parallel.build()
     if rank == 1:
-        forward = member.training.forward
-        member.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
-    team = Team(member)
+        forward = parallel.training.forward
+        parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
+    team = Team(parallel)
     if rank == 1:
         team.follow()
         return []
@@ -487,10 +498,10 @@ class Crowded(DataParallelStep):
 
     def watch(self) -> None:
         super().watch()
-        self._watch.reason = None
+        self.gpu.reason = None
         processes = 1 + torch.distributed.get_rank()
         unknown = dict.fromkeys(("sm_clock", "memory_clock", "power", "temperature", "energy", "event_reasons"))
-        self._watch.readings.append(Reading(at=time.monotonic(), processes=processes, **unknown))
+        self.gpu.readings.append(Reading(at=time.monotonic(), processes=processes, **unknown))
 
     def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
         return super().end_watch(since_ago=time.monotonic(), until_ago=until_ago)

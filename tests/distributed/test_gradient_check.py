@@ -90,9 +90,9 @@ def are_parts(bench: Workbench, config: TrialConfig) -> list[tuple[str, bool]]:
     """Whether each rank finds its own part of each weight in the whole one."""
     found = []
     for name, fields in DIVIDED.items():
-        member = DataParallelStep(replace(config, **fields), bench.math_mode)
-        member.build()
-        weights = [weight.detach() for weight in member.parameters()]
+        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel.build()
+        weights = [weight.detach() for weight in parallel.parameters()]
         same = [torch.equal(part_like(weight, gathered(weight)), part_of(weight)) for weight in weights]
         count = torch.tensor(sum(same))
         torch.distributed.all_reduce(count)
@@ -106,13 +106,13 @@ def test_a_rank_finds_its_part_of_a_whole_tensor_however_it_is_divided():
 
 
 def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bool]:
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
+    parallel = DataParallelStep(config, bench.math_mode)
+    parallel.build()
     watch = MemoryWatch("cpu")
     with watch, watch.peak_noted():
-        gradient_error(member)
-    whole = sum(one.numel() * one.element_size() for one in member.training.model.parameters())
-    return watch.peak().total / whole, whole, member.alone is None
+        gradient_error(parallel)
+    whole = sum(one.numel() * one.element_size() for one in parallel.training.model.parameters())
+    return watch.peak().total / whole, whole, parallel.alone is None
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,14 @@ def at_most(count: int) -> Iterator[None]:
 
 
 def gathered_bytes(bench: Workbench, config: TrialConfig) -> tuple[int, int]:
-    """Bytes that gathering takes at its peak, and what is said about it before."""
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
-    member.step(synchronized=True)
-    watch, sharded = member.memory_watch, member.synchronizer
+    """Bytes that gathering takes at its peak, and the estimate before it."""
+    parallel = DataParallelStep(config, bench.math_mode)
+    parallel.build()
+    parallel.step(synchronized=True)
+    watch, sharded = parallel.memory_watch, parallel.synchronizer
     assert watch and isinstance(sharded, FullyShard)
     with watch:
-        before = watch.held(member.training).total
+        before = watch.held(parallel.training).total
         with watch.peak_noted(), sharded.local():
             pass
     return watch.peak().total - before, sharded.local_bytes
@@ -65,13 +65,13 @@ def test_gathering_takes_no_more_than_is_asked_for_before_it_and_not_much_less(f
 
 def peaks(bench: Workbench, config: TrialConfig) -> list[int]:
     """Bytes at the peak of the step that is tried and of the step."""
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
-    member.step(synchronized=True)
+    parallel = DataParallelStep(config, bench.math_mode)
+    parallel.build()
+    parallel.step(synchronized=True)
     found = []
-    watch = member.memory_watch
+    watch = parallel.memory_watch
     assert watch
-    for run in (lambda: try_local_step(member), lambda: member.step(synchronized=False)):
+    for run in (lambda: try_local_step(parallel), lambda: parallel.step(synchronized=False)):
         with watch, watch.peak_noted():
             run()
         found.append(watch.peak().total)
@@ -90,19 +90,19 @@ def test_trying_a_step_allocates_what_the_step_does():
 def refused(bench: Workbench, config: TrialConfig) -> list[Any]:
     """What rank 0 answers while rank 1 can allocate half of what gathering takes, and what both do after it."""
     assert bench.rank
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
-    sharded = member.synchronizer
+    parallel = DataParallelStep(config, bench.math_mode)
+    parallel.build()
+    sharded = parallel.synchronizer
     assert isinstance(sharded, FullyShard) and sharded.local_bytes > 50e6
     attempt = try_local_step if config.tp > 1 else local_step
     room = sharded.local_bytes // 2 if bench.rank.index == 1 else 4 * sharded.local_bytes
     with at_most(room):
-        answer = attempt(member)
+        answer = attempt(parallel)
     with at_most(4 * sharded.local_bytes):
         is_short = is_short_of_memory(sharded)
-    member.rebuild()
-    member.step(synchronized=True)
-    return [answer, is_short, gradient_error(member)]
+    parallel.rebuild()
+    parallel.step(synchronized=True)
+    return [answer, is_short, gradient_error(parallel)]
 
 
 @pytest.mark.slow

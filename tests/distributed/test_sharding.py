@@ -21,7 +21,7 @@ from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatc
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.traffic.rank_traces import merge_traces, trace_step
+from lmsweep.trials.distributed.traffic.comm_trace import merge_traces, trace_step
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode
@@ -68,7 +68,7 @@ STEPS = 3
 
 
 def in_ranks(body: Callable[[Workbench, TrialConfig], Any], config: TrialConfig) -> Any:
-    """What rank 0 returns from `body`, which all ranks run as members of the group."""
+    """What rank 0 returns from `body`, which all ranks run as ranks of the group."""
     cores = tuple(usable_cores()[:2])
     run = partial(_run_body, body, config)
     return in_clean_process(run_ranks, parts_of(config)[0], run, cores=cores, start="fork")
@@ -87,24 +87,24 @@ def trained(bench: Workbench, config: TrialConfig, variants: dict[str, dict[str,
     found = []
     for fields in variants.values():
         torch.manual_seed(0)
-        member = DataParallelStep(replace(config, **fields), bench.math_mode)
-        member.build()
-        before = copies(member)
-        error = gradient_error(member)
+        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel.build()
+        before = copies(parallel)
+        error = gradient_error(parallel)
         for _ in range(STEPS):
-            member.step(synchronized=True)
-        after = copies(member)
-        member.step(synchronized=False)  # takes place, and the step after it is a whole one again
-        member.step(synchronized=True)
-        if member.config.fully_shards:  # otherwise the ranks have different weights after a local step
-            error = max(error or 0.0, gradient_error(member) or 0.0)
-        batches = [one.numpy() for one in member.batches]
+            parallel.step(synchronized=True)
+        after = copies(parallel)
+        parallel.step(synchronized=False)  # takes place, and the step after it is a whole one again
+        parallel.step(synchronized=True)
+        if parallel.config.fully_shards:  # otherwise the ranks have different weights after a local step
+            error = max(error or 0.0, gradient_error(parallel) or 0.0)
+        batches = [one.numpy() for one in parallel.batches]
         found.append({"before": before, "after": after, "error": error, "batches": batches})
     return found
 
 
-def copies(member: DataParallelStep) -> list[Any]:
-    return [gathered(one.detach()).numpy().copy() for one in member.training.model.parameters()]
+def copies(parallel: DataParallelStep) -> list[Any]:
+    return [gathered(one.detach()).numpy().copy() for one in parallel.training.model.parameters()]
 
 
 def one_process(config: TrialConfig, found: dict[str, Any]) -> list[torch.Tensor]:
@@ -188,12 +188,12 @@ REPORTED |= {"deep": {"num_layers": 6}, "deep and kept": {"num_layers": 6, "resh
 def reported(bench: Workbench, config: TrialConfig) -> list[StepReport]:
     found = []
     for fields in REPORTED.values():
-        member = DataParallelStep(replace(config, **fields), bench.math_mode)
-        member.build()
-        gradient_error(member)
-        member.step(synchronized=True)
-        member.step(synchronized=False)
-        found.append(report_step(member))
+        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel.build()
+        gradient_error(parallel)
+        parallel.step(synchronized=True)
+        parallel.step(synchronized=False)
+        found.append(report_step(parallel))
     return found
 
 
@@ -256,7 +256,7 @@ def test_memory_that_another_thread_frees_while_it_is_counted_does_no_harm():
     watch = MemoryWatch("cpu")
     with watch:
         tensors = [torch.empty(4) for _ in range(3)]
-    first = next(iter(watch._live.values()))
+    first = next(iter(watch.pieces.values()))
     storage = first.storage
 
     def freed_meanwhile() -> Any:
@@ -281,10 +281,10 @@ MESHES: dict[str, dict[str, Any]] = {
 def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepReport]]:
     found = []
     for fields in MESHES.values():
-        member = DataParallelStep(replace(config, **fields), bench.math_mode)
-        member.build()
-        member.step(synchronized=True)
-        team = Team(member)
+        parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
+        parallel.build()
+        parallel.step(synchronized=True)
+        team = Team(parallel)
         if torch.distributed.get_rank() > 0:
             team.follow()
             continue
@@ -324,10 +324,10 @@ def test_hsdp_shards_over_the_ranks_of_a_node():
 
 
 def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
-    member.step(synchronized=True)
-    team = Team(member)
+    parallel = DataParallelStep(config, bench.math_mode)
+    parallel.build()
+    parallel.step(synchronized=True)
+    team = Team(parallel)
     if torch.distributed.get_rank() > 0:
         team.follow()
         return []
@@ -377,15 +377,15 @@ def rebuilt(bench: Workbench, config: TrialConfig, failure: Callable[[], Excepti
         raise failure()
 
     with bench.quiet():
-        member = DataParallelStep(config, bench.math_mode)
-        member.build()
-        before = [weakref.ref(weight) for weight in member.parameters()]
-        member.training.blocks[1].register_full_backward_pre_hook(refuse)
-        reason = local_step(member)
-        member.rebuild()
+        parallel = DataParallelStep(config, bench.math_mode)
+        parallel.build()
+        before = [weakref.ref(weight) for weight in parallel.parameters()]
+        parallel.training.blocks[1].register_full_backward_pre_hook(refuse)
+        reason = local_step(parallel)
+        parallel.rebuild()
         alive = sum(weight() is not None for weight in before)
-        member.step(synchronized=True)
-    return [reason, alive, gradient_error(member)]
+        parallel.step(synchronized=True)
+    return [reason, alive, gradient_error(parallel)]
 
 
 @pytest.mark.parametrize(

@@ -75,14 +75,14 @@ class DiesIn(TorchDispatchMode):
 
 def train_until_death(name: str, config: TrialConfig, rank: Rank, emit: Emit) -> bool:
     bench = Workbench(config, requested_at=time.monotonic(), rank=rank)
-    member = DataParallelStep(config, bench.math_mode)
-    member.build()
-    member.step(synchronized=True)
+    parallel = DataParallelStep(config, bench.math_mode)
+    parallel.build()
+    parallel.step(synchronized=True)
     if rank.index == 1:
         with DiesIn(name):
-            member.step(synchronized=True)
+            parallel.step(synchronized=True)
     while True:
-        member.step(synchronized=True)
+        parallel.step(synchronized=True)
 
 
 def death_of_rank_1(name: str) -> str:

@@ -96,8 +96,8 @@ def test_waiting_for_a_graph_of_another_server_ends_at_the_timeout(tmp_path, mon
     config = replace(TINY, compile="block", timeout_seconds=0.5)
     ours, theirs = socket.socketpair()
     request = PrecompileRequest(configs=(config,), environment_id="here", sharers=2, most=1)
-    mark = precompile._mark(precompile.graphs_of([config])[0], "here")
-    with ours, precompile._claim(mark) as claimed, Connection(theirs.detach()) as client:
+    mark = precompile.mark_of(precompile.graphs_of([config])[0], "here")
+    with ours, precompile.claim(mark) as claimed, Connection(theirs.detach()) as client:
         assert claimed and precompile.compile_side_by_side(request, client) == 0
 
 

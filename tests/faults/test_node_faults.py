@@ -83,7 +83,7 @@ class Sweep:
                     found.append(one)
         return found
 
-    def assert_ends_well(self, stored_before: set[str]) -> None:
+    def assert_completes(self, stored_before: set[str]) -> None:
         """What was stored is still there, every trial is ok once, and nothing of the sweep runs on."""
         out, err = self.process.communicate(timeout=200)
         assert self.process.returncode == 0, out + err
@@ -143,7 +143,7 @@ def test_the_trial_of_a_killed_raylet_runs_again_on_the_other_node(sweep):
     ended = sweep.trials_on(NODE)
     sweep.raylet(NODE).kill()
     assert_gone(ended)
-    sweep.assert_ends_well(stored)
+    sweep.assert_completes(stored)
     assert set(read(sweep.store)["status"]) == {"ok"}
 
 
@@ -159,7 +159,7 @@ def test_after_every_node_died_trials_are_lost_and_the_next_run_measures_them(sw
     assert words == "every node that could hold it has died"
     start_node(sweep.hosts, NODE)
     sweep.run()
-    sweep.assert_ends_well(stored)
+    sweep.assert_completes(stored)
 
 
 def test_a_node_unreachable_for_a_while_keeps_its_trial(sweep):
@@ -168,7 +168,7 @@ def test_a_node_unreachable_for_a_while_keeps_its_trial(sweep):
     sweep.hosts.cut(NODE)
     time.sleep(4)
     sweep.hosts.join(NODE)
-    sweep.assert_ends_well(stored)
+    sweep.assert_completes(stored)
     assert raylet.is_running(), "it was not taken for dead"
 
 
@@ -178,5 +178,5 @@ def test_a_node_declared_dead_loses_its_trial_even_if_it_returns(sweep):
     sweep.hosts.cut(NODE)
     wait_for_a_death(sweep.hosts)
     sweep.hosts.join(NODE)
-    sweep.assert_ends_well(stored)
+    sweep.assert_completes(stored)
     assert_gone(ended)

@@ -204,7 +204,7 @@ def test_failing_to_merge_files_prints_a_sentence(object_store, tmp_path, capsys
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_while_the_server_does_not_answer_and_its_results_arrive_when_it_does(object_store, tmp_path):
+def test_a_run_continues_while_the_server_does_not_answer_and_its_results_arrive_when_it_does(object_store, tmp_path):
     sweep = write_sweep(tmp_path, context_length=[16, 32, 64])
     process = start("run", sweep, "--no-predict", "--store", object_store.uri)
     wait_for_child(process)

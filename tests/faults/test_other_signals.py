@@ -18,9 +18,8 @@ ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 pytestmark = pytest.mark.usefixtures("one_core")
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGUSR1, *(pytest.param(one, marks=pytest.mark.slow) for one in ANNOUNCING[1:])]
-)
+@pytest.mark.slow  # tests/faults/test_endings.py ends a plan by one
+@pytest.mark.parametrize("number", ANNOUNCING)
 def test_a_signal_of_a_scheduler_never_ends_a_run_with_exit_code_0(tmp_path: Path, number: signal.Signals):
     sweep = write_sweep(tmp_path, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict")

@@ -64,7 +64,7 @@ def test_a_stopped_process_of_ray_ends_the_run_with_a_sentence_that_names_it(tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["actor", "server"])
-def test_a_stopped_worker_or_trial_server_is_named_and_killed_and_the_run_goes_on(tmp_path: Path, name: str):
+def test_a_stopped_worker_or_trial_server_is_named_and_killed_and_the_run_continues(tmp_path: Path, name: str):
     sweep = write_sweep(tmp_path, context_length=[16, 256], measure_steps=60)
     process = start("run", sweep, "--store", tmp_path / "store", "--no-predict")
     stopped = named(process, name)
@@ -126,7 +126,7 @@ def run_here(script: str) -> "subprocess.Popen[str]":
 
 
 def test_what_ray_has_left_is_killed_with_the_process_that_started_it(tmp_path: Path):
-    path = tmp_path / "ray" / "agent.py"  # told by its path, as all of Ray's own are
+    path = tmp_path / "ray" / "agent.py"  # recognised by its path, as all of Ray's own are
     path.parent.mkdir()
     path.write_text("import time; print('started', flush=True); time.sleep(100)")
     script = (

@@ -121,7 +121,7 @@ def signal_later(sign: int, *, to_server: bool = False) -> threading.Thread:
     return thread
 
 
-def test_a_trial_that_ends_well_leaves_the_rows_of_its_phases_and_of_its_time(runner, environment):
+def test_a_trial_that_succeeds_leaves_the_rows_of_its_phases_and_of_its_time(runner, environment):
     rows = run(runner, environment)
     assert {row.status for row in rows} == {Status.OK}
     names = {f"{row.phase}.{row.metric}" for row in rows}
@@ -283,7 +283,7 @@ def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(enviro
             rows = run(runner, environment, config)
             assert {row.status for row in rows} == {Status.OK}
             compiled = [row for row in rows if row.metric == "compile_time" and row.phase == "forward"]
-            assert [row.flags for row in compiled] == [()], "it was compiled anew"
+            assert [row.flags for row in compiled] == [()], "it was compiled again"
             pids += [one.pid for one in our_children()]
         assert len({*pids} - others) == 2, "one server and one child served both"
         again = runner.precompile(configs, environment=environment)

@@ -47,7 +47,7 @@ def test_a_server_that_has_died_is_not_killed_again_by_its_identifier(
     server = ServerProcess(connection=Pipe()[0], process=psutil.Process(first.pid), child=None)
     first.kill()
     first.wait()
-    time.sleep(0.05)  # the kernel tells when a process began in hundredths of a second
+    time.sleep(0.05)  # the kernel reports when a process began in hundredths of a second
     stranger = with_pid(first.pid, strangers)
     server.kill()
     assert psutil.wait_procs([psutil.Process(stranger.pid)], timeout=0.2)[1], "a stranger was killed"

@@ -1,4 +1,4 @@
-"""The process that keeps NVIDIA's driver ready, with a library in the driver's place that tells when it is called."""
+"""The process that keeps NVIDIA's driver ready, with a library in the driver's place that logs its calls."""
 
 import os
 import subprocess
@@ -18,9 +18,9 @@ STAND_IN = """
 #include <stdlib.h>
 #include <unistd.h>
 int cuInit(unsigned flags) {
-    FILE *told = fopen(getenv("TOLD"), "a");
-    fprintf(told, "cuInit(%u) %s\\n", flags, getenv("CUDA_VISIBLE_DEVICES"));
-    fclose(told);
+    FILE *calls = fopen(getenv("CALLS"), "a");
+    fprintf(calls, "cuInit(%u) %s\\n", flags, getenv("CUDA_VISIBLE_DEVICES"));
+    fclose(calls);
     if (getenv("CU_HANGS"))
         for (;;) pause();
     return atoi(getenv("CU_RESULT"));
@@ -29,18 +29,18 @@ int cuInit(unsigned flags) {
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the stand-in writes what it is asked."""
     (tmp_path / "cuda.c").write_text(STAND_IN)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "cuda.c"], check=True)
     for name, value in {
         "LD_LIBRARY_PATH": str(tmp_path),
-        "TOLD": str(tmp_path / "told"),
+        "CALLS": str(tmp_path / "calls"),
         "CU_RESULT": "0",
         "CUDA_VISIBLE_DEVICES": "2,3",
     }.items():
         monkeypatch.setenv(name, value)
-    return tmp_path / "told"
+    return tmp_path / "calls"
 
 
 def keepers_of(pid: int) -> list[psutil.Process]:
@@ -54,30 +54,30 @@ def wait_until(holds) -> None:  # type: ignore[no-untyped-def]
         time.sleep(0.02)
 
 
-def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_is_closed(told: Path):
+def test_it_initialises_the_driver_once_for_the_visible_gpus_and_stays_until_it_is_closed(calls: Path):
     ready = ReadyCudaDriver()
-    wait_until(told.exists)
+    wait_until(calls.exists)
     time.sleep(0.2)
     (keeper,) = keepers_of(os.getpid())
-    assert keeper.is_running() and told.read_text() == "cuInit(0) 2,3\n"
+    assert keeper.is_running() and calls.read_text() == "cuInit(0) 2,3\n"
     ready.close()
     assert not keeper.is_running()
 
 
-def test_it_dies_with_its_owner(told: Path):
+def test_it_dies_with_its_owner(calls: Path):
     imports = "import time\nfrom lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver\n"
     owner_code = f"{imports}ReadyCudaDriver()\ntime.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", owner_code]) as owner:
-        wait_until(told.exists)
+        wait_until(calls.exists)
         (keeper,) = keepers_of(owner.pid)
         owner.kill()
     assert not psutil.wait_procs([keeper], timeout=20)[1], "it outlives its owner"
 
 
-def test_a_driver_that_hangs_holds_nobody_up(told: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_driver_that_hangs_holds_nobody_up(calls: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CU_HANGS", "1")
     ready = ReadyCudaDriver()
-    wait_until(told.exists)
+    wait_until(calls.exists)
     (keeper,) = keepers_of(os.getpid())
     closing = threading.Thread(target=ready.close, daemon=True)
     closing.start()
@@ -89,10 +89,10 @@ def test_a_driver_that_hangs_holds_nobody_up(told: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("lacks", ["a library", "a device"])
 def test_without_the_driver_or_a_device_it_ends_at_once(
-    lacks: str, told: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    lacks: str, calls: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     if lacks == "a library":
-        (told.parent / "libcuda.so.1").unlink()
+        (calls.parent / "libcuda.so.1").unlink()
     else:
         monkeypatch.setenv("CU_RESULT", "100")
     others = {one.pid for one in psutil.Process().children()}

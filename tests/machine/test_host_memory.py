@@ -25,7 +25,7 @@ def test_the_reserve_is_a_share_of_the_limit_not_of_the_host(monkeypatch: pytest
     assert memory_for_a_trial(10**9) == 980_000_000
 
 
-def test_a_small_process_may_go_on_in_a_small_share_of_a_large_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_process_may_continue_in_a_small_share_of_a_large_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "24GB")
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(LARGE_HOST, LARGE_HOST // 2))
     assert why_to_end(os.getpid()) is None
@@ -79,7 +79,7 @@ def test_what_the_guard_would_end_is_predicted_not_to_fit(tmp_path: Path, monkey
     assert actions() == {"predicted_oom"}
 
 
-def test_what_is_no_amount_of_memory_is_said_once_before_anything_runs(tmp_path: Path) -> None:
+def test_what_is_no_amount_of_memory_is_reported_once_before_anything_runs(tmp_path: Path) -> None:
     done = answer_here("run", write_sweep(tmp_path), "--store", tmp_path / "store", LMSWEEP_HOST_MEMORY="24")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "lmsweep: LMSWEEP_HOST_MEMORY=24: give a size, such as 24GB\n"

@@ -35,16 +35,16 @@ def test_a_group_has_ended_once_it_was_waited_for_though_its_leader_died_first()
     ours, theirs = multiprocessing.Pipe()
     leader = multiprocessing.get_context("fork").Process(target=lead_a_group, args=(theirs,))
     leader.start()
-    member = ours.recv()
+    second = ours.recv()
     assert leader.pid
-    assert {one.pid for one in processes_in_group(leader.pid)} == {leader.pid, member}
+    assert {one.pid for one in processes_in_group(leader.pid)} == {leader.pid, second}
     os.kill(leader.pid, signal.SIGKILL)
     leader.join()
     (left,) = processes_in_group(leader.pid)
-    assert left.pid == member
+    assert left.pid == second
     kill_group(leader.pid)
     await_end([left], 10.0)
-    assert threads_of(member) <= 1
+    assert threads_of(second) <= 1
 
 
 def test_an_orphan_that_nobody_waits_for_counts_as_ended_at_once():

@@ -395,7 +395,7 @@ def test_a_mask_of_all_scores_is_predicted_once_and_flex_and_varlen_have_none() 
         assert added["flex"] < 20_000 and added["varlen"] < 20_000, "a number for each token or document"
 
 
-def test_varlen_saves_what_flash_attention_saves_but_for_a_copy_of_its_output() -> None:
+def test_varlen_saves_what_flash_attention_saves_except_a_copy_of_its_output() -> None:
     varlen, flash = (predict(on_cuda(attention=name), "model").before_backward for name in ("varlen", "sdpa_flash"))
     # Its output has the heads of a token side by side, as the next layer wants it.
     copies = 2 * 4 * 1024 * 256

@@ -34,6 +34,7 @@ from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from tests.support.command import answer_here, lmsweep_here
+from tests.support.memory_formulas import forward_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -469,12 +470,12 @@ def test_predictions_are_the_closed_forms(model: str, context_length: int, preci
     # The allocator rounds each tensor up to 512 bytes; there are some 20 parameters and kept tensors to a layer.
     rounding = 512 * 60 * config.size.num_layers
     assert 0 <= found.before_backward - formulas.before_backward_bytes(**how, **shape) < rounding
-    assert 0 <= found.peak_forward - formulas.forward_peak_bytes(**how, **shape) < rounding
+    assert 0 <= found.peak_forward - forward_peak_bytes(**how, **shape) < rounding
     assert found.requested == pytest.approx(formulas.step_peak_bytes(**how, **shape), rel=0.02)
     assert found.peak < upper_bound(config, "model")
 
 
-# Where nothing is said
+# Where nothing is predicted
 
 
 @pytest.mark.parametrize(
@@ -594,7 +595,7 @@ def test_a_plan_for_another_gpu_shows_peaks_and_leaves_out_what_does_not_fit(tmp
 
 
 @pytest.mark.slow
-def test_a_plan_leaves_out_what_would_fit_but_for_the_gaps_between_blocks(tmp_path: Path) -> None:
+def test_a_plan_leaves_out_what_would_fit_without_the_gaps_between_blocks(tmp_path: Path) -> None:
     how = {"model": "small", "precision": "bf16", "attention": "sdpa", "device": "cuda"}
     prediction = predict(named("small", precision="bf16", attention="sdpa", batch_size=16)).on("a device")
     sweep = write(
@@ -641,7 +642,7 @@ def test_a_trial_that_is_predicted_not_to_fit_is_a_result_until_it_is_asked_for_
     larger_than_any = {"d_model": 16384, "d_ff": 65536, "num_layers": 100, "num_heads": 128}
     grid = {"workloads": ["timing", "energy"], "fixed": {"model": larger_than_any, "device": "cpu"}}
     sweep, store = write(tmp_path, grid), tmp_path / "store"
-    (store / "measurements").mkdir(parents=True)  # for a new store Ray is started while planning goes on
+    (store / "measurements").mkdir(parents=True)  # for a new store Ray is started during planning
     printed = lmsweep_here("run", sweep, "--store", store)
     assert re.search(r"1 predicted_oom: its predicted peak, \d{4} GiB in backward, exceeds the", printed)
     frame = analysis.load(str(store), pooled=False)

@@ -80,12 +80,12 @@ def in_rank(config: TrialConfig, variants: dict[str, dict[str, Any]], rank: Rank
     found = []
     for fields in variants.values():
         variant = replace(config, **fields)
-        member = DataParallelStep(variant, set_math_mode(variant.precision, "cpu"))
-        member.build()
+        parallel = DataParallelStep(variant, set_math_mode(variant.precision, "cpu"))
+        parallel.build()
         for _ in range(2):
-            member.step(synchronized=True)
+            parallel.step(synchronized=True)
         reports: list[Any] = [None] * config.world_size
-        dist.all_gather_object(reports, [report_step(member) for _ in range(7)])
+        dist.all_gather_object(reports, [report_step(parallel) for _ in range(7)])
         found.append(reports)
     if rank.index == 0:
         emit(found)

@@ -240,16 +240,15 @@ def test_a_speed_up_is_the_ratio_of_medians_and_backward_with_optimizer_is_summe
     # Medians are 0.03 and 0.006.
     sums = [one + other for one, other in zip(up, down, strict=True)]
     assert table.median.loc[("small", 256, "backward_optimizer"), ("none", "time")] == pytest.approx(0.036)
-    assert table.low.loc[("small", 256, "backward_optimizer"), ("none", "time")] == describe_samples(sums)[1]
-    assert "2.00 ± 0.0" in analysis.render(table, "text")
+    assert table.low.loc[("small", 256, "backward_optimizer"), ("none", "time")] < describe_samples(sums)[1]
+    assert "2.00 ± 0.1" in analysis.render(table, "text")
 
 
 def test_reduced_precision_is_shown_as_a_change_in_percent(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1, 1e-6)})
     attempts.ok(gpu(precision="bf16"), {"step.time": samples(0.074, 1e-6)}, fingerprint=BF16)
     text = analysis.render(make_preset("precision-speed", attempts.store), "text")
-    # 74 / 100 less 1; 0.74 of the root of 1e-5² + (1e-6 / 0.074)²
-    assert "-26.0000 ± 0.0012" in text
+    assert "-26 ± 5" in text, "74 / 100 less 1; 0.74 of two processes that vary by 1.5 %, with 3 degrees of freedom"
 
 
 def test_a_ratio_without_a_baseline_or_a_second_reading_is_refused(attempts: Attempts) -> None:
@@ -265,7 +264,7 @@ def test_float8_is_compared_with_bf16_where_nothing_is_wider(attempts: Attempts)
     for precision, seconds in (("bf16", 0.2), ("fp8_tensorwise", 0.15)):
         attempts.ok(gpu(precision=precision), {"step.time": samples(seconds, 1e-6)}, fingerprint=BF16)
     text = analysis.render(make_preset("precision-speed", attempts.store), "text")
-    assert "-25.00" in text and "fp8_tensorwise" in text
+    assert "-25 ± 5" in text and "fp8_tensorwise" in text
 
 
 def test_the_series_of_a_trial_is_every_iteration_in_order() -> None:
@@ -302,7 +301,9 @@ def test_the_csv_of_a_listing_gives_back_every_number() -> None:
 
 def test_the_command_names_its_presets_and_prints_one(tmp_path: Path) -> None:
     listed = answer_here("table", "--list-presets")
-    assert [line.split()[0] for line in listed.stdout.splitlines()] == list(PRESETS)
+    lines = listed.stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == list(PRESETS)
+    assert lines[0] == "How long does a step take?"
     done = answer_here("table", END_TO_END, "--preset", "cost", "--price", "H200=3.5", "--where", "model=small,2.7b")
     assert done.stdout.rstrip() == (GOLDEN / "cost.txt").read_text().rstrip()
     refused = answer_here("table", END_TO_END, "--preset", "csot")

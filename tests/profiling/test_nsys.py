@@ -120,7 +120,7 @@ def test_what_nsys_looks_at_ends_with_the_trial_whatever_nsys_does(tmp_path: Pat
             with contextlib.suppress(psutil.NoSuchProcess):
                 steps = [one for one in psutil.Process(trial.pid).children(True) if one.cmdline()[:4] == STEPS]
         trial.kill()
-    assert not psutil.wait_procs(steps, timeout=15)[1], "they go on"
+    assert not psutil.wait_procs(steps, timeout=15)[1], "they still run"
 
 
 def test_reports_that_nsys_leaves_out_are_of_nothing(tmp_path: Path):

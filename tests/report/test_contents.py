@@ -1,24 +1,29 @@
-"""What the page contains before a browser opens it: the choice that comes first, the icicle, the largest pieces."""
+"""What the page contains before a browser opens it: the icicle, the largest pieces."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.reference import stores
-from lmsweep.analysis.report.charts import timelines
-from lmsweep.analysis.report.first_answer import first_answer
-from lmsweep.analysis.report.icicle import icicles, pieces
-from lmsweep.analysis.report.pieces import largest_pieces
+from lmsweep.analysis.report.figures.charts import timelines
+from lmsweep.analysis.report.figures.icicle import icicles, pieces
+from lmsweep.analysis.report.figures.pieces import largest_pieces
+from lmsweep.analysis.report.joined import Joined
+from lmsweep.analysis.report.lines import COLOURS, chart_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel, Measurement
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, config
 
 
 def kernel(range_: str, name: str, seconds: float) -> Kernel:
@@ -55,20 +60,6 @@ def test_an_icicle_divides_a_step_into_phases_parts_and_kernels_that_fill_it(tmp
     assert figure.top == pytest.approx(6.502)  # ms
 
 
-def test_a_choice_that_surely_changes_something_comes_before_a_larger_change_that_may_be_none(tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for context_length, factor in ((128, 8.0), (256, 0.3), (512, 3.0)):
-        for precision, time in (("fp32", 1.2), ("bf16", 1.0)):
-            for compile_, share in (("none", 1.0), ("block", factor)):
-                trial = config(device="cuda", context_length=context_length, precision=precision, compile=compile_)
-                attempts.ok(trial, {"step.time": samples(time * share, 1e-3)})
-    found = first_answer({"results": Results(attempts.store)})
-    assert found and found.first.headline.startswith("bf16 against fp32 (precision), 6 cells: wall 1.20x")
-    unsure = next(pair for pair in found.pairs if "(compile)" in pair.headline)
-    assert unsure.ratio and unsure.ratio.mean < 1 / 1.3 and unsure.ratio.low and unsure.ratio.high
-    assert unsure.ratio.low < 1 < unsure.ratio.high
-
-
 def test_the_largest_pieces_are_those_held_at_the_peak_with_their_share_of_it() -> None:
     figure = next(iter(largest_pieces(Results(stores()["h200-memory"]))))
     bars = {
@@ -91,8 +82,50 @@ def test_a_report_reads_each_table_of_the_store_once() -> None:
 
     tables: list[str] = []
     results = Results(CountingStore(str(ROOT / "tests/support/stores/cpu")))
-    first_answer({"cpu": results})
+    assert len(Joined({"cpu": results}).attempts)
     for name in ("kernels", "matmul-share", "memory"):
         PRESETS[name].make(results)
     assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
     assert sorted(tables) == ["allocations", "kernels", "measurements", "timelines"]
+
+
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+"""What each kind of colour blindness makes of linear RGB (Machado, Oliveira and Fernandes, 2009, severity 1)."""
+
+
+def cielab(linear: Any) -> Any:
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    xyz = np.clip(linear, 0, 1) @ np.transpose(to_xyz) / [0.95047, 1, 1.08883]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_the_colours_of_lines_are_far_apart_for_every_eye(kind: str, scheme: int) -> None:
+    css = (ROOT / "analysis/report/report.css").read_text()
+    pairs = re.findall(r"--line-\d: light-dark\(#(\w{6}), #(\w{6})\)", css)
+    assert len(pairs) == COLOURS
+    bytes_ = np.array([list(bytes.fromhex(pair[scheme])) for pair in pairs]) / 255
+    linear = np.where(bytes_ <= 0.04045, bytes_ / 12.92, ((bytes_ + 0.055) / 1.055) ** 2.4)
+    seen = cielab(linear @ np.transpose(BLINDNESS[kind]))
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(COLOURS, 1)]
+    assert apart.min() > 25  # 2.3 is a just noticeable difference
+
+
+def test_lines_of_one_panel_differ_in_colour_and_in_dash() -> None:
+    points = pd.DataFrame(
+        [(length, name, length * place) for length in (128, 256) for place, name in enumerate("abcdefg", 1)],
+        columns=["context_length", "option", "y"],
+    )
+    points = points.assign(low=points["y"], high=points["y"], limit=np.nan, text="", cell=range(len(points)))
+    chart: Any = chart_of(points, ["context_length", "option"], title="y", unit="ms", colour="option")
+    assert chart["x"] == "context_length" and chart["ticks"] == [128, 256]
+    looks = [(trace["colour"], trace["dash"]) for trace in chart["traces"]]
+    assert len({colour for colour, _ in looks}) == 7 and len({dash for _, dash in looks}) == 4
+    assert all(one[1] != other[1] for one, other in pairwise(looks))

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.report import pareto, write_report
+from lmsweep.analysis.report import write_report
+from lmsweep.analysis.report.figures import pareto
 from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import BROWSERS, launch, open_page, wait_until
 from tests.support.made_up_results import H200, Attempts, config, samples
@@ -70,7 +71,7 @@ def test_a_browser_draws_the_front_of_each_pair(store: str, tmp_path: Path, name
     with launch(name) as browser:
         page = open_page(browser, path, viewport={"width": 1280, "height": 900})
         chart = "document.querySelector('[data-figures=pareto]')"
-        page.locator("#pareto").scroll_into_view_if_needed()
+        page.click("header a[href='#pareto']")
         wait_until(page, f"{chart}.querySelectorAll('.scatterlayer .point').length === 32")
         page.locator("#choose-pareto").select_option("1")
         wait_until(page, f"{chart}.textContent.includes('dollars per million tokens')")

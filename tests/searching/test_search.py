@@ -122,11 +122,11 @@ def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
     values = COSTS[chosen] - COSTS.mean() + rng.normal(0, 0.01, 10)
     surrogate = Surrogate(space, space.codes[chosen], values, np.full(10, 0.01))
     at = rng.normal(-1.5, 0.5, len(space.axes) + 2)
-    _, gradient = surrogate._loss(at, values)
+    _, gradient = surrogate.loss(at, values)
     for place in range(len(at)):
         step = np.zeros(len(at))
         step[place] = 1e-5
-        slope = (surrogate._loss(at + step, values)[0] - surrogate._loss(at - step, values)[0]) / 2e-5
+        slope = (surrogate.loss(at + step, values)[0] - surrogate.loss(at - step, values)[0]) / 2e-5
         assert gradient[place] == pytest.approx(slope, rel=1e-4, abs=1e-6)
 
 

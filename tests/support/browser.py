@@ -63,7 +63,7 @@ def _launch(kind: Any, path: str, folder: str, dark: bool | None = None) -> Brow
 
 
 def open_page(browser: Browser, report: Path, **options: Any) -> Page:
-    """The page, of which every complaint is in `page.complaints`."""
+    """The page; every complaint is in `page.complaints`."""
     context = browser.new_context(offline=True, **options)
     context.set_default_timeout(5000)
     context.set_default_navigation_timeout(30_000)  # the first page of a fresh browser on a busy machine
@@ -116,7 +116,7 @@ def print_view(page: Page) -> None:
     assert browser
     if browser.browser_type.name == "chromium":
         page.emulate_media(media="print")
-    else:  # cannot be told to: the rules of print become those of all media
+    else:  # has no such option: the rules of print become those of all media
         page.evaluate(
             "[...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])"
             ".filter((rule) => rule.media?.mediaText === 'print').forEach((rule) => { rule.media.mediaText = 'all'; })"

@@ -25,7 +25,7 @@ def check_golden(text: str, path: Path) -> None:
 
 
 def same(text: str, kept: str) -> bool:
-    """Whether the texts are equal but for digits of their numbers beyond the tenth."""
+    """Whether the texts are equal except for digits of their numbers beyond the tenth."""
     one, other = _NUMBER.split(text), _NUMBER.split(kept)
     return len(one) == len(other) and all(
         a == b or (i % 2 == 1 and math.isclose(float(a), float(b), rel_tol=1e-10))

@@ -85,7 +85,7 @@ class Hosts:
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def cut(self, index: int) -> None:
-        """Takes a host's link down: nothing reaches it and nothing comes from it, and nobody is told."""
+        """Takes a host's link down: nothing reaches it and nothing comes from it, and nobody is notified."""
         _run("ip", "link", "set", self._link(index), "down")
 
     def join(self, index: int) -> None:

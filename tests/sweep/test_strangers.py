@@ -17,7 +17,7 @@ WORKS = {
         "x-base: &base {model: tiny, batch_size: 2}\n" + GRID + "    fixed:\n      <<: *base\n      batch_size: 4\n",
         [{"batch_size": 4}],
     ),
-    "two merged, of which the first has precedence": (
+    "two merged, where the first has precedence": (
         "x-a: &a {model: tiny, batch_size: 2}\nx-b: &b {batch_size: 8, precision: bf16}\n"
         + GRID
         + "    fixed: {<<: [*a, *b]}\n",

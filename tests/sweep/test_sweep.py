@@ -258,7 +258,7 @@ def test_fields_that_vary_together_are_zipped_and_combined_with_the_axes(grid_of
     assert values(grid_of(text, model=["medium"]), "model", "batch_size") == [("medium", 8), ("medium", 4)]
 
 
-def test_an_exclude_row_that_excludes_nothing_is_said_unless_set_may_be_the_reason(grid_of):
+def test_an_exclude_row_that_excludes_nothing_is_reported_unless_set_may_be_the_reason(grid_of):
     text = "axes: {model: [tiny, small], batch_size: [1, 2]}\nexclude:\n  - {batch_size: 1}\n  - {batch_size: 3}"
     with pytest.warns(UserWarning, match="excludes nothing: no combination matches") as said:
         assert len(grid_of(text).trials) == 2
@@ -800,21 +800,21 @@ def test_a_wrong_grid_is_refused_with_file_line_key_and_the_nearest_word(grid_of
         ("num_hidden_layers: 2", "num_layers"),
     ],
 )
-def test_a_field_of_another_name_elsewhere_is_told_ours_once_and_no_list(grid_of, theirs, ours):
+def test_a_field_of_another_name_elsewhere_gets_ours_once_and_no_list(grid_of, theirs, ours):
     name = theirs.split(":")[0]
     assert error_of(grid_of, f"fixed: {{model: tiny, {theirs}}}\ninclude:\n  - {{{theirs}}}") == (
         f"s.yaml:4: grids[0].fixed.{name}: unknown field; it is called {ours} here (and on line 6)"
     )
 
 
-def test_a_value_of_another_name_elsewhere_is_told_ours(grid_of):
+def test_a_value_of_another_name_elsewhere_gets_ours(grid_of):
     assert "'adamw' is not an optimizer; did you mean adamw_fused?" in error_of(
         grid_of, "fixed: {model: tiny, optimizer: adamw}"
     )
     assert "true is not a compile; did you mean block?" in error_of(grid_of, "fixed: {model: tiny, compile: true}")
 
 
-def test_the_axes_of_another_tool_are_told_ours(grid_of):
+def test_the_axes_of_another_tool_get_ours(grid_of):
     for name in ("parameters", "matrix"):
         assert error_of(grid_of, f"{name}: {{batch_size: [1]}}\nfixed: {{model: tiny}}") == (
             f"s.yaml:4: grids[0].{name}: unknown key; it is called axes here"
@@ -929,7 +929,7 @@ def test_a_wrong_file_is_refused_with_file_line_and_key(sweep_of, text, message)
     assert error_of(sweep_of, text) == message
 
 
-def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_the_file(sweep_of):
+def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_file(sweep_of):
     text = """name: 1
 grids:
   - workloads: [timing]

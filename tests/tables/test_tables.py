@@ -1,4 +1,4 @@
-"""Tables: what stands in which cell, and whole tables as they are printed."""
+"""Tables: the content of each cell, and whole tables as they are printed."""
 
 import csv
 import io
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import stdtrit
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import compare, select_sides
@@ -16,12 +17,16 @@ from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, n
 from lmsweep.trials.results.environment import absent
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.variation import PRIORS
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.golden_files import check_golden, same
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 GOLDEN = Path(__file__).parents[1] / "support" / "golden"
 BF16 = replace(H200, autocast_dtype="bfloat16")
+
+HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind in ("host", "wall"))
+"""How far, of 1, other processes are taken to lie: on a logarithmic scale."""
 
 
 @pytest.fixture
@@ -86,7 +91,7 @@ def test_several_values_in_every_format(hardware: pd.DataFrame, output_format: s
         device_name="NVIDIA H200", compile="none",
     )  # fmt: skip
     text = analysis.render(table, output_format)
-    numbers = ("12.3", "15.1", "150", "61") if output_format != "csv" else ("0.0123", "0.0151", "0.15", "0.061")
+    numbers = ("12", "15", "150", "61") if output_format != "csv" else ("0.0123", "0.0151", "0.15", "0.061")
     assert all(re.search(rf"(?<![\d.]){re.escape(number)}(?![1-9])", text) for number in numbers), "the forward times"
     check_golden(text, GOLDEN / f"speed.{suffix}")
 
@@ -107,7 +112,8 @@ def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame
     cell = (("small", 256), ("fp32", "none", "NVIDIA H200", "step.time"))
     assert table.median.loc[cell] == pytest.approx(0.045678)
     ends = (table.low.loc[cell], table.high.loc[cell])
-    assert ends == pytest.approx((0.045278, 0.046078), rel=1e-4)
+    half = np.hypot(np.log(0.046078 / 0.045678), HOST)
+    assert ends == pytest.approx((0.045678 * np.exp(-half), 0.045678 * np.exp(half)), rel=1e-3)
     assert table.status.loc[cell] == "ok" and table.flags.loc[cell] == ("host_bound",)
     assert table.units == {"step.time": "s"}
     assert table.conditions["mode"] == "train_step" and "precision" not in table.conditions
@@ -118,7 +124,9 @@ def test_the_low_end_of_a_speed_is_the_high_end_of_its_time(hardware: pd.DataFra
                   precision="fp32", compile="none")  # fmt: skip
     cell = (("2.7b",), ("NVIDIA H200", "step.tokens_per_second"))
     assert table.median.loc[cell] == pytest.approx(1024 / 0.45)
-    assert table.low.loc[cell] == pytest.approx(1024 / 0.451) and table.high.loc[cell] == pytest.approx(1024 / 0.449)
+    half = np.hypot(np.log(0.451 / 0.45), WALL)
+    ends = (table.low.loc[cell], table.high.loc[cell])
+    assert ends == pytest.approx((1024 / 0.45 * np.exp(-half), 1024 / 0.45 * np.exp(half)), rel=1e-4)
     assert table.units == {"step.tokens_per_second": "tokens/s", "step.tflops": "TFLOP/s"}
 
 
@@ -168,7 +176,7 @@ def test_a_workload_that_this_version_does_not_know_is_a_row_like_any_other(atte
     assert "serving" in lmsweep_here("table", attempts.store.location, "--rows", "workload,context_length")
 
 
-def test_results_without_a_model_are_distinguished_by_what_they_read_and_nothing_else() -> None:
+def test_results_without_a_model_are_distinguished_by_the_fields_that_they_read_and_nothing_else() -> None:
     frame = analysis.load("h200-x2-fsdp")
     where = {"workload": "collectives"}
     layout = analysis.default_layout(frame, where=where)
@@ -265,7 +273,7 @@ def test_environments_and_shapes_that_another_key_keeps_apart_are_named(attempts
     assert rows == ["model", "context_length", "num_heads", "driver_version"]
 
 
-def test_a_step_is_said_to_be_what_its_mode_makes_it(attempts: Attempts) -> None:
+def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
     frame = analysis.load(attempts.store)
     first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
@@ -290,7 +298,7 @@ def test_results_that_differ_in_the_driver_alone_are_distinguished_too(attempts:
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
     alone = lmsweep_here("table", attempts.store.location)
-    assert "One process per cell: the interval does not include variation between processes" in alone
+    assert "One process per cell: the interval includes how far others would differ, about 3 %." in alone
     attempts.ok(config(), {"step.time": samples(1.1, 0.1)})
     attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)})
     table = pivot(analysis.load(attempts.store), "context_length", "", "step.time")
@@ -314,7 +322,7 @@ def test_a_table_and_a_comparison_of_one_store_have_the_same_numbers(attempts: A
         printed = [getattr(row, f"{side}{end}") for end in ("", "_low", "_high")]
         shown = [getattr(table, name)[(compiled, "step.time")].item() for name in ("median", "low", "high")]
         assert printed == shown
-    assert row.contrast == pytest.approx(0.044) and row.processes == "3 (20 %), 3 (16 %)"
+    assert row.contrast == pytest.approx(0.04525) and row.processes == "3 (20 %), 3 (15 %)"
 
 
 def test_attempts_of_one_measurement_are_not_averaged(attempts: Attempts) -> None:
@@ -398,10 +406,10 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
 def test_an_interval_that_is_not_even_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
     table = pivot(analysis.load(attempts.store), "model", "", "step.time")
-    assert (table.low.iloc[0, 0], table.high.iloc[0, 0]) == pytest.approx((0.045, 0.103))
+    assert (table.low.iloc[0, 0], table.high.iloc[0, 0]) == pytest.approx((0.0439, 0.1037), rel=1e-2)
     for output_format in ("text", "markdown", "latex", "html"):
-        assert "53 [45, 103]" in analysis.render(table, output_format)
-    assert r"53 \[45, 103\]" in analysis.render(table, "typst")
+        assert "53 [44, 104]" in analysis.render(table, output_format)
+    assert r"53 \[44, 104\]" in analysis.render(table, "typst")
 
 
 def test_what_a_device_is_called_cannot_break_the_markup(attempts: Attempts) -> None:

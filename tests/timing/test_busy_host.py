@@ -1,4 +1,4 @@
-"""A machine that others use: what they took is told from what the trial used, and `run` says who they are."""
+"""A machine that others use: what they took is distinguished from what the trial used, and `run` says who they are."""
 
 import multiprocessing
 import os

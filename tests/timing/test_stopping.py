@@ -48,7 +48,7 @@ def test_a_number_of_steps_is_that_many_whatever_they_show():
     assert repeat(counter(), 0, lambda taken: False, GENEROUS) == ([], True)
 
 
-def test_auto_goes_on_until_it_is_enough():
+def test_auto_continues_until_it_is_enough():
     assert repeat(counter(), "auto", lambda taken: len(taken) == 12, GENEROUS) == (list(range(12)), True)
 
 

@@ -40,7 +40,7 @@ def one_thread():
 
 
 class SleepingStep:
-    """An iteration whose phases take as long as they are told to: a step that really is what it seems."""
+    """An iteration whose phases take as long as they are asked to: a step that really is what it seems."""
 
     uses_cuda_graphs = False
     loss = None
@@ -266,7 +266,7 @@ def test_compiling_is_cold_once_and_warm_the_next_time(tmp_path, monkeypatch):
 # Beside the time
 
 
-def test_where_there_is_no_nvidia_gpu_its_gauges_are_unknown_for_a_reason():
+def test_where_there_is_no_nvidia_gpu_its_readings_are_unknown_for_a_reason():
     rows = rows_of(SleepingStep({"forward": 0.001}))
     for name in ("sm_clock", "memory_clock", "power", "temperature", "event_reasons"):
         row = rows[f"step.{name}"]

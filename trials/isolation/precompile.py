@@ -117,9 +117,9 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     compiled graph; a process that compiles one holds the lock beside it. Raises EOFError if the client disconnects.
     """
     first = next(iter(graphs_of(request.configs[:1])), None)
-    if first is None or _mark(first, request.environment_id).exists():
+    if first is None or mark_of(first, request.environment_id).exists():
         return 0
-    marks = {graph: _mark(graph, request.environment_id) for graph in graphs_of(request.configs)}
+    marks = {graph: mark_of(graph, request.environment_id) for graph in graphs_of(request.configs)}
     missing = [graph for graph in marks if not marks[graph].exists()][: request.most]
     if first not in missing:  # another server has just compiled it
         return 0
@@ -135,7 +135,7 @@ def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:
     while True:
         while missing and compiled < share and len(running) < side_by_side and time.monotonic() < until:
             graph = missing.pop(0)
-            with _claim(marks[graph]) as lock:
+            with claim(marks[graph]) as lock:
                 if lock:
                     arguments = (graph, marks[graph], os.getpid(), threads, client.fileno())
                     process = context.Process(target=_compile_one, args=arguments)
@@ -169,7 +169,7 @@ def _compile_one(config: TrialConfig, mark: Path, parent_pid: int, threads: int,
 
 
 @contextmanager
-def _claim(mark: Path) -> Iterator[bool]:
+def claim(mark: Path) -> Iterator[bool]:
     """Yield whether the graph is neither compiled nor being compiled. Processes forked inside inherit the claim."""
     mark.parent.mkdir(parents=True, exist_ok=True)
     with mark.with_suffix(".lock").open("w") as lock:
@@ -184,13 +184,14 @@ def _claim(mark: Path) -> Iterator[bool]:
 def _wait_for(mark: Path, client: Connection, until: float) -> None:
     """Wait until the graph is compiled, nobody compiles it, or it is late. Raises EOFError without a client."""
     while not mark.exists() and time.monotonic() < until:
-        with _claim(mark) as nobody_else:
+        with claim(mark) as nobody_else:
             if nobody_else:  # compiling it failed
                 return
         if wait([client], LOOK_AGAIN_SECONDS):
             raise EOFError
 
 
-def _mark(config: TrialConfig, environment: str) -> Path:
+def mark_of(config: TrialConfig, environment: str) -> Path:
+    """Return the file that says that the graph is compiled."""
     digest = hashlib.sha256(f"{config} {environment}".encode()).hexdigest()[:32]
     return Path(inductor_cache()) / "lmsweep" / digest

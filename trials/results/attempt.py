@@ -58,6 +58,7 @@ class Attempt:
             environment_id=environment_id(fingerprint, config.software),
             attempt_id=self.attempt_id,
             sweep=self.trial.sweep,
+            question=self.trial.question,
             workload=workload,
             status=status,
             started_at=self.started_at,

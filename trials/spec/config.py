@@ -360,6 +360,8 @@ class Trial:
     workloads: tuple[str, ...]
     """In the order in which they run."""
     sweep: str
+    question: str | None = None
+    """What its sweep asks, as JSON."""
     code: Code | None = None
     step_takes: tuple[str, ...] = ()
     """Parameters of the function of the user's own step."""

@@ -53,7 +53,7 @@ MOST_FREEDOM = 5.0
 PRIORS: dict[Kind, Variation] = {
     "device": Variation(scale=0.005, freedom=3),
     "wall": Variation(scale=0.015, freedom=3),
-    "host": Variation(scale=0.06, freedom=3),
+    "host": Variation(scale=0.07, freedom=3),
     "cpu": Variation(scale=0.03, freedom=3),
     "setup": Variation(scale=0.2, freedom=3),
     "resident": Variation(scale=0.02, freedom=3),

@@ -135,3 +135,125 @@ function drawFigure(target, { title, traces, layout }, heading, top = 0) {
     };
   });
 }
+
+const axisNumber = (letter, panel) => (panel ? `${letter}${panel + 1}` : letter);
+
+// Draws the lines that lines.py chose; returns its traces, each with the cells of its points, and what a log axis hides.
+function drawLines(target, chart, { isLog, allowed, compared }) {
+  const parts = chart.traces.flatMap(({ x, y, above, below, text, cell, out, ...trace }) => {
+    const kept = x.map((_, i) => i).filter((i) => allowed(cell[i]));
+    const of = (isOut) => kept.filter((i) => out.includes(i) === isOut);
+    return [false, true].map((isOut) => [of(isOut), isOut]).filter(([places]) => places.length).map(([places, isOut]) => ({
+      ...trace, isOut, ...Object.fromEntries(Object.entries({ x, y, above, below, text, cells: cell }).map(([name, all]) => [name, places.map((i) => all[i])])),
+    }));
+  });
+  const used = [...new Set(parts.map((part) => part.panel))].sort((a, b) => a - b);
+  const panels = used.map((number, index) => ({ name: chart.panels[number], index }));
+  const hidden = parts.flatMap((part) => part.y).filter((value) => value <= 0).length;
+  draw(target, (width) => {
+    const palette = colours();
+    const named = new Set();
+    const traces = parts.map((part) => {
+      const colour = palette[part.colour];
+      const axes = { xaxis: axisNumber("x", used.indexOf(part.panel)), yaxis: axisNumber("y", used.indexOf(part.panel)) };
+      const name = part.isOut ? "oom: the device's memory" : part.name;
+      const first = !named.has(name);
+      named.add(name);
+      const common = { type: "scatter", name: plain(name), legendgroup: name, showlegend: first, ...axes, x: part.x, y: part.y };
+      const tip = part.text.map((text, i) => `<b>${plain(part.isOut ? "oom" : text)}</b><br>${plain([chart.title, part.name, `${chart.x} ${chart.labels[chart.ticks.indexOf(part.x[i])] ?? ""}`].filter(Boolean).join(", "))}`);
+      const shown = { customdata: tip, hovertemplate: "%{customdata}<extra></extra>" };
+      if (part.isOut) return { ...common, ...shown, mode: "markers", marker: { color: colour, size: 10, symbol: "x-thin", line: { color: colour, width: 2 } } };
+      const joined = chart.ordered && new Set(part.x).size === part.x.length;
+      return {
+        ...common, ...shown, mode: joined ? "lines+markers" : "markers",
+        error_y: { type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour, array: part.above, arrayminus: part.below },
+        line: { color: colour, width: 1.8, dash: DASHES[part.dash] }, marker: { color: colour, size: 7, symbol: SYMBOLS[(part.colour + 2 * part.dash) % SYMBOLS.length] },
+      };
+    });
+    const across = panels.length === 1 ? 1 : Math.min(panels.length, width < 560 ? 1 : width < 900 || panels.length === 4 ? 2 : 3);
+    const legend = chart.legend && !legendIsBelow(traces, width) ? legendWidth(traces) : 0;
+    const room = (width - 100 - legend) / across;
+    const ends = parts.flatMap((part) => part.y.flatMap((value, i) => [value - part.below[i], value + part.above[i]]));
+    const yAxis = yAxisOf(ends, isLog, compared);
+    const logX = chart.numeric && chart.ticks[0] > 0;
+    const xAxis = { type: logX ? "log" : "linear", showgrid: chart.numeric, zeroline: false, ...ticksOf(chart, logX, room) };
+    const unit = compared ? chart.title : `${chart.title} (${chart.unit})`;
+    return {
+      traces,
+      layout: {
+        title: { text: `<b>${plain(unit)}</b>` }, margin: { l: 56, r: 12, t: panels.length > 1 ? 70 : 50, b: 48 }, showlegend: Boolean(chart.legend),
+        legend: { title: { text: plain(chart.legend) } }, ...(panels.length === 1 && width < 560 && { height: 320 }),
+        ...panelAxes(panels, across, { xAxis, yAxis, room, xTitle: chart.x, yTitle: "" }),
+      },
+    };
+  });
+  return { traces: parts, hidden };
+}
+
+// The labels of the x axis, without those that would touch.
+function ticksOf({ ticks, labels, numeric }, isLog, room) {
+  if (!numeric) return { range: [ticks[0] - 0.5, ticks.at(-1) + 0.5], tickvals: ticks, ticktext: labels.map((text) => wrapped(text, room / labels.length - 4, { size: 12, most: 2 })) };
+  if (ticks.length > 12) return {};
+  const at = (number) => (isLog ? Math.log(number) : number);
+  const place = (number) => (room * 0.86 * (at(number) - at(ticks[0]))) / (at(ticks.at(-1)) - at(ticks[0]) || 1);
+  let free = -Infinity;
+  const ticktext = ticks.map((number, i) => {
+    const half = widthOf(labels[i]) / 2 + 3;
+    if (place(number) - half < free) return "";
+    free = place(number) + half;
+    return labels[i];
+  });
+  return { tickvals: ticks, ticktext };
+}
+
+// The y axis of these numbers: with two ticks or more, however close they are; of differences, zero is drawn.
+function yAxisOf(values, isLog, compared = false) {
+  if (compared) return { type: "linear", rangemode: "tozero", zeroline: true, zerolinewidth: 2 };
+  if (!isLog) return { type: "linear", rangemode: "tozero" };
+  const shown = values.filter((value) => value > 0);
+  if (!shown.length) return { type: "log" };
+  let [low, high] = [Math.min(...shown), Math.max(...shown)];
+  if (high / low < 1.1) [low, high] = [low / 1.1, high * 1.1];
+  const room = (high / low) ** 0.07;
+  const range = [Math.log10(low / room), Math.log10(high * room)];
+  if (range[1] - range[0] > 1) return { type: "log", range, dtick: "D2", tickformat: "~r" };
+  return { type: "log", range, tickvals: linearTicks(10 ** range[0], 10 ** range[1]), tickformat: "~r" };
+}
+
+function linearTicks(low, high) {
+  const rough = (high - low) / 6;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = size * [1, 2, 5, 10].find((factor) => factor * size >= rough);
+  const ticks = [];
+  for (let i = Math.ceil(low / step); i * step <= high; i += 1) ticks.push(Number((i * step).toPrecision(12)));
+  return ticks;
+}
+
+// The axes of each panel, all of the same scale, and the panels' names.
+function panelAxes(panels, across, { xAxis, yAxis, room, xTitle, yTitle }) {
+  if (panels.length === 1) {
+    return { xaxis: { ...xAxis, title: { text: plain(xTitle) } }, yaxis: { ...yAxis, title: { text: plain(yTitle) } } };
+  }
+  const down = Math.ceil(panels.length / across);
+  const [gapX, gapY] = [across === 1 ? 0 : 0.05, down === 1 ? 0 : Math.min(0.16, 0.3 / down)];
+  const [width, height] = [(1 - gapX * (across - 1)) / across, (1 - gapY * (down - 1)) / down];
+  const layout = { annotations: [], height: 150 + 210 * down };
+  panels.forEach(({ name, index }) => {
+    const [row, column] = [Math.floor(index / across), index % across];
+    const left = column * (width + gapX);
+    const top = 1 - row * (height + gapY);
+    const lowest = index + across >= panels.length;
+    layout[`xaxis${index ? index + 1 : ""}`] = {
+      ...xAxis, domain: [left, left + width], anchor: axisNumber("y", index), ...(index && { matches: "x" }),
+      title: { text: lowest ? plain(xTitle) : "" }, showticklabels: lowest,
+    };
+    layout[`yaxis${index ? index + 1 : ""}`] = {
+      ...yAxis, domain: [Math.max(0, top - height), top], anchor: axisNumber("x", index), ...(index && { matches: "y" }),
+      title: { text: column === 0 ? plain(yTitle) : "", font: { size: 12 } }, showticklabels: column === 0,
+    };
+    layout.annotations.push({
+      text: wrapped(name, room - 8), align: "left", x: left, xref: "paper", xanchor: "left", y: top, yref: "paper", yanchor: "bottom", showarrow: false, font: { size: 12 },
+    });
+  });
+  return layout;
+}

@@ -5,10 +5,14 @@ const ENVIRONMENT = [
   "host_name", "host_cpu", "host_cores", "cores_used", "lmsweep_version", "code_revision",
 ];
 
+const NO_VALUE = "-";
+
+const decoded = (text, type) => text && new type(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer);
+
 class Drill {
-  // stores: the Results of the page's store and of those beside it.
-  constructor(stores) {
-    this.stores = stores;
+  constructor(data) {
+    this.data = data;
+    this.keys = new Map();
     this.dialog = document.getElementById("drill");
     this.dialog.addEventListener("close", () => {
       const chart = document.getElementById("drill-chart");
@@ -18,94 +22,103 @@ class Drill {
     this.dialog.addEventListener("click", (event) => { if (event.target === this.dialog) this.dialog.close(); });
   }
 
+  // The index of a result's value of a key among the key's labels.
+  code(name, result) {
+    const { codes } = this.data.keys[name];
+    if (codes && !this.keys.has(name)) this.keys.set(name, decoded(codes, Int32Array));
+    return codes ? this.keys.get(name)[result] : 0;
+  }
+
+  label = (name, result) => this.data.keys[name].labels[this.code(name, result)];
+
   // The result that the address names, after a reload.
   recall() {
     const [name, ...texts] = (state.get("result") ?? "").split("~");
-    const places = texts.map((text) => text.split("@").map(Number)).map(([result, store = 0]) => ({ store, result }))
-      .filter(({ store, result }) => result >= 0 && result < this.stores[store]?.count && this.stores[store].data.values[this.stored(name)]);
-    if (places.length) this.open(name, places);
+    const results = texts.map(Number).filter((result) => result >= 0 && result < this.data.results);
+    if (results.length && this.data.values[this.stored(name)]) this.open(name, results);
   }
 
   // The value whose samples are shown: of a derived one, such as step.mfu, the stored one.
   stored(name) {
     const [phase, metric] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
-    const source = this.stores[0].data.derived[metric];
+    const source = this.data.derived[metric];
     return source ? `${phase}.${source}` : name;
   }
 
-  // places: of each result its store, its number in it, and, of a compared cell, the side that it is of.
-  open(name, places, lead = []) {
+  open(name, results, words = "") {
     const value = this.stored(name);
-    remember("result", [name, ...places.map(({ store, result }) => (store ? `${result}@${store}` : result))].join("~"));
-    const several = places.length > 1;
-    const shown = places.map((place, i) => this.measured(value, place, i)).filter(Boolean);
-    const chart = shown.some((one) => one.samples?.length > 1)
+    remember("result", [name, ...results].join("~"));
+    const shown = results.map((result, i) => this.measured(value, result, i)).filter(Boolean);
+    const chart = shown.some((one) => one.samples.length > 1)
       ? element("div", { class: "chart", id: "drill-chart", role: "group", "aria-label": `samples of ${value}` }) : null;
     this.dialog.replaceChildren(
       element("form", { method: "dialog" }, element("button", { class: "close", "aria-label": "close" }, "Close ✕")),
-      element("h2", { id: "drill-title" }, `${value}: ${this.title(places)}`), ...lead,
+      element("h2", { id: "drill-title" }, `${value}: ${this.title(results)}`), words && element("p", {}, words),
       ...(chart ? [chart, element("p", { class: "note" }, this.aboutSamples(shown))] : []),
-      ...places.flatMap((place, i) => this.about(value, place, several ? i : null)));
+      ...results.flatMap((result) => this.about(value, result, results)));
     if (!this.dialog.open) this.dialog.showModal();
     this.dialog.scrollTop = 0;
     if (chart) this.drawSamples(chart, value, shown);
   }
 
-  // The keys that tell this result from others of its store; of several results, those in which they agree.
-  title(places) {
-    const text = ({ store, result }, name) => this.stores[store].label(name, this.stores[store].code(name, result));
-    const [first] = places;
-    const skipped = ["sweep", "workload", "device_memory", ...(places.length > 1 ? ["device_name", "device", ...ENVIRONMENT] : [])];
-    const { data } = this.stores[first.store];
-    const names = data.conditions.filter((name) => data.keys[name]?.codes && !skipped.includes(name)
-      && places.every((place) => text(place, name) === text(first, name)));
-    const known = names.map((name) => [name, text(first, name)]).filter(([, words]) => words !== NO_VALUE);
+  // The keys that tell this result from others; of several results, those in which they agree.
+  title(results) {
+    const { keys, conditions } = this.data;
+    const skipped = ["sweep", "workload", "device_memory", ...(results.length > 1 ? ["device_name", "device", ...ENVIRONMENT] : [])];
+    const names = conditions.filter((name) => keys[name]?.codes && !skipped.includes(name)
+      && results.every((result) => this.label(name, result) === this.label(name, results[0])));
+    const known = names.map((name) => [name, this.label(name, results[0])]).filter(([, words]) => words !== NO_VALUE);
     return known.map(([name, words]) => (/^[\d.]+$|^(true|false|none)$/.test(words) ? `${name} ${words}` : words)).join(", ")
-      || (places.length > 1 ? "all else equal" : "the only result");
+      || (results.length > 1 ? "all else equal" : "the only result");
   }
 
-  // What a side is called: by the value of the choice, or by its device.
-  sideOf = ({ store, result, side }) => side ?? this.stores[store].label("device_name", this.stores[store].code("device_name", result));
+  // What a result is called beside another: by the fields in which they differ.
+  sideOf(result, results) {
+    const { keys, conditions } = this.data;
+    const names = conditions.filter((name) => keys[name]?.codes && new Set(results.map((one) => this.label(name, one))).size > 1);
+    return names.map((name) => this.label(name, result)).join(", ") || this.label("device_name", result);
+  }
 
-  measured(name, place, index) {
-    const { result } = place;
-    const results = this.stores[place.store];
-    const value = results.value(name);
-    const at = value?.result.indexOf(result) ?? -1;
+  measured(name, result, index) {
+    const value = this.data.values[name];
+    value.at ??= decoded(value.result, Int32Array);
+    const at = value.at.indexOf(result);
     if (at < 0) return null;
+    const one = (text) => decoded(text, Float64Array)?.[at] ?? NaN;
     const slice = (numbers, lengths) => {
       if (!numbers) return [];
-      let start = 0;
-      for (let i = 0; i < at; i += 1) start += lengths[i];
-      return [...numbers.slice(start, start + lengths[at])];
+      const counts = decoded(lengths, Int32Array);
+      const start = counts.slice(0, at).reduce((sum, count) => sum + count, 0);
+      return [...decoded(numbers, Float32Array).slice(start, start + counts[at])];
     };
+    const word = (codes, words) => words[decoded(codes, Int32Array)?.[at] ?? 0];
     return {
-      index, result, side: this.sideOf(place), stride: results.data.stride, median: value.median[at], low: value.low?.[at] ?? NaN, high: value.high?.[at] ?? NaN,
-      processes: value.processes?.[at] ?? 1, spread: value.spread?.[at] ?? NaN, unit: value.unit,
-      flags: results.data.flags[value.flags?.[at] ?? 0], reason: results.data.reasons[value.reason?.[at] ?? 0],
-      samples: slice(value.samples, value.samplesLengths), warmup: slice(value.warmup, value.warmupLengths),
-      processLengths: value.processLengths?.[at],
+      index, result, text: value.text[at], unit: value.unit, median: one(value.median), low: one(value.low), high: one(value.high),
+      processes: one(value.processes) || 1, spread: one(value.spread),
+      flags: word(value.flags, this.data.flags), reason: word(value.reason, this.data.reasons),
+      samples: slice(value.samples, value.samples_lengths), warmup: slice(value.warmup, value.warmup_lengths),
     };
   }
 
   aboutSamples(shown) {
-    const stride = Math.max(...shown.map((one) => one.stride));
+    const { stride } = this.data;
     const words = shown.map((one) => `${one.samples.length} samples${one.warmup.length ? ` after ${one.warmup.length} warm-up iterations (hollow)` : ""}`
       + (one.processes > 1 ? ` from ${one.processes} processes, whose medians differ by ${Number((100 * one.spread).toPrecision(2))} %` : ""));
     return [...new Set(words)].join("; ") + (stride > 1 ? `. Of each result, every ${stride}th sample is in this page` : "") + ". The line is the median, the band its 95 % interval.";
   }
 
   drawSamples(target, name, shown) {
-    const unit = chooseUnit(this.stores[0].data.units, shown[0].unit, shown.map((one) => one.median));
+    const [unit, size] = shown[0].unit;
+    const results = shown.map((one) => one.result);
     draw(target, () => {
       const traces = [];
       const shapes = [];
       for (const one of shown) {
         const colour = colours()[one.index];
-        const scaled = (values) => values.map((value) => value / unit.size);
+        const scaled = (values) => values.map((value) => value / size);
         const trace = (values, start, extra) => ({
-          type: "scatter", mode: "markers", x: values.map((_, i) => start + i), y: scaled(values), name: plain(one.side),
-          hovertemplate: `%{y:.4~r} ${unit.name}<extra>%{fullData.name}</extra>`, ...extra,
+          type: "scatter", mode: "markers", x: values.map((_, i) => start + i), y: scaled(values), name: plain(this.sideOf(one.result, results)),
+          hovertemplate: `%{y:.4~r} ${unit}<extra>%{fullData.name}</extra>`, ...extra,
         });
         if (one.warmup.length) {
           traces.push(trace(one.warmup, -one.warmup.length, { showlegend: false, marker: { color: colour, size: 7, symbol: "circle-open" } }));
@@ -121,64 +134,44 @@ class Drill {
         traces,
         layout: {
           title: { text: plain(`${name}: samples in the order of measuring`) }, showlegend: shown.length > 1, height: 300, shapes,
-          xaxis: { title: { text: "iteration (warm-up below 0)" } }, yaxis: { title: { text: plain(`${name} (${unit.name})`) } },
+          xaxis: { title: { text: "iteration (warm-up below 0)" } }, yaxis: { title: { text: plain(`${name} (${unit})`) } },
         },
       };
     });
   }
 
   // The number, its flags, the other values, the environment and the command of one result.
-  about(name, place, index) {
-    const { result } = place;
-    const results = this.stores[place.store];
-    const one = this.measured(name, place, index ?? 0);
-    const status = results.statusWord(result);
-    const parts = [];
-    if (index != null) parts.push(element("h3", {}, this.sideOf(place)));
-    if (one && !Number.isNaN(one.median)) {
-      const unit = chooseUnit(results.data.units, one.unit, [one.median]);
-      const [number, interval] = intervalTexts(...[one.median, one.low, one.high].map((value) => value / unit.size));
-      parts.push(element("p", { class: "number" }, element("b", {}, `${number} ${unit.name}`), interval ? ` ${interval}` : ""));
-    } else {
-      parts.push(element("p", { class: "number" }, element("b", {}, status === "ok" ? "n/a" : status), one?.reason ? `: ${one.reason}` : ""));
-    }
-    for (const flag of one?.flags ?? []) {
-      parts.push(element("p", { class: "note" }, element("b", {}, flag), `: ${results.data.advice[flag] ?? ""}`));
-    }
-    const command = this.command(place);
-    parts.push(
+  about(name, result, results) {
+    const one = this.measured(name, result, 0);
+    const status = this.data.status[result];
+    const said = one?.text || (status === "ok" ? "n/a" : status);
+    const command = this.command(result);
+    const side = this.sideOf(result, results);
+    const values = Object.keys(this.data.values).map((other) => [other, this.measured(other, result, 0)?.text || NO_VALUE]);
+    return [
+      results.length > 1 && element("h3", {}, side),
+      element("p", { class: "number" }, element("b", {}, said), one?.reason ? `: ${one.reason}` : ""),
+      ...(one?.flags ?? []).map((flag) => element("p", { class: "note" }, element("b", {}, flag), `: ${this.data.advice[flag] ?? ""}`)),
       element("p", { class: "command" }, element("code", {}, command), " ", element(
-        "button", { type: "button", "aria-label": `copy the command for ${this.sideOf(place)}`, onclick: (event) => copyText(command, event.currentTarget) }, "Copy")),
-      disclosure("Environment", definitions(ENVIRONMENT.map((key) => [key, results.label(key, results.code(key, result))]))),
-      disclosure("All values", definitions(this.allValues(place))));
-    return parts;
-  }
-
-  allValues(place) {
-    const results = this.stores[place.store];
-    return Object.keys(results.data.values).map((name) => {
-      const one = this.measured(name, place, 0);
-      if (!one || Number.isNaN(one.median)) return null;
-      const unit = chooseUnit(results.data.units, one.unit, [one.median]);
-      const [number, interval] = intervalTexts(...[one.median, one.low, one.high].map((value) => value / unit.size));
-      return [name, `${number}${interval ? ` ${interval}` : ""} ${unit.name}`];
-    }).filter(Boolean);
+        "button", { type: "button", "aria-label": `copy the command for ${side}`, onclick: (event) => copyText(command, event.currentTarget) }, "Copy")),
+      disclosure("Environment", definitions(ENVIRONMENT.map((key) => [key, this.label(key, result)]))),
+      disclosure("All values", definitions(values)),
+    ].filter(Boolean);
   }
 
   // The command that repeats the result on the machine where it is given.
-  command({ store = 0, result }) {
-    const results = this.stores[store];
-    const { defaults, named } = results.data.trial;
+  command(result) {
+    const { defaults, named } = this.data.trial;
     const text = (name) => {
-      const key = results.data.keys[name];
-      const code = results.code(name, result);
-      return key.numbers ? key.csv?.[code] ?? key.labels[code] : key.labels[code];
+      const { numbers, csv, labels } = this.data.keys[name];
+      const code = this.code(name, result);
+      return numbers ? csv?.[code] ?? labels[code] : labels[code];
     };
     const model = text("model");
     const words = Object.keys(defaults).filter((name) => {
       if (name === "model") return named[model];
       if (named[model] && ["d_model", "d_ff", "num_layers", "num_heads"].includes(name)) return false;
-      const label = results.label(name, results.code(name, result));
+      const label = this.label(name, result);
       return label !== NO_VALUE && label !== defaults[name];
     }).map((name) => `${name}=${text(name)}`);
     return ["lmsweep", "trial", ...words, `workloads=${text("workload")}`].map(shellQuoted).join(" ");

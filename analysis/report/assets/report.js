@@ -1,45 +1,33 @@
 // The page's main script: reads the embedded data, draws, and follows the reader's choice of light or dark.
 
-const embedded = (id) => JSON.parse(document.getElementById(`embedded-${id}`).textContent);
-
-const stores = embedded("data").map((data) => new Results(data));
-const [results] = stores;
-const drill = new Drill(stores);
-
-const compared = embedded("compared");
-const answer = compared && new Answer(compared, (value, places, words) => drill.open(value, places, [element("p", {}, words)]));
-
-const explorer = new Explorer(results, (cell, value) => drill.open(value, [{ store: 0, result: cell.result }]));
-explorer.show();
+const drill = new Drill(embedded("data"));
+const views = new Views(embedded("drawn"), drill);
 drill.recall();
 
-document.getElementById("download").addEventListener("click", () => {
-  download(`${explorer.values.join("+")}.csv`, csvOf(explorer.table, results));
-});
-document.getElementById("matrix").after(tableTools(
-  "the results", () => document.querySelector("#matrix table"), () => csvOf(explorer.table, results)));
-document.getElementById("chart-note").before(pictureButtons(document.getElementById("chart"), () => explorer.values.join("+")));
+const chart = document.getElementById("chart");
+document.getElementById("chart-note").before(pictureButtons(chart, () => views.view.name));
+document.getElementById("copy-link").addEventListener("click", (event) => copyText(location.href, event.currentTarget));
 
 const tables = embedded("tables");
-for (const button of document.querySelectorAll("button[data-table]")) {
-  button.addEventListener("click", () => download(`${button.dataset.table}.csv`, tables[button.dataset.table]));
-}
+addEventListener("click", ({ target }) => {
+  const name = target.closest?.("button[data-table]")?.dataset.table;
+  if (name != null) download(`${name}.csv`, tables[name]);
+});
 
 // A preset table is prepared when it is first shown.
-for (const region of document.querySelectorAll(".plain")) {
+for (const region of document.querySelectorAll(".section .plain")) {
   const prepare = () => {
     const table = region.querySelector("table");
     if (region.dataset.prepared || !table) return;
     region.dataset.prepared = "yes";
     prepareTable(table);
-    region.before(tableTools(region.dataset.name, () => table, () => tables[region.dataset.name]));
+    region.before(tableTools(region.dataset.name, table));
   };
   const details = region.closest("details");
   if (!details || details.open) prepare();
   details?.addEventListener("toggle", prepare);
-  addEventListener("beforeprint", prepare);
 }
-for (const table of document.querySelectorAll("table.stacked, table.environments")) nameCells(table);
+for (const table of document.querySelectorAll("table.stacked, table.environments, table.prices")) nameCells(table);
 
 // Charts further down are drawn when they come into view, and again when the reader chooses another trial.
 const figures = embedded("figures");
@@ -82,7 +70,26 @@ for (const target of targets) {
     });
   }
 }
-document.getElementById(state.get("at"))?.scrollIntoView();
+goTo(document.getElementById(state.get("at")));
+
+// What each device costs for the same work, at prices that the reader can change.
+const priceRows = [...document.querySelectorAll(".prices tbody tr")];
+function showCosts() {
+  const inputs = priceRows.map((row) => row.querySelector("input"));
+  const [base] = inputs.map((input) => Number.parseFloat(input.value));
+  priceRows.forEach((row, i) => {
+    const [price, speed] = [Number.parseFloat(inputs[i].value), Number(row.dataset.speed)];
+    const known = price > 0 && base > 0;
+    row.cells[3].textContent = known ? `${(price / base / speed).toPrecision(3)}×` : NO_VALUE;
+    row.cells[4].textContent = i === 0 ? "baseline" : base > 0 ? `$${(base * speed).toPrecision(3)}/h` : NO_VALUE;
+  });
+}
+priceRows.forEach((row, i) => {
+  const input = row.querySelector("input");
+  input.value = state.get(`price${i}`) ?? input.value;
+  input.addEventListener("change", () => { remember(`price${i}`, input.value); showCosts(); });
+});
+showCosts();
 
 const theme = document.getElementById("theme");
 theme.addEventListener("change", () => {
@@ -121,13 +128,9 @@ function fitTables() {
   }
 }
 
-// On paper everything is open.
-let opened = [];
+// On paper is what is open.
 addEventListener("beforeprint", () => {
-  opened = [...document.querySelectorAll("details.table:not([open])")];
-  for (const details of opened) details.open = true;
   document.documentElement.classList.add("printing");
-  targets.filter((target) => !drawn.has(target)).forEach(show);
   redrawAll();
   fitTables();
 });
@@ -136,7 +139,6 @@ addEventListener("afterprint", () => {
     table.style.zoom = "";
     table.classList.remove("cards");
   }
-  for (const details of opened) details.open = false;
   document.documentElement.classList.remove("printing");
   redrawAll();
 });

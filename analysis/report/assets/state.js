@@ -15,8 +15,14 @@ addEventListener("click", (event) => {
   const target = link && document.getElementById(link.getAttribute("href").slice(1));
   if (!target) return;
   event.preventDefault();
+  goTo(target);
+  remember("at", target.id);
+});
+
+function goTo(target) {
+  if (!target) return;
+  if (target.tagName === "DETAILS") target.open = true;
   target.scrollIntoView();
   if (!target.hasAttribute("tabindex")) target.setAttribute("tabindex", "-1");
   target.focus({ preventScroll: true });
-  remember("at", target.id);
-});
+}

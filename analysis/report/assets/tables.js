@@ -1,4 +1,6 @@
-// What every table of the page can do: sort, search, and be copied as Markdown, LaTeX or CSV.
+// What every table of the page can do: sort, search, open a cell, and be copied as Markdown, LaTeX or CSV.
+
+const embedded = (id) => JSON.parse(document.getElementById(`embedded-${id}`).textContent);
 
 // Creates an element; texts stay texts, whatever a store contains.
 function element(tag, attributes = {}, ...children) {
@@ -112,6 +114,13 @@ function prepareTable(table) {
   withoutSpans(table);
   nameCells(table);
   makeSortable(table);
+  const most = matchMedia("(max-width: 40rem)").matches ? 8 : 24;
+  const rows = [...(table.tBodies[0]?.rows ?? [])];
+  if (rows.length <= most + 4) return;
+  for (const row of rows.slice(most)) row.classList.add("beyond");
+  (table.closest(".scroll") ?? table).after(element(
+    "button", { type: "button", class: "more", onclick: (event) => { table.classList.add("all"); event.currentTarget.remove(); } },
+    `Show all ${rows.length} rows`));
 }
 
 const shownRows = (table) => [...(table.tBodies[0]?.rows ?? [])].filter((row) => !row.hidden);
@@ -143,6 +152,52 @@ function latexOf(table) {
     + `${shownRows(table).map((row) => line([...row.cells].map(cellText))).join("")}\\bottomrule\n\\end{tabular}\n`;
 }
 
+// What a table shows, as CSV.
+function csvOfTable(table) {
+  const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const lines = [columnNames(table), ...shownRows(table).map((row) => [...row.cells].map(cellText))];
+  return lines.map((line) => `${line.map(quoted).join(",")}\n`).join("");
+}
+
+function download(name, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// Makes a cell open its result: by a click, or by Enter once the arrow keys have reached it.
+function opens(cell, open) {
+  cell.classList.add("opens");
+  cell.tabIndex = -1;
+  cell.addEventListener("click", open);
+  cell.addEventListener("keydown", (event) => { if (event.key === "Enter") open(); });
+}
+
+// Makes one cell of a table a stop of the Tab key, from which the arrow keys lead to the others.
+function walkable(table) {
+  const first = table.querySelector("td.opens");
+  if (first) first.tabIndex = 0;
+  table.addEventListener("keydown", (event) => {
+    const from = event.target.closest("td.opens");
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    if (!from || !step) return;
+    event.preventDefault();
+    let [row, column] = [from.parentElement.sectionRowIndex, from.cellIndex];
+    let next;
+    do {
+      row += step[0];
+      column += step[1];
+      next = table.tBodies[0].rows[row]?.cells[column];
+    } while (next && !(next.classList.contains("opens") && next.offsetParent));
+    if (!next) return;
+    from.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+}
+
 async function copyText(text, button) {
   try {
     await navigator.clipboard.writeText(text);
@@ -159,24 +214,24 @@ async function copyText(text, button) {
   setTimeout(() => { button.textContent = said; }, 1200);
 }
 
-// A search field and copy buttons; `table` and `csv` return what is shown at the moment.
-function tableTools(name, table, csv) {
+// A search field and copy buttons.
+function tableTools(name, table) {
   const copy = (text, make) => element(
     "button", { type: "button", "aria-label": `copy ${name} as ${text}`, onclick: (event) => copyText(make(), event.currentTarget) }, text);
   const search = element("input", {
     type: "search", placeholder: "search rows", "aria-label": `search rows of ${name}`,
-    oninput: () => searchRows(table(), search.value),
+    oninput: () => searchRows(table, search.value),
   });
   return element(
     "div", { class: "controls tools" }, search,
-    element("span", { class: "copies" }, "Copy as ", copy("Markdown", () => markdownOf(table())), " ",
-      copy("LaTeX", () => latexOf(table())), " ", copy("CSV", csv)));
+    element("span", { class: "copies" }, "Copy as ", copy("Markdown", () => markdownOf(table)), " ",
+      copy("LaTeX", () => latexOf(table)), " ", copy("CSV", () => csvOfTable(table))));
 }
 
 function searchRows(table, asked) {
-  table?.classList.add("all");
+  table.classList.add("all");
   const words = asked.toLowerCase().split(/\s+/).filter(Boolean);
-  for (const row of table?.tBodies[0]?.rows ?? []) {
+  for (const row of table.tBodies[0]?.rows ?? []) {
     const text = row.textContent.toLowerCase();
     row.hidden = !words.every((word) => text.includes(word));
   }

@@ -33,18 +33,35 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
 
     trial_command: repeats a trial here if an identifier is appended; None on a cluster.
     """
-    parts = _show_results(plan, store, trial_command)
+    from lmsweep.analysis import load
+    from lmsweep.analysis.comparison.findings import findings
+    from lmsweep.analysis.data.pooled_rows import pool
+    from lmsweep.analysis.data.process_variation import known_variation
+
+    stored = load(store, pooled=False) if store.exists() else pd.DataFrame(columns=["status"])
+    rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
+    parts = _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
         parts.append(f"workloads by status: {counts}")
-    quoted = shlex.quote(store.location)
-    parts.append(
-        f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
-        f"or in a browser: lmsweep report {quoted}"
-    )
+    if (rows["status"] != Status.UNSUPPORTED.value).any():
+        quoted = shlex.quote(store.location)
+        parts.append(
+            f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
+            f"or in a browser: lmsweep report {quoted}"
+        )
+        parts.append("\n".join(f"found: {words}" for words in findings(rows, known_variation(stored))))
     say("\n\n".join(part for part in parts if part))
+
+
+def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the plan's trials in the present state of the code."""
+    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
+    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
+    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
+    return frame[frame["measurement_id"].isin(wanted) & is_of_state].reset_index(drop=True)
 
 
 def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
@@ -99,27 +116,17 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
 
 
-def _show_results(plan: Plan, store: Store, trial_command: str | None) -> list[str]:
+def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
-    from lmsweep.analysis import load
     from lmsweep.analysis.metrics.status import flag_words
     from lmsweep.analysis.tables.pivot import default_layout, pivot
     from lmsweep.analysis.tables.render import render
 
-    if not store.exists():  # no trial ran
-        return []
-    wanted = {measurement_id(one.trial.config, name) for one in plan.trials for name in one.trial.workloads}
-    frame = load(store)
-    states = {one.environment.code_digest for one in plan.trials}  # other results are of earlier states of the code
-    is_of_state = frame["code_digest"].isna() | frame["code_digest"].isin(states)
-    frame = frame[frame["measurement_id"].isin(wanted) & is_of_state]
-    if frame.empty:
-        return []
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
-    frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists them
-    rows, cols, values = default_layout(frame)
-    table = pivot(frame, rows=rows, cols=cols, values=values, where={})
+    frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
+    layout = default_layout(frame)
+    table = pivot(frame, **layout._asdict(), where={})
     printed = ""
     if len(table.median) <= MOST_ROWS:
         show_table(table, pages=False)

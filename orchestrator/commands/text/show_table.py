@@ -1,12 +1,14 @@
 """Prints tables: fitted to the terminal and in colour, or in the format that was asked for."""
 
+import sys
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.text import Text
 
-from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.terminal_table import terminal_text
@@ -36,23 +38,25 @@ def show_parts(parts: Sequence[str | Table | Listing], output_format: str = "tex
     show(Text("\n").join(shown), pages=pages)
 
 
-def show_lines(lines: Mapping[str, Sequence[str]], headings: Sequence[str]) -> None:
-    """Print names with texts beside them: on a terminal as a table under these headings, elsewhere one line each."""
-    rows = [(name, *texts) for name, texts in lines.items()]
-    if on_terminal():
-        frame = pd.DataFrame(rows, columns=list(headings))
-        show_table(Listing(title="", frame=frame, keys=[headings[0]], units={}))
-    else:
-        width = max(map(len, lines))
-        say_data("\n".join("  ".join((f"{name:<{width}}", *texts)) for name, *texts in rows))
+def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:
+    """Print names with texts beside them below the headings of their groups; on a terminal, folded."""
+    width = terminal_size().columns if on_terminal() else sys.maxsize
+    left = max(len(name) for names in groups.values() for name in names) + 4
+    lines = []
+    for heading, names in groups.items():
+        lines += ["", heading]
+        for name, text in names.items():
+            words = fill(f"  {name:<{left - 4}}  {text}", width, subsequent_indent=" " * left, break_on_hyphens=False)
+            lines.append(words)
+    show(Text("\n".join([*lines[1:], ""])))
 
 
 def show_findings(findings: "Sequence[Finding]", *, node: str = "") -> None:
-    """Print what the doctor found and the number of warnings, for a node of a cluster under its name."""
-    frame = pd.DataFrame(
-        [[one.check, one.found, one.advice or "ok"] for one in findings], columns=["check", "finding", "advice"]
-    )
-    count = sum(one.advice is not None for one in findings)
-    words = "no warnings" if not count else "1 warning" if count == 1 else f"{count} warnings"
+    """Print what the doctor found, the number of warnings, and its advice, for a node of a cluster under its name."""
+    rows = [[one.check, one.found, "warning" if one.advice else "ok"] for one in findings]
+    frame = pd.DataFrame(rows, columns=["check", "finding", "state"])
+    advice = [f"{one.check}: {one.advice}" for one in findings if one.advice]
+    words = "no warnings" if not advice else "1 warning" if len(advice) == 1 else f"{len(advice)} warnings"
     title = f"node {node}: {words}" if node else words
-    show_table(Listing(title=title, frame=frame, keys=["check"], units={}, tones={"ok": "good"}))
+    tones: dict[str, Tone] = {"ok": "good", "warning": "unclear"}
+    show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])

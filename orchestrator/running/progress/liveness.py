@@ -6,6 +6,7 @@ It counts only seconds in which this process runs: nothing is late because the w
 import _thread
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
@@ -17,6 +18,7 @@ from lmsweep.orchestrator.interrupt import end_soon
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
+from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.isolation.server_process import MODULE as SERVER
 from lmsweep.trials.machine.processes import has_ended, is_stopped
@@ -50,6 +52,7 @@ class Liveness:
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
         self._stopped: dict[psutil.Process, float] = {}
         """Seconds."""
+        self._is_over = False
         self._ran: dict[tuple[int, float], float] = {}
         """Seconds, by a trial's index and start."""
 
@@ -74,6 +77,7 @@ class Liveness:
             if looks % LOOKS_PER_SEARCH == 0 or self._gate.closed:
                 self._search()
             self._say_late_trials()
+            self._say_if_over()
             self._writer.say_if_slow()
         return None
 
@@ -104,6 +108,14 @@ class Liveness:
                     f"{self._progress.name_of(index)}: {seconds:.0f} s after its start, with a timeout of "
                     f"{config.timeout_seconds:g} s, its worker does not answer; it, its node or the network may hang"
                 )
+
+    def _say_if_over(self) -> None:
+        """Report once that trials run although the time for the run is over."""
+        if self._is_over or self._gate.until is None or time.monotonic() < self._gate.until:
+            return
+        self._is_over = True
+        if running := self._progress.eta.running:
+            self._progress.say(f"the time for the run is over; finishing {count_trials(running)}")
 
     def _end(self, reason: str) -> None:
         if not self._gate.closed:  # else Ctrl-C ends it

@@ -87,6 +87,11 @@ class RunProgress:
             self.say(f"{place} {self._described[planned.index]}{which}: {outcome(rows)}{self._counts()}")
         self._compare_with_estimate()
 
+    def cut_short(self, planned: PlannedTrial) -> None:
+        self.eta.ended(planned, iterated=None)
+        self._done += 1
+        self.say(f"{self.name_of(planned.index)}: ended at twice its estimate, as the time for the run is over")
+
     def _counts(self) -> str:
         if self._every == 1:
             return ""

@@ -13,7 +13,7 @@ from lmsweep.trials.results.outcome import Flag
 class WatchedRank:
     """What every rank of a team can do, whatever it measures."""
 
-    _watch: Watch
+    gpu: Watch
 
     def __init__(self, device_type: str) -> None:
         self._device_type = device_type
@@ -21,14 +21,14 @@ class WatchedRank:
 
     def watch(self) -> None:
         """Start sampling the telemetry of this rank's GPU."""
-        self._watch = Watch(self._device_type)
-        self._watch.wait()
+        self.gpu = Watch(self._device_type)
+        self.gpu.wait()
 
     def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
         """Stop sampling; return the flags for the interval between these many seconds ago: hosts have other clocks."""
         now = time.monotonic()
-        self._watch.close()
-        return gpu_flags(self._watch, since=now - since_ago, until=now - until_ago)
+        self.gpu.close()
+        return gpu_flags(self.gpu, since=now - since_ago, until=now - until_ago)
 
     def align(self) -> None:
         """Wait until the devices of all ranks are idle."""

@@ -13,7 +13,7 @@ KERNELS = {
     "_scaled_dot_product_efficient_attention": SDPBackend.EFFICIENT_ATTENTION,
     "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-"""Name of an operator -> the kernel that PyTorch is told to use."""
+"""Name of an operator -> the kernel that PyTorch must use."""
 TOKENS = 16384
 """Of all sequences of a batch, where a sequence is not longer."""
 WIDTH = 2048

@@ -7,8 +7,8 @@ import pandas as pd
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import STEP_PHASES, classified, short_name
-from lmsweep.analysis.report.charts import Figure, each_trial
-from lmsweep.analysis.report.page_data import JsonObject
+from lmsweep.analysis.report.drilled import JsonObject
+from lmsweep.analysis.report.figures.charts import Figure, each_trial
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.results.metrics import Unit
 

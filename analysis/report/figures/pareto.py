@@ -9,8 +9,8 @@ from lmsweep.analysis.best.cells import Cell, cells_of
 from lmsweep.analysis.best.front import Quantity, pareto_front
 from lmsweep.analysis.best.goal import Aim, parse_aim
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.report.charts import Figure
-from lmsweep.analysis.report.page_data import JsonObject
+from lmsweep.analysis.report.drilled import JsonObject
+from lmsweep.analysis.report.figures.charts import Figure
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.quantities import gib

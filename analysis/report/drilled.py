@@ -1,4 +1,4 @@
-"""Encodes every value of every result for the page's script, in columns that stay small when embedded."""
+"""What the page shows of one result: every value as text, samples, environment, and the command that repeats it."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -11,28 +11,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.compare import ResultKey
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, KEY_COLUMNS, is_null, label, natural_ranks
-from lmsweep.analysis.data.selection import ADVICE, cells_of, how_counted, unit_of, values_in
-from lmsweep.analysis.tables.pivot import (
-    CONDITIONS,
-    FOLLOWS,
-    READ_BY_SOME,
-    USUAL,
-    default_layout,
-    keys_read,
-)
-from lmsweep.trials.results.metrics import DERIVED, FLOP_RATES, PRINTED_UNITS, RATES
+from lmsweep.analysis.data.columns import KEY_COLUMNS, is_null, label, natural_ranks
+from lmsweep.analysis.data.selection import ADVICE, cells_of, unit_of, values_in
+from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
+from lmsweep.analysis.tables.pivot import CONDITIONS
+from lmsweep.trials.results.metrics import DERIVED, Unit
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
-from lmsweep.trials.spec.workloads import workloads
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = Mapping[str, Json]
 
 _NO_AXES = (
     *("trial_id", "measurement_id", "environment_id", "attempt_id", "started_at", "host_load", "host_memory"),
-    *("host_memory_for_a_trial", "code"),
+    *("host_memory_for_a_trial", "code", "question"),
 )
 """Keys that differ in nearly every result, and so are useless as rows or columns."""
 
@@ -41,90 +34,53 @@ AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AX
 
 _READ_BY_CELLS = [
     *("status", "workload", "phase", "metric", "unit", "median", "low", "high", "processes", "spread", "reason"),
-    *("flags", *DERIVED),
+    *("flags", "n", *DERIVED),
 ]
 
 MOST_SAMPLES = 250_000
 """Samples that a page embeds. If the store has more, every second, every third, ... sample of a result is embedded."""
 
-_QUESTIONS = {
-    "timing": "How long does a training step take?",
-    "energy": "How much energy does a step use?",
-    "memory": "How much memory does a step need?",
-    "profile": "Where does the time of a step go?",
-    "busy": "How busy is the device?",
-    "attention": "How long does attention take?",
-    "loss": "What do the output head and the loss take?",
-    "precision": "How far do reduced precisions drift?",
-    "ddp": "What does communication cost?",
-    "collectives": "How fast is each collective?",
-    "ceiling": "How fast is a large matrix product?",
-}
-"""The question that the first view of each workload answers."""
 
-_PREFERRED = {"memory": ["step.peak_allocated"]}
-"""The value of a workload's first view, if it is not the one that `lmsweep table` shows first."""
-
-
-def page_data(frame: pd.DataFrame) -> JsonObject:
+def drilled(frame: pd.DataFrame) -> JsonObject:
     """Return the results of `lmsweep.load` as the JSON object that the page embeds as `data`.
 
     A result is a workload of a trial in one environment. `keys` holds, for each of AXES, its labels in natural order
-    and the index of each result's value; `values`, for each `phase.metric`, the results that have it with median, low
-    and high in SI units. Arrays are the base64 encoding of their little-endian bytes.
+    and the index of each result's value; `values`, for each `phase.metric`, the results that have it, each with its
+    printed text and its samples. Arrays are the base64 encoding of their little-endian bytes.
     """
     results, result_of_row = _results(frame)
     flags, reasons = _Words(), _Words()
     flags.code(())
     reasons.code("")
     narrow = frame[_READ_BY_CELLS]
-    rows, cols, shown = default_layout(frame)
-    known = values_in(frame) or shown  # if every trial failed, the failures are shown
-    values = {}
-    stride = _stride(frame)
-    for name in known:
+    values, stride = {}, _stride(frame)
+    for name in values_in(frame):
         cells = cells_of(narrow, narrow, name)
+        cells = cells[cells["status"] == Status.OK]
         values[name] = _value(cells, name, result_of_row, flags, reasons)
         if name.partition(".")[2] not in DERIVED:
             values[name] |= _samples(frame, cells, stride)
     return {
         "results": len(results),
         "keys": {name: _key(results, name) for name in AXES},
-        "status": _codes(results["status"].map([status.value for status in Status].index).to_numpy()),
-        "statuses": [status.value for status in Status],
+        "status": results["status"].to_list(),
         "values": values,
         "flags": list(flags),
         "reasons": list(reasons),
         "advice": {flag.value: flag.advice for flag in Flag} | ADVICE,
-        "counted": how_counted(frame),
-        "flop_rates": list(FLOP_RATES),
-        "layout": {"rows": rows, "cols": cols, "values": shown},
-        "views": _views(frame, known),
         "stride": stride,
         "derived": dict(DERIVED),
         "trial": _trial(results),
-        "distinguishing": list(DISTINGUISHING_COLUMNS),
         "conditions": list(CONDITIONS),
-        "dimensions": list(DIMENSIONS),
-        "follows": FOLLOWS,
-        "units": {stored: [[unit.name, unit.size] for unit in units] for stored, units in PRINTED_UNITS.items()},
-        "usual": USUAL,
-        "read_by_some": list(READ_BY_SOME),
-        "read": {name: list(keys_read(name)) for name in workloads()},
     }
 
 
-def _views(frame: pd.DataFrame, known: Sequence[str]) -> list[JsonObject]:
-    views: list[JsonObject] = []
-    order = {name: place for place, name in enumerate(_QUESTIONS)}
-    for workload in sorted(dict.fromkeys(frame["workload"]), key=lambda name: order.get(name, len(order))):
-        rows = frame[frame["workload"] == workload]
-        preferred = [name for name in _PREFERRED.get(str(workload), []) if name in values_in(rows)]
-        layout = default_layout(rows, values=preferred or None)
-        if set(layout.values) <= set(known):
-            question = _QUESTIONS.get(str(workload), f"What did {workload} measure?")
-            views.append({"workload": str(workload), "question": question, **layout._asdict()})
-    return views
+def value_text(median: float, low: float, high: float, unit: Unit) -> str:
+    """Return `5.12 ± 0.03 ms`."""
+    if np.isnan(median):
+        return ""
+    number, interval = interval_texts(median / unit.size, low / unit.size, high / unit.size)
+    return " ".join(filter(None, (number, interval, unit.name)))
 
 
 def _trial(results: pd.DataFrame) -> JsonObject:
@@ -148,7 +104,7 @@ def _stride(frame: pd.DataFrame) -> int:
 
 def _samples(frame: pd.DataFrame, cells: pd.DataFrame, stride: int) -> dict[str, Json]:
     """The samples and the warm-up of each successful result of a value that has several; their lengths beside them."""
-    rows = frame.loc[cells.index[cells["status"] == Status.OK]]
+    rows = frame.loc[cells.index]
     if not (rows["n"] > 1).any():
         return {}
     found: dict[str, Json] = {}
@@ -160,8 +116,6 @@ def _samples(frame: pd.DataFrame, cells: pd.DataFrame, stride: int) -> dict[str,
         kept = numbers[within % stride == 0]
         found[name] = b64encode(kept.astype("<f4").tobytes()).decode()
         found[f"{name}_lengths"] = _codes(-(-lengths // stride))
-    if (rows["processes"] > 1).any():
-        found["process_lengths"] = [[int(n) for n in lengths] for lengths in rows["process_lengths"]]
     return found
 
 
@@ -200,18 +154,16 @@ def _key(results: pd.DataFrame, name: str) -> JsonObject:
 def _value(
     cells: pd.DataFrame, name: str, result_of_row: NDArray[np.int64], flags: _Words, reasons: _Words
 ) -> dict[str, Json]:
-    workloads = sorted(cells["workload"].unique())
-    cells = cells[cells["status"] == Status.OK]
+    stored = unit_of(cells, name) or "1"
+    ends = cells[["median", "low", "high"]].to_numpy(float)
     value: dict[str, Json] = {
-        "unit": unit_of(cells, name),
-        "speed": name.partition(".")[2] in RATES,
-        "workloads": workloads,
         "result": _codes(result_of_row[cells.index]),
-        "median": _floats(cells["median"]),
+        "text": [value_text(three[0], three[1], three[2], choose_unit(stored, three[:1])) for three in ends],
     }
-    for end in ("low", "high"):
-        if cells[end].notna().any():
-            value[end] = _floats(cells[end])
+    if cells["n"].gt(1).any():
+        unit = choose_unit(stored, ends[:, 0])
+        value |= {"unit": [unit.name, unit.size]}
+        value |= {name: _floats(cells[name]) for name in ("median", "low", "high")}
     if (cells["processes"] > 1).any():
         value |= {name: _floats(cells[name]) for name in ("processes", "spread")}
     for column, words in (("flags", flags), ("reason", reasons)):

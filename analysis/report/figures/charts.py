@@ -13,7 +13,7 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, memory_timeline
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.metrics.roofline import roofline
-from lmsweep.analysis.report.page_data import JsonObject
+from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.metrics import Unit

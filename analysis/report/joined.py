@@ -1,0 +1,67 @@
+"""The results of the page's store and of those beside it, as those of one store."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import pandas as pd
+
+from lmsweep.analysis.comparison.side_by_side import PUBLISHED
+from lmsweep.analysis.data.load import of_present_devices
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.reference import stores
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.spec.config import RequestError
+
+STORE = "store"
+"""The column with the name of the store that a row is from."""
+
+
+class Joined(Results):
+    """The results of several stores. A device that is in several is called `DEVICE (STORE)` in all but the first."""
+
+    def __init__(self, named: Mapping[str, Results], prices: Sequence[Price] = ()) -> None:
+        self.named = dict(named)
+        super().__init__(next(iter(self.named.values())).store, prices=prices)
+
+    @cached_property
+    def attempts(self) -> pd.DataFrame:
+        return self._together({name: of_present_devices(one.attempts) for name, one in self.named.items()})
+
+    @cached_property
+    def everything(self) -> pd.DataFrame:
+        return self._together({name: one.everything for name, one in self.named.items()})
+
+    def details(self, table: str, workload: str) -> pd.DataFrame:
+        found = {}
+        for name, one in self.named.items():
+            try:
+                found[name] = one.details(table, workload)
+            except RequestError:  # this store has none
+                continue
+        if not found:
+            raise nothing(workload)
+        return self._together(found)
+
+    def _together(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        first, *others = ({*one.everything["device_name"]} for one in self.named.values())
+        parts = []
+        for name, frame in frames.items():
+            part = frame.assign(**{STORE: name})
+            place = list(self.named).index(name)
+            known = set().union(first, *others[: place - 1]) if place else set()
+            again = part["device_name"].isin(known)
+            if again.any():
+                part["device_name"] = part["device_name"].mask(again, part["device_name"] + f" ({name})")
+                part["environment_id"] = part["environment_id"].mask(again, part["environment_id"] + f" {name}")
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def joined(location: str, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Joined:
+    """Return the results at a location and beside it. Raises RequestError where there is no store, or it is empty."""
+    locations = {location: location} | {name: stores().get(name, name) for name in others if name != PUBLISHED}
+    named: dict[str, Results] = {}
+    for name, place in locations.items():
+        short = name.rstrip("/").rpartition("/")[2] or name
+        named[name if short in named else short] = Results(place)
+    return Joined(named, prices)

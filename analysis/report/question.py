@@ -1,0 +1,218 @@
+"""What a page asks: which values of which fields are compared, for which measure, against which baseline."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
+from lmsweep.analysis.data.process_variation import Known
+from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.report.joined import STORE
+from lmsweep.trials.results.roles import AXES, Role, fields_with
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+
+DEVICE = "device_name"
+
+MOST_OPTIONS = 40
+"""If more combinations of choices were measured, those of the most results are compared."""
+
+MOST_VALUES = 8
+"""A field with more values is an axis of a chart, and no choice."""
+
+NAMED, BASELINE = 2, "the baseline"
+"""Options of more fields than this are named by what differs from the baseline, which has this name."""
+
+WAYS = (*(name for name in AXES if name not in fields_with(Role.EXTENT)), "torch_version")
+"""The fields that are choices, with their arguments."""
+
+_PLAIN = ("model", "precision", "attention", "optimizer", "loss", "ddp", "bucket_bytes", "code", DEVICE)
+"""Fields whose values say which field they are of."""
+
+
+class Measure(NamedTuple):
+    name: str
+    workload: str
+    values: list[str] | None
+    """The values that are compared; None: those usually shown."""
+
+
+MEASURES = (
+    Measure("training step", "timing", None),
+    Measure("data-parallel step", "ddp", None),
+    Measure("attention", "attention", None),
+    Measure("loss", "loss", None),
+    Measure("energy", "energy", ["step.energy"]),
+    Measure("peak memory", "memory", ["step.peak_allocated"]),
+)
+"""What options are compared by, the first that a store has at first."""
+
+
+class Option(NamedTuple):
+    """One of what is compared, with its rows of `lmsweep.load(..., pooled=False)`."""
+
+    name: str
+    values: Mapping[str, str]
+    rows: pd.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is compared. A sweep's own has `text`; the others are made from what varies."""
+
+    fields: tuple[str, ...]
+    measure: Measure
+    options: Sequence[Option]
+    """The baseline first."""
+    text: str = ""
+    across: tuple[str, ...] = ()
+    """Further keys that may differ."""
+    variation: Known | None = None
+    """Between processes, of the whole store."""
+
+    @property
+    def title(self) -> str:
+        if self.fields == (DEVICE,):
+            return f"Devices: {self.measure.name}"
+        return f"{', '.join(self.fields[:3])}{' ...' if self.fields[3:] else ''}: {self.measure.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The question of a sweep file, as its rows store it in JSON."""
+
+    ask: str
+    compare: tuple[str, ...] = ()
+    baseline: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, str] = field(default_factory=dict)
+
+
+def asked_in(frame: pd.DataFrame) -> Asked | None:
+    """Return the question that the newest row with one stores; None if no row has one or it is of another kind."""
+    known = frame[frame["question"].notna()]
+    if known.empty:
+        return None
+    stored = json.loads(known.sort_values("started_at")["question"].iloc[-1])
+    return Asked(**{**stored, "compare": tuple(stored.get("compare", ()))})
+
+
+def questions(
+    frame: pd.DataFrame, asked: Asked | None, across: Sequence[str], free: Sequence[str]
+) -> Iterator[Question]:
+    """Yield what the rows of all attempts can answer, what matters most first.
+
+    across: keys in which devices may differ, besides `free`.
+    """
+    latest = frame[frame["code"].isna() | (frame["code"] == LATEST)]
+    if asked and asked.compare:
+        yield from _asked_questions(latest, asked)
+    if latest[DEVICE].nunique() > 1:
+        for measure in measures_of(latest):
+            yield from _of_fields(latest, (DEVICE,), measure, across=(*free, *across))
+    states = [Option(state, {"code": state}, frame[frame["code"] == state]) for state in (PREVIOUS, LATEST)]
+    if all(len(state.rows) for state in states):
+        for measure in measures_of(frame):
+            found = [one._replace(rows=_measured(one.rows, measure)) for one in states]
+            yield Question(fields=("code",), measure=measure, options=found)
+    for measure in measures_of(latest):
+        rows = _measured(latest, measure)
+        fields = tuple(name for name in WAYS if rows[name].nunique(dropna=False) > 1)
+        if fields:
+            yield from _of_fields(latest, fields, measure)
+        leading = [name for name in fields if name in CONFIG_FIELDS and not _refines(name, fields)]
+        if len(leading) > 1:
+            for name in leading:
+                if rows[name].nunique(dropna=False) <= MOST_VALUES:
+                    yield from _of_fields(latest, (name,), measure)
+
+
+def measures_of(frame: pd.DataFrame) -> list[Measure]:
+    """Return the measures of which these rows have a number."""
+    known = set(frame["workload"][frame["median"].notna()])
+    return [one for one in MEASURES if one.workload in known]
+
+
+def option_name(values: Mapping[str, str]) -> str:
+    """Return `bf16, compile block`."""
+    known = {name: _value_text(text) for name, text in values.items() if text != NO_VALUE}
+    return ", ".join(text if name in _PLAIN else f"{name} {text}" for name, text in known.items()) or "none"
+
+
+def _value_text(text: str) -> str:
+    return f"{int(text) // 1_000_000} MB" if re.fullmatch(r"\d+000000", text) else text
+
+
+def _asked_questions(frame: pd.DataFrame, asked: Asked) -> Iterator[Question]:
+    try:
+        rows = select(frame, dict(asked.where))
+    except RequestError:  # these trials have not run yet
+        return
+    across = ("driver_version",) if DEVICE in asked.compare else ()
+    for measure in measures_of(rows):
+        for one in _of_fields(rows, asked.compare, measure, across=across, baseline=asked.baseline):
+            yield replace(one, text=asked.ask)
+
+
+def _refines(name: str, names: Sequence[str]) -> bool:
+    return name.endswith("_args") or name in ("bucket_bytes", "shards", "compile_mode")
+
+
+def _measured(frame: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    return frame[frame["workload"] == measure.workload]
+
+
+def _of_fields(
+    frame: pd.DataFrame,
+    fields: tuple[str, ...],
+    measure: Measure,
+    *,
+    across: tuple[str, ...] = (),
+    baseline: Mapping[str, str] | None = None,
+) -> Iterator[Question]:
+    """The question about these fields, if there are two options or more."""
+    rows = _measured(frame, measure)
+    kinds = in_order(rows.drop_duplicates(list(fields)), list(fields))
+    if fields == (DEVICE,):  # those of the page's own store come first
+        kinds = kinds.sort_values(STORE, key=lambda names: names.map(list(rows[STORE].unique()).index), kind="stable")
+    labels = {name: rows[name].map(label) for name in fields}
+    options = []
+    short = _short_devices(rows)
+    for kind in kinds[list(fields)].itertuples(index=False, name=None):
+        values = dict(zip(fields, map(label, kind), strict=True))
+        chosen = pd.concat([labels[name] == text for name, text in values.items()], axis=1).all(axis=1)
+        name = option_name({**values, DEVICE: short[values[DEVICE]]} if DEVICE in values else values)
+        options.append(Option(name, values, rows[chosen]))
+    if len(options) < 2:
+        return
+    first = (
+        options[0] if fields == (DEVICE,) and not baseline else max(options, key=lambda one: _plainness(one, baseline))
+    )
+    others = [one for one in options if one is not first]
+    if len(others) >= MOST_OPTIONS:
+        others = sorted(others, key=lambda one: -one.rows["measurement_id"].nunique())[: MOST_OPTIONS - 1]
+    if len(fields) > NAMED:
+        others = [one._replace(name=option_name(_differing(one.values, first.values))) for one in others]
+        first = first._replace(name=BASELINE)
+    yield Question(fields=fields, measure=measure, options=[first, *others], across=across)
+
+
+def _differing(values: Mapping[str, str], baseline: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in values.items() if text != baseline[name]}
+
+
+def _plainness(option: Option, baseline: Mapping[str, str] | None) -> tuple[int, int]:
+    """How many fields have the baseline's values, or else their defaults; then how often it was measured."""
+    wanted = baseline or {name: label(CONFIG_FIELDS[name].default) for name in option.values if name in CONFIG_FIELDS}
+    same = sum(option.values.get(name) == text for name, text in wanted.items())
+    return same, option.rows["measurement_id"].nunique() if same else 0
+
+
+def _short_devices(rows: pd.DataFrame) -> dict[str, str]:
+    """The accelerator's type for the name of each device, where only one has this type."""
+    kinds = rows.drop_duplicates(DEVICE).set_index(DEVICE)["accelerator_type"]
+    counts = kinds.value_counts()
+    return {str(name): str(kind) if pd.notna(kind) and counts[kind] == 1 else str(name) for name, kind in kinds.items()}

@@ -1,0 +1,217 @@
+"""The answer to a question of the page: each option against the baseline, cell by cell."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
+from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
+from lmsweep.analysis.report.question import DEVICE, Option, Question
+from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.results.roles import determines
+from lmsweep.trials.spec.config import RequestError
+
+COPY = "/copy "
+"""Marks the identifiers of copied rows."""
+
+OPTION = "option"
+"""The column with the name of the option that a cell compares with the baseline."""
+
+
+class Gain(NamedTuple):
+    """How many times as fast as the baseline, or as much, and the 95 % interval; the ends are NaN if unknown."""
+
+    mean: float
+    low: float
+    high: float
+
+    def words(self, *, timed: bool) -> tuple[str, str]:
+        """Return `10 % faster` and `8 to 12`; from twice on `3.1 times as fast`. The interval may be empty."""
+        known = not (np.isnan(self.low) or np.isnan(self.high))
+        if not 0.5025 < self.mean < 1.995:
+            flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
+            word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
+            return f"{flipped.mean:.3g} {word}", f"{flipped.low:.3g} to {flipped.high:.3g}" if known else ""
+        word = (("slower", "faster") if timed else ("less", "more"))[int(self.mean >= 1)]
+        sign = 1 if self.mean >= 1 else -1
+        ends = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
+        places = decimals(ends[1] - ends[0]) if known else int(abs(self.mean - 1) < 0.1)
+        texts = [f"{round(end, places) + 0.0:.{places}f}" for end in ends]  # no -0
+        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", " to ".join(texts) if known else ""
+
+
+def against(gain: Gain, baseline: str, *, timed: bool) -> str:
+    """Return `10 % faster than A (8 to 12)`, or `3.1 times as fast as A (3 to 3.2)`."""
+    amount, interval = gain.words(timed=timed)
+    joint = "as" if "times as" in amount else "than"
+    return f"{amount} {joint} {baseline}" + (f" ({interval})" if interval else "")
+
+
+def decimals(width: float) -> int:
+    """Return the digits after the point that an interval of this width justifies: at most two."""
+    return int(np.clip(-np.floor(np.log10(width / 2)), 0, 2)) if width > 0 else 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    question: Question
+    cells: pd.DataFrame
+    """A row for each cell of each option: the columns of its result, OPTION, `value`, `gain`, `gain_low`, `gain_high`,
+    `verdict`, `flags`, `baseline`, `contrast`, and `one`, `other`: the ResultKey of both results."""
+    keys: list[str]
+    """The columns in which cells of one option differ."""
+    unit: str
+    apart: Sequence[Obstacle] = ()
+    """If no option has a cell in common with the baseline: the fields that keep them apart."""
+    refused: tuple[str, Sequence[str]] = ("", ())
+    """If so, the headline and sentences about what helps."""
+
+    @property
+    def timed(self) -> bool:
+        return self.unit == "s"
+
+    @property
+    def verb(self) -> str:
+        return "is" if self.timed else "needs"
+
+    @property
+    def baseline(self) -> str:
+        return self.question.options[0].name
+
+    def ahead(self, gain: Gain) -> float:
+        """How far an option is surely ahead of the baseline: above 1 if it is."""
+        return float(np.nan_to_num(gain.low if self.timed else 1 / gain.high, nan=0.0))
+
+    def of(self, option: str) -> pd.DataFrame:
+        return self.cells[self.cells[OPTION] == option]
+
+    def mean(self, option: str) -> Gain:
+        return mean_gain(self.of(option))
+
+
+def answer(question: Question) -> Answer | None:
+    """Return the answer; None if no option has a cell in common with the baseline, unless two devices are asked for."""
+    baseline, *others = question.options
+    parts, unit, refused = [], "s", None
+    try:
+        found = _compared_at_once(question) if len(others) > 1 else _compared(question, baseline, others[0])
+        parts, unit = [_cells(found, others)], found.unit
+    except RequestError as error:
+        refused = error
+    if refused and len(others) > 1:  # some options have no counterpart
+        for option in others:
+            with suppress(RequestError):
+                found = _compared(question, baseline, option)
+                parts, unit = [*parts, _cells(found, [option])], found.unit
+    if not parts:
+        asked = question.fields == (DEVICE,) and len(others) == 1
+        return _refused(question, baseline, others[0], refused) if asked and refused else None
+    cells = pd.concat(parts, ignore_index=True)
+    followers = {*question.fields, *question.across, *determines(*question.fields, *question.across), DEVICE}
+    followers -= {DEVICE} if DEVICE not in question.fields else set()
+    names = [name for name in varying_keys(cells, [], []) if name not in followers]
+    shown = [*names, "value"] if cells["value"].map(_phase).nunique() > 1 else names
+    return Answer(question=question, cells=cells, keys=shown, unit=unit)
+
+
+def _phase(value: str) -> str:
+    return value.partition(".")[0]
+
+
+def _compared(question: Question, one: Option, other: Option) -> Comparison:
+    between = {name: (one.values[name], other.values[name]) for name in question.fields}
+    between = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
+    return compare(
+        one.rows,
+        other.rows,
+        between=between,
+        across=question.across,
+        values=question.measure.values,
+        variation=question.variation,
+    )
+
+
+def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFrame:
+    """Return the cells of an option against another. Raises RequestError without a common one."""
+    return _cells(_compared(question, one, other), [other])
+
+
+def _compared_at_once(question: Question) -> Comparison:
+    """Compare each option with a copy of the baseline's rows that has the values of the option."""
+    baseline, *others = question.options
+    copies = []
+    for place, option in enumerate(others):
+        size = len(baseline.rows)
+        values = {name: option.rows[name].iloc[:1] for name in question.fields}
+        same = {name: pd.array(one.array.take([0] * size), dtype=one.dtype) for name, one in values.items()}
+        named = {name: baseline.rows[name] + f"{COPY}{place}" for name in ("attempt_id", "measurement_id")}
+        copies.append(baseline.rows.assign(**same, **named))
+    followers = tuple(determines(*question.fields) - {*question.fields})
+    across = (*question.across, *followers)
+    whole = pd.concat(copies, ignore_index=True)
+    return compare(
+        whole,
+        pd.concat([one.rows for one in others]),
+        between={},
+        across=across,
+        values=question.measure.values,
+        variation=question.variation,
+    )
+
+
+def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
+    """The cells of these options, with all columns of the option's result."""
+    frame, timed = found.frame, found.unit == "s"
+    names = list(ResultKey._fields)
+    rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
+    rows = rows.drop_duplicates(names).set_index(names)
+    known = np.array([key is not None for key in found.results[1]], dtype=bool)
+    keys = [key for key in found.results[1] if key is not None]
+    held = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
+    ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
+    gains = [1 / frame[end] if timed else frame[end] for end in ends]
+    columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
+    columns |= {name: frame[name] for name in ("value", "verdict", "baseline", "contrast", "flags")}
+    columns["wall"] = 1 / frame["wall_ratio"] if "wall_ratio" in frame else frame["ratio"] * np.nan
+    one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY)[0]) for key in found.results[0]]
+    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}
+    added = {name: column.to_numpy()[known] for name, column in columns.items()}
+    return held.drop(columns=["flags"]).assign(**added, least=max(found.least))
+
+
+def mean_gain(cells: pd.DataFrame) -> Gain:
+    """Return the geometric mean over these cells; their intervals add in quadrature, as in the model of variation."""
+    known = cells[cells["gain"].gt(0)]
+    if known.empty:
+        return Gain(np.nan, np.nan, np.nan)
+    logs = np.log(known[["gain_low", "gain", "gain_high"]].to_numpy(float))
+    mean = logs[:, 1].mean()
+    below, above = np.sqrt(((logs[:, 1:] - logs[:, :-1]) ** 2).sum(axis=0)) / len(logs)
+    return Gain(*map(float, np.exp([mean, mean - below, mean + above])))
+
+
+def _refused(question: Question, one: Option, other: Option, error: RequestError) -> Answer:
+    """The answer about two devices without a common cell: what keeps them apart, and what helps."""
+    apart = error.apart if isinstance(error, ApartError) else []
+    why = f"{str(error)[:1].upper()}{str(error)[1:]}."
+    if apart:
+        why = "Measure one of them again with the values of the other"
+        fields = [name for name, *_ in apart]
+        try:
+            _compared(replace(question, across=(*question.across, *fields)), one, other)
+            why += f", or allow the difference with `--across {','.join(fields)}`."
+        except RequestError:  # no cell would have a single counterpart
+            why += "."
+    ran = [sorted(set(map(str, side.rows["sweep"]))) for side in (one, other)]
+    details = [why]
+    if not set(ran[0]) & set(ran[1]):
+        words = [f"{side.name} ran {', '.join(names)}" for side, names in zip((one, other), ran, strict=True)]
+        details.insert(0, f"They ran different sweeps: {'; '.join(words)}. Run one of them on both.")
+    return Answer(
+        question=question, cells=pd.DataFrame({OPTION: []}), keys=[], unit="s", apart=apart,
+        refused=(f"{other.name} against {one.name}: no cell in common", details),
+    )  # fmt: skip

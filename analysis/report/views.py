@@ -1,0 +1,141 @@
+"""A view of the page: a chart and a table of the same cells; here that of an answer."""
+
+from dataclasses import dataclass, field
+from math import log
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from lmsweep.analysis.comparison.compare import ResultKey
+from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
+from lmsweep.analysis.report.drilled import JsonObject
+from lmsweep.analysis.report.lines import chart_of
+from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain
+from lmsweep.analysis.tables.number_format import choose_unit
+
+SIGNS = {
+    "faster": ("▲", "better"),
+    "slower": ("▼", "worse"),
+    "less": ("▼", "better"),
+    "more": ("▲", "worse"),
+    "same": ("=", "unsure"),
+    "host-limited": ("h", "unsure"),
+    "ambiguous": ("?", "unsure"),
+    "failed": ("✕", "worse"),
+    "fixed": ("✓", "better"),
+    "no result": ("", "unsure"),
+}
+"""Verdict -> its sign and its CSS class: colour alone would not reach every reader."""
+
+STRIP = 130
+"""Width of the drawn intervals of a table, in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A row of the table of an answer."""
+
+    keys: list[str]
+    option: str
+    baseline: str
+    contrast: str
+    amount: str
+    interval: str
+    verdict: str
+    sign: str
+    kind: str
+    strip: list[float]
+    """Places of the mean and of both ends in pixels; only the mean if the ends are unknown."""
+    cell: int
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    name: str
+    cells: list[list[Any]]
+    """Of each cell the name of its value and its results by number, the baseline first."""
+    charts: dict[str, JsonObject]
+    """By value."""
+    compared: bool = False
+    columns: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    zero: float = 0.0
+    """Where a strip has no difference."""
+    caption: str = ""
+    conditions: str = ""
+    html: Markup = Markup("")
+    csv: str = ""
+    command: str = ""
+    note: str = ""
+
+    def data(self) -> JsonObject:
+        return {"name": self.name, "cells": self.cells, "charts": self.charts, "compared": self.compared}
+
+
+def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
+    """Return the cells of an answer, each with its gain."""
+    timed, name = found.timed, found.question.text or found.question.title
+    keys = [*found.keys, OPTION] if found.cells[OPTION].nunique() > 1 else found.keys
+    best = sorted(found.cells[OPTION].unique(), key=lambda name: -found.ahead(found.mean(name)))
+    lead = found.cells["gain"] * (-1 if timed else 1)
+    ranks = [natural_ranks(found.cells, name) for name in reversed(found.keys)]
+    cells = found.cells.iloc[np.lexsort([lead.to_numpy(float), *ranks])]
+    gains = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
+    place = _strip_places(gains)
+    lines, places = [], []
+    options = [found.baseline, *found.cells[OPTION].unique()]
+    for number, row in enumerate(cells.to_dict("records")):
+        gain = Gain(*gains[number])
+        amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=timed)
+        sign, kind = SIGNS[row["verdict"]]
+        sizes = [_size(one, found.unit) for one in (row["baseline"], row["contrast"])]
+        words = f"{row[OPTION]} {sizes[1]}, {found.baseline} {sizes[0]}: {row['verdict']}"
+        lines.append(
+            Line(
+                keys=[label(row[key]) for key in found.keys], option=row[OPTION],
+                baseline=sizes[0], contrast=sizes[1], amount=amount, interval=interval,
+                verdict=row["verdict"], sign=sign, kind=kind, cell=number,
+                strip=[place(end) for end in gains[number] if not np.isnan(end) and end > 0],
+                title="; ".join(filter(None, [words, ", ".join(row["flags"])])),
+            )
+        )  # fmt: skip
+        places.append([row["value"], *(numbers.get(key, -1) if key else -1 for key in (row["one"], row["other"]))])
+    percent = 100 * (gains - 1) * (1 if timed else -1)
+    low, high = np.sort(percent[:, 1:], axis=1).T
+    points = cells.assign(
+        y=percent[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)),
+        text=[f"{one.amount} {one.interval}" for one in lines],
+    )  # fmt: skip
+    more = "faster" if timed else "less"
+    chart = chart_of(points, keys, title=f"% {more} than {found.baseline}", unit="%", colour=OPTION, order=best)
+    shown = [
+        "option" if len(options) > 2 else "",
+        found.baseline,
+        ("time" if timed else found.question.measure.name) if len(options) > 2 else options[1],
+        more,
+        "verdict",
+    ]
+    return View(
+        name=name, cells=places, charts={f"% {more}": chart} if chart else {}, compared=True,
+        columns=[*found.keys, *filter(None, shown)], lines=lines, zero=place(1.0),
+        caption=f"{found.question.measure.name}: how much {more} than {found.baseline}, with the 95 % interval",
+    )  # fmt: skip
+
+
+def _size(value: float, unit: str) -> str:
+    if np.isnan(value):
+        return NO_VALUE
+    printed = choose_unit(unit, [value])
+    return f"{value / printed.size:.3g} {printed.name}"
+
+
+def _strip_places(gains: Any) -> Any:
+    known = gains[np.isfinite(gains) & (gains > 0)]
+    low, high = min(0.95, *known, 1.0) if len(known) else 0.95, max(1.05, *known, 1.0) if len(known) else 1.05
+
+    def place(value: float) -> float:
+        return round(5 + (STRIP - 10) * log(value / low) / log(high / low), 1)
+
+    return place

@@ -1,0 +1,126 @@
+"""The views of what each workload measured: its medians as a chart, and as the table that `lmsweep table` prints."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from lmsweep.analysis.comparison.compare import ResultKey
+from lmsweep.analysis.data.selection import cells_of, select, unit_of, values_in
+from lmsweep.analysis.report.drilled import JsonObject, value_text
+from lmsweep.analysis.report.lines import chart_of
+from lmsweep.analysis.report.views import View
+from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.analysis.tables.pivot import arrange, default_layout, pivot
+from lmsweep.analysis.tables.render import render
+from lmsweep.analysis.tables.text_table import Markup as Written
+from lmsweep.analysis.tables.text_table import sheet_of
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+
+MOST_ROWS = 3000
+"""Rows of a table of the page; `lmsweep table` prints all."""
+
+QUESTIONS = {
+    "timing": "How long does a training step take?",
+    "energy": "How much energy does a step use?",
+    "memory": "How much memory does a step need?",
+    "profile": "Where does the time of a step go?",
+    "busy": "How busy is the device?",
+    "attention": "How long does attention take?",
+    "loss": "What do the output head and the loss take?",
+    "precision": "How far do reduced precisions drift?",
+    "ddp": "What does communication cost?",
+    "collectives": "How fast is each collective?",
+    "ceiling": "How fast is a large matrix product?",
+}
+"""The question that the view of each workload answers, in the order of the page."""
+
+MOST_PARTS = 4
+"""Parts of a profiled step that its view shows."""
+
+_PREFERRED = {"memory": ["step.peak_allocated"]}
+
+
+def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where: str) -> Iterator[View]:
+    """Yield the medians of each workload. where: the location in the command that prints the same table, if any."""
+    order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
+    several = frame["workload"].nunique() > 1
+    for workload in sorted({*map(str, frame["workload"])}, key=order.index):
+        rows = frame[frame["workload"] == workload]
+        preferred = _shares(rows) if workload == "profile" else []
+        preferred += [name for name in _PREFERRED.get(workload, []) if name in values_in(rows)]
+        try:
+            layout = default_layout(rows, values=preferred or None)
+            if set(layout.values) <= set(values_in(frame)) or not values_in(frame):
+                yield _of_workload(frame, workload, layout._asdict(), numbers, where, only=not several)
+        except RequestError:  # several results would share a cell
+            continue
+
+
+def _shares(rows: pd.DataFrame) -> list[str]:
+    """The shares of the parts of a step that take most of its kernel time."""
+    shares = rows[rows["metric"] == "kernel_share"].groupby("phase")["median"].mean()
+    return [f"{phase}.kernel_share" for phase in shares.nlargest(MOST_PARTS).index]
+
+
+def _of_workload(
+    frame: pd.DataFrame,
+    workload: str,
+    layout: dict[str, list[str]],
+    numbers: dict[ResultKey, int],
+    where: str,
+    *,
+    only: bool,
+) -> View:
+    condition = {} if only else {"workload": workload}
+    chosen = select(frame, condition)
+    table = pivot(frame, **layout, where=condition)
+    found = pd.concat([cells_of(frame, chosen, value) for value in layout["values"]], ignore_index=True)
+    found = found.assign(cell=range(len(found)))
+    grid = arrange(
+        found.assign(median=found["cell"].astype(float), low=np.nan, high=np.nan, reason="", status=Status.OK.value),
+        **layout,
+    )
+    ids = iter(grid.median.to_numpy().ravel())
+    names = list(ResultKey._fields)
+    results = [numbers[ResultKey(*key)] for key in found[names].itertuples(index=False, name=None)]
+    cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
+    keys = [*layout["rows"], *(name for name in layout["cols"] if name not in layout["rows"])]
+    charts: dict[str, JsonObject] = {}
+    together = workload == "profile" and len(layout["values"]) > 1
+    for value in layout["values"][:1] if together else layout["values"]:
+        of_value = found if together else found[found["value"] == value]
+        unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
+        numbers_of = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
+        out = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna() & (unit_of(of_value, value) == "B")
+        points = of_value.assign(
+            y=numbers_of[:, 0], low=numbers_of[:, 1], high=numbers_of[:, 2],
+            limit=(of_value["device_memory"].astype(float) / unit.size).where(out),
+            text=[value_text(three[0], three[1], three[2], unit) for three in numbers_of * unit.size],
+        )  # fmt: skip
+        names_of = [*keys, "value"] if together else keys
+        title = "share of kernel time" if together else value
+        if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
+            charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
+    sheet = sheet_of(table, Written())
+    html = render(table, "html") if len(table.median) <= MOST_ROWS else ""
+    head, body, rest = html.partition("<tbody>")
+    marked = re.sub("<td", lambda _: _numbered(next(ids)), rest)
+    words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]
+    words += ["--cols", ",".join(layout["cols"])] if layout["cols"] else []
+    words += [word for value in layout["values"] for word in ("--value", value)]
+    words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
+    return View(
+        name=QUESTIONS.get(workload, f"What did {workload} measure?"), cells=cells, charts=charts,
+        caption=sheet.caption, conditions=sheet.conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
+        command=shlex.join(words) if where else "",
+        note="" if html else f"The table has {len(table.median)} rows; the command below prints it.",
+    )  # fmt: skip
+
+
+def _numbered(cell: float) -> str:
+    return "<td" if np.isnan(cell) else f'<td data-cell="{cell:.0f}"'

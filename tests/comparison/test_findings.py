@@ -1,0 +1,57 @@
+"""What `run` says at its end: which way of doing the job the verdicts call fastest, and whether there is a report."""
+
+from pathlib import Path
+
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.comparison.findings import findings
+from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.orchestrator.commands.text.run_summary import show_summary
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.running.run_plan import Account
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+
+def found(attempts: Attempts) -> list[str]:
+    rows = analysis.load(attempts.store, pooled=False)
+    return findings(rows, known_variation(rows))
+
+
+def measure(attempts: Attempts, **seconds: float) -> None:
+    for context in (256, 512, 1024):
+        for precision, factor in seconds.items():
+            step = samples(factor * context / 1e4, context / 1e7)
+            attempts.ok(config(precision=precision, context_length=context), {"step.time": step})
+
+
+def test_a_run_ends_with_what_is_faster_by_how_much_and_in_how_many_cells(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    measure(attempts, fp32=1.0, bf16=0.5)
+    assert found(attempts) == ["precision: bf16 is 100 % faster than fp32 in 3 of 3 cells"]
+
+
+def test_what_the_samples_do_not_decide_is_printed_so_and_one_value_alone_says_nothing(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    measure(attempts, fp32=1.0)
+    assert found(attempts) == []
+    measure(attempts, bf16=1.01)
+    (words,) = found(attempts)
+    assert words.startswith(("precision: these samples cannot tell bf16 from fp32", "precision: no difference"))
+
+
+@pytest.mark.parametrize("status", ["unsupported", "oom"])
+def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, status: str) -> None:
+    attempts = Attempts(tmp_path / "results")
+    trial = Trial(config=config(), workloads=("timing",), sweep="made-up")
+    attempts.failed(trial.config, status)
+    planned = PlannedTrial(
+        index=0, trial=trial, trial_id=trial_id(trial.config), action="run", reason=None, environment=H200
+    )
+    account = Account(began=0.0, slots=1)
+    show_summary(Plan(sweep="made-up", trials=(planned,)), attempts.store, account, trial_command=None)
+    said = capsys.readouterr().out
+    assert ("None of these trials can run here" in said) == (status == "unsupported")
+    assert ("lmsweep report" in said) == (status == "oom")

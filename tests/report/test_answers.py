@@ -1,0 +1,170 @@
+"""The answer that a page begins with: from verdicts, in words and percent, with the interval that it rests on."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.reference import stores
+from lmsweep.analysis.report.headline import headline_of, overall
+from lmsweep.analysis.report.joined import joined
+from lmsweep.analysis.report.question import Asked, asked_in, questions
+from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
+from lmsweep.trials.results.outcome import Flag
+from tests.support.made_up_results import H200 as NAMELESS
+from tests.support.made_up_results import Attempts, config, samples
+
+H200 = replace(NAMELESS, accelerator_type="H200")
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", accelerator_type="H100")
+
+
+def answers_of(location: str, *others: str, asked: Asked | None = None) -> list[Answer]:
+    results = joined(location, others)
+    asked = asked or asked_in(results.measurements)
+    return [one for question in questions(results.attempts, asked, (), ()) if (one := answer(question))]
+
+
+def grid(tmp_path: Path, times: dict[str, list[float]], **more: Any) -> str:
+    """Steps on a GPU at several context lengths, of each precision its times in ms."""
+    attempts = Attempts(tmp_path / "results")
+    for precision, of_lengths in times.items():
+        for length, time in zip((128, 256, 512, 1024), of_lengths, strict=False):
+            trial = config(device="cuda", context_length=length, precision=precision)
+            device = {"step.time": samples(time / 1e3, time / 1e6), "step.device_time": samples(time / 1e3, time / 1e6)}
+            attempts.ok(trial, device, **more)
+    return attempts.store.location
+
+
+@pytest.mark.parametrize(
+    ("gain", "timed", "said"),
+    [
+        (Gain(1.1, 1.08, 1.12), True, ("10 % faster", "8 to 12")),
+        (Gain(0.9, 0.88, 0.93), True, ("10 % slower", "7 to 12")),
+        (Gain(1.004, 1.0031, 1.0049), True, ("0.40 % faster", "0.31 to 0.49")),
+        (Gain(1.02, 0.97, 1.07), True, ("2 % faster", "-3 to 7")),
+        (Gain(3.1, 3.0, 3.2), True, ("3.1 times as fast", "3 to 3.2")),
+        (Gain(0.25, 0.2, 0.4), True, ("4 times as long", "2.5 to 5")),
+        (Gain(0.75, 0.74, 0.76), False, ("25 % less", "24 to 26")),
+        (Gain(1.05, float("nan"), float("nan")), True, ("5.0 % faster", "")),
+    ],
+)
+def test_a_gain_is_printed_in_percent_and_from_twice_on_as_a_multiple(
+    gain: Gain, timed: bool, said: tuple[str, str]
+) -> None:
+    assert gain.words(timed=timed) == said
+
+
+def test_a_clear_difference_is_a_headline_with_its_interval(tmp_path: Path) -> None:
+    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "bf16": [10, 20, 40]}))
+    headline, details = headline_of(found)
+    said = re.fullmatch(r"Training step: bf16 is 20.* % faster than fp32 \((.*) to (.*)\)", headline)
+    assert said and float(said[1]) < 20 < float(said[2])
+    assert details[0] == "Faster in 3 of 3 cells."
+
+
+def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [10.0, 20.1], "bf16": [10.05, 20.0]})
+    assert headline_of(answers_of(location)[0])[0] in (
+        "Training step: bf16 against fp32: cannot tell (undecided in 2 of 2 cells)",
+        "Training step: bf16 and fp32: no difference above 2 %",
+    )
+    attempts = Attempts(tmp_path / "wall")
+    for precision, time in (("fp32", 0.01), ("bf16", 0.011)):
+        attempts.ok(config(device="cuda", precision=precision), {"step.time": samples(time, time / 3)})
+    headline = headline_of(answers_of(attempts.store.location)[0])[0]
+    assert headline.endswith("cannot tell (undecided in 1 of 1 cell)")
+
+
+def test_a_crossover_is_named(tmp_path: Path) -> None:
+    [found] = answers_of(grid(tmp_path, {"fp32": [10, 20, 40, 80], "bf16": [12, 19, 30, 50]}))
+    assert headline_of(found)[0] == "Training step: bf16 is faster than fp32 from context_length 256 on"
+
+
+def test_a_busy_host_is_mentioned(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12, 24], "bf16": [10, 20]}, flags=(Flag.BUSY_HOST,))
+    assert "The host was busy in 2 of 2 cells." in headline_of(answers_of(location)[0])[1]
+
+
+def test_options_that_are_compared_at_once_have_the_numbers_of_each_pair(tmp_path: Path) -> None:
+    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "tf32": [11, 22, 44], "bf16": [6, 12, 24]}))
+    assert headline_of(found)[0].startswith("Training step: bf16 is the fastest of 3: 2 times as fast as fp32 (")
+    numbers = ["gain", "gain_low", "gain_high", "baseline", "contrast"]
+    for option in found.question.options[1:]:
+        alone = cells_of_pair(found.question, found.question.options[0], option)
+        together = found.of(option.name)
+        assert together[numbers].to_numpy(float) == pytest.approx(alone[numbers].to_numpy(float))
+        assert list(together["verdict"]) == list(alone["verdict"])
+        assert list(together["one"]) == list(alone["one"]) and list(together["other"]) == list(alone["other"])
+
+
+def test_the_interval_of_a_mean_is_that_of_the_model_of_variation(tmp_path: Path) -> None:
+    from lmsweep.analysis.comparison.compare import compare
+
+    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "bf16": [10, 20, 40]}))
+    one, other = found.question.options
+    summary = compare(one.rows, other.rows, between={"precision": ("fp32", "bf16")}).summary
+    mean, low, high = map(float, re.findall(r"device time (\S+)x \[(\S+), (\S+)\] in these cells", summary)[0])
+    gain = mean_gain(found.cells)
+    assert [1 / gain.mean, 1 / gain.high, 1 / gain.low] == pytest.approx([mean, low, high], rel=5e-3)
+
+
+def test_memory_is_less_or_more(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, size in (("fp32", 4.0), ("bf16", 3.0)):
+        for length in (128, 256):
+            peak = {"step.peak_allocated": (size * length * 2**24,) * 10}
+            trial = config(device="cuda", context_length=length, precision=precision)
+            attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"})
+    [found] = answers_of(attempts.store.location)
+    assert headline_of(found)[0].startswith("Peak memory: bf16 needs 25.00 % less than fp32")
+
+
+def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12, 24], "tf32": [11, 22], "bf16": [10, 20]})
+    asked = Asked(ask="Is bf16 worth it?", compare=("precision",), baseline={"precision": "tf32"},
+                  where={"context_length": "256"})  # fmt: skip
+    first = answers_of(location, asked=asked)[0]
+    assert first.question.text == "Is bf16 worth it?" and first.baseline == "tf32"
+    assert {label(one) for one in first.cells["context_length"]} == {"256"}
+    assert set(first.cells[OPTION]) == {"fp32", "bf16"}
+
+
+def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12]}, question=json.dumps({"ask": "How fast?", "compare": ["precision"]}))
+    assert asked_in(joined(location).measurements) == Asked(ask="How fast?", compare=("precision",))
+
+
+def test_stores_beside_are_one_frame_and_a_device_of_both_has_the_name_of_its_store(tmp_path: Path) -> None:
+    one, other = (grid(tmp_path / name, {"fp32": [12, 24]}, fingerprint=H200) for name in ("one", "other"))
+    results = joined(one, [other])
+    assert (
+        set(results.measurements["device_name"]) == {"NVIDIA H200", "NVIDIA H200 (results)"}
+        or len(set(results.measurements["device_name"])) == 2
+    )
+    assert results.measurements["environment_id"].nunique() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("h100-fp8", "Training step: fp8_tensorwise is the fastest of 4 from d_model 2048 on: "),
+        ("h200-x2-ddp", "Data-parallel step: None of 9 is surely faster than naive; bucketed"),
+        ("h100-packing", "Training step: varlen leads 3: 2.1 times as fast as sdpa ("),
+    ],
+)
+def test_shipped_sets_begin_with_their_answer(name: str, said: str) -> None:
+    found = answers_of(stores()[name])[0]
+    headline, _ = headline_of(found)
+    assert headline.startswith(said)
+    assert overall(found.of(str(found.cells[OPTION].iloc[0]))) in ("better", "worse", "same", "mixed", "unknown")
+
+
+def test_two_shipped_devices_are_compared_in_one_direction() -> None:
+    found = answers_of(stores()["h100-devices"], stores()["h200-devices"])[0]
+    headline, details = headline_of(found)
+    assert headline.startswith("Training step: H200 is 11.5 % faster than H100 (")
+    assert details[0] == "Faster in 24 of 24 cells."
