@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lmsweep.analysis.best.cell_processes import Error
 from lmsweep.analysis.best.cells import Cell, Value, key_of
 from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.analysis.best.cell_processes import Error
 from lmsweep.analysis.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
 from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.results.roles import AXES, JOB, MODEL

@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from lmsweep.analysis.best.cell_processes import Error
 from lmsweep.analysis.best.cells import Cell
 from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.best.cell_processes import Error
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.statistics.variation import reach
 

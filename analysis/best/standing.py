@@ -17,7 +17,7 @@ from lmsweep.trials.statistics.variation import reach
 
 CLOSE = 0.02
 """How much worse than the best an answer may be and still be right."""
-WRONG = 0.15
+WRONG = 0.2
 """Probability above which it cannot be told which cell is the best, up to CLOSE."""
 FEWEST = 4
 """Minimum number of cells for a surrogate."""
@@ -26,8 +26,8 @@ MOST = 300
 DRAWS = 2000
 CONTENDERS = 100
 """Cells that are drawn together at most: those most likely to be better than the leader."""
-TAIL = 10.0
-"""Degrees of freedom of the surrogate's error, whose parameters come from a few dozen cells."""
+TAIL = 7.0
+"""Degrees of freedom of the surrogate's error, whose parameters come from a few dozen cells; fitted to simulations."""
 WITHIN = float(reach(np.array(TAIL)))
 """Half the width of its 95 % intervals, in standard errors."""
 

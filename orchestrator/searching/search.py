@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.standing import CLOSE
 from lmsweep.analysis.best.surrogate import Indices, Space
 from lmsweep.orchestrator.searching.beliefs import Beliefs, Results
@@ -22,13 +22,15 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
-DOUBT = 0.03
+DOUBT = 0.02
 """The search looks at no further cell when the probability that any of them is better falls below this."""
 RISK = 0.05
 """The search repeats until the probability that the answer is wrong falls below this."""
 MOST_PROCESSES = 8
 """Processes that measure a cell at most."""
-LEAST_REPEATS, MOST_REPEATS = 10, 1
+FEWEST_REPEATS = 4
+"""Repetitions before an answer: they show how far processes differ."""
+LEAST_REPEATS, MOST_REPEATS = 10, 2
 """Repetitions that are always allowed; and how many for each measured cell."""
 
 
@@ -152,9 +154,9 @@ class Search:
         """Return measured cells in the order in which to repeat them; none if it is of no use."""
         measured, found = self.results.measured, self.beliefs.standing
         leader = self.beliefs.cells[found.leader]
-        if found.wrong < RISK and len(measured[leader].logs) > 1:
-            return []
         repeats = sum(len(one.logs) - 1 for one in measured.values())
+        if found.wrong < RISK and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
+            return []
         if repeats >= max(LEAST_REPEATS, MOST_REPEATS * len(measured)):
             return []  # what differs by so little is not worth more
         chance = dict(zip(self.beliefs.cells, found.chance(CLOSE).tolist(), strict=True))

@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.data.process_variation import kinds
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.results.outcome import Status

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
-from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate

@@ -159,9 +159,9 @@ def _best_of_stores(
     if len(found) == 1:
         ((job, only),) = found.items()
         largest = largest_batch_words(only) if predict else None
-        more = answer_parts(only, cells=len(jobs[job]) - only.failed, largest_batch=largest)[1:]
+        details = answer_parts(only, cells=len(jobs[job]) - only.failed, largest_batch=largest)[1:]
         advice = "Plain PyTorch, and the command that measures it again: --recipe"
-        parts += [*more, *(recipe_parts(only) if recipe else [advice])]
+        parts += [*details, *(recipe_parts(only) if recipe else [advice])]
     elif parts:
         rest = f"{len(found) - MOST_JOBS} more; " if len(found) > MOST_JOBS else ""
         parts.append(f"{rest}For one of them in full: --where FIELD=VALUE")
