@@ -66,7 +66,7 @@ class Views {
   }
 
   prepare(table) {
-    table.querySelectorAll("[data-cell]").forEach((cell) => opens(cell, () => this.open(Number(cell.dataset.cell), cell.title)));
+    table.querySelectorAll("[data-cell]").forEach((cell) => opens(cell, () => this.open(Number(cell.dataset.cell), wordsOf(cell.parentElement))));
     prepareTable(table);
     walkable(table);
     table.closest(".scroll").after(tableTools("the results", table));
@@ -175,4 +175,10 @@ class Views {
     this.said();
     this.show();
   }
+}
+
+// What a row of an answer says: both numbers, and the verdict.
+function wordsOf(row) {
+  const numbers = [...row.querySelectorAll(".size")].map((cell) => `${cell.dataset.label} ${cell.textContent}`);
+  return numbers.length ? `${numbers.join(", ")}: ${row.querySelector(".verdict").textContent.slice(2)}` : "";
 }
