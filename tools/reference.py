@@ -105,7 +105,7 @@ def _workloads() -> Iterator[tuple[str, str, str]]:
         yield (
             f"`{workload.name}`",
             words.partition("\n")[0].partition(": ")[2],
-            ", ".join(f"`{name}`" for name in workload.protocol),
+            ", ".join(f"`{name}`" for name in workload.protocol) or "nothing",
         )
 
 

@@ -172,22 +172,38 @@ def summary(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> 
     shown = shown[shown["ratio"].gt(0)]
     if len(shown):
         mean = geometric_mean(shown, levels.loc[shown.index], one_machine=one_machine)
-        words[0] += f": {'device time' if np.any(by_device) else 'time'} {mean_text(mean, one_machine=one_machine)}"
+        time = "device time" if np.any(by_device) else "time"
+        words[0] += f": {time} {mean_text(mean, one_machine=one_machine, as_speed_up=True)}"
         if np.any(by_device):
             wall = float(np.exp(np.log(shown["wall_ratio"]).mean()))
-            words[0] += f", wall time {wall:.3g}x (the host explains {wall / mean.mean:.3g}x)"
+            words[0] += f", wall time {_speed_up(wall)} (through the host {_speed_up(wall / mean.mean)})"
     if limited := int((frame["verdict"] == HOST_LIMITED).sum()):
         words.append(f"{limited} {HOST_LIMITED}")
     return "; ".join(words)
 
 
-def mean_text(mean: MeanRatio, *, one_machine: bool) -> str:
-    """Return a geometric mean with its interval for these cells, and for others."""
-    text = f"{mean.mean:.3g}x [{mean.low:.3g}, {mean.high:.3g}] in these cells"
-    if np.isnan(mean.others_low):
+def mean_text(mean: MeanRatio, *, one_machine: bool, as_speed_up: bool = False) -> str:
+    """Return a geometric mean with its interval for these cells, and for others; as a speed-up in per cent."""
+    ends, of_others = (mean.low, mean.high), (mean.others_low, mean.others_high)
+    first = f"{mean.mean:.3g}x"
+    if as_speed_up:
+        first = _speed_up(mean.mean)
+        ends, of_others = ((100 / high - 100, 100 / low - 100) for low, high in (ends, of_others))
+    low, high, others_low, others_high = (_digits(one) for one in (*ends, *of_others))
+    text = f"{first} [{low}, {high}] in these cells"
+    if np.isnan(of_others[0]):
         return text
     others = "other cells" if one_machine else "other cells and machines"
-    return f"{text}, [{mean.others_low:.3g}, {mean.others_high:.3g}] in {others}"
+    return f"{text}, [{others_low}, {others_high}] in {others}"
+
+
+def _speed_up(ratio: float) -> str:
+    change = 100 / ratio - 100
+    return f"{_digits(abs(change))} % {'faster' if change >= 0 else 'slower'}"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.0f}" if abs(number) >= 10 else f"{number:.2g}"
 
 
 def geometric_mean(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> MeanRatio:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -19,12 +20,14 @@ from lmsweep.analysis.comparison.pairing import (
     may_differ,
 )
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.columns import check_key, distinguishing_columns, natural_ranks
+from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, natural_ranks
 from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select
-from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.analysis.tables.bar_chart import strips
+from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.analysis.tables.text_table import ADVICE_OF
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -41,6 +44,10 @@ counts. same: the difference is smaller, with 95 % confidence. ambiguous: the sa
 the baseline, only the contrast has a result. host-limited: wall times differ, but device times agree or are unknown
 with a slow or busy host.
 """
+
+NOTE = 79
+"""Characters of a line about a flag."""
+MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
 
@@ -122,10 +129,43 @@ class Comparison:
             conditions=self.conditions,
             notes=notes,
             p_values=("p",),
-            answer=("ratio", "verdict"),
-            bars="ratio",
             tones=TONES,
         )
+
+    def brief(self) -> Listing:
+        """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
+        is_time, frame = self.unit == "s", self.frame
+        ratios = [frame[f"ratio{end}"].to_numpy(float) for end in (HIGH, "", LOW)]
+        changes = [100 * (1 / one - 1 if is_time else one - 1) for one in ratios]
+        middle, (low, high) = changes[1], (changes[0], changes[2]) if is_time else (changes[2], changes[0])
+        better = [-np.log(one) for one in ratios]
+        word, sides = "speed-up" if is_time else "change", self.title.rpartition(": ")[0]
+        values = frame["value"].unique()
+        keys, of_value = (self.keys[:-1], f" of {values[0]}") if len(values) == 1 < len(self.keys) else (self.keys, "")
+        lines = frame[keys].assign(
+            interval=strips(*better),
+            verdict=frame["verdict"],
+            change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
+        )
+        flags = Counter(flag for words in frame["flags"] for flag in set(words))
+        notes = [shorten(f"{flag} ({n}): {ADVICE_OF[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
+        whole = self.listing().notes
+        return Listing(
+            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", self.summary])),
+            frame=lines.rename(columns={"change": word}),
+            keys=keys,
+            units={},
+            notes=[*notes, *whole[: 2 if any(self.unpaired) else 1], MORE],
+            tones=TONES,
+        )
+
+
+def _change(middle: float, low: float, high: float) -> str:
+    if np.isnan(middle):
+        return NO_VALUE
+    digits = 0 if abs(middle) >= 10 else 1
+    ends = "" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{middle:+.{digits}f} %{ends}"
 
 
 def compare(

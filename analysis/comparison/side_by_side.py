@@ -124,8 +124,6 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
         only_in_csv=("source", "differs", "wall_flags") + (() if hardware else ("hardware",)),
         conditions=common_conditions(pairs, keys),
         notes=_notes(pairs, published=is_published),
-        answer=("ratio", "hardware") if hardware else ("ratio",),
-        bars="ratio",
     )
 
 

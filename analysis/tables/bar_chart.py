@@ -1,7 +1,6 @@
-"""Bars in plain text: a table as a chart, and bars of ratios for a terminal."""
+"""Charts in plain text: a table with bars, and intervals as strips."""
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,12 @@ from lmsweep.analysis.tables.text_table import axis_names
 
 LONGEST_BAR = 28
 """Characters."""
-LEAST_RANGE = 1.25
-"""Bars of ratios reach at least to this, so that differences of a few per cent look small."""
+HALF = 5
+"""Characters on each side of the middle of a strip."""
+LEAST_REACH = 0.2
+"""Strips reach at least this far, so that differences of a few per cent look small."""
+Numbers = NDArray[np.float64]
+
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -44,29 +47,18 @@ def _bar(share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-class Bars(NamedTuple):
-    header: str
-    """What a full bar means: `up to 1.25x`, in either direction."""
-    texts: list[str]
-    """One bar per ratio, all of the same width; empty for NaN."""
-
-
-def bars(ratios: NDArray[np.float64], *, width: int) -> Bars:
-    """Return a bar for each ratio, on a logarithmic scale: to the right of the middle above 1, to the left below it.
-
-    width: odd.
-    """
-    half = width // 2
-    logs = np.abs(np.log(ratios[np.isfinite(ratios) & (ratios > 0)]))
-    reach = max(float(logs.max(initial=0.0)), float(np.log(LEAST_RANGE)))
-    return Bars(header=f"up to {np.exp(reach):.3g}x", texts=[_ratio_bar(float(ratio), reach, half) for ratio in ratios])
-
-
-def _ratio_bar(ratio: float, reach: float, half: int) -> str:
-    if not math.isfinite(ratio) or ratio <= 0:
-        return ""
-    halves = round(abs(math.log(ratio)) / reach * half * 2)
-    whole, space = "━" * (halves // 2), " " * (half - (halves + 1) // 2)
-    if ratio < 1:
-        return space + "╺" * (halves % 2) + whole + "│" + " " * half
-    return " " * half + "│" + whole + "╸" * (halves % 2) + space
+def strips(lows: Numbers, middles: Numbers, highs: Numbers) -> list[str]:
+    """Return each interval as a strip of one scale, with 0 in its middle: `····│·─●─`. Empty where a number is NaN."""
+    reach = max(float(np.nanmax(np.abs(middles), initial=0.0)), LEAST_REACH)
+    found = []
+    for ends in zip(lows, middles, highs, strict=True):
+        if np.isnan(ends[1]):
+            found.append("")
+            continue
+        known = np.clip(np.nan_to_num(ends, nan=ends[1]) / reach, -1.0, 1.0)
+        low, middle, high = (round(HALF * (1 + one)) for one in known)
+        cells = ["─" if low <= place <= high else "·" for place in range(2 * HALF + 1)]
+        cells[HALF] = "┼" if low <= HALF <= high else "│"
+        cells[middle] = "●"
+        found.append("".join(cells))
+    return found

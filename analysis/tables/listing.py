@@ -40,10 +40,6 @@ class Listing:
     """Number of decimals of columns for which four significant digits are too few."""
     p_values: tuple[str, ...] = ()
     notes: list[str] = field(default_factory=list)
-    answer: tuple[str, ...] = ()
-    """Columns that a terminal shows first."""
-    bars: str = ""
-    """Column of ratios, one of `answer`, beside which a terminal draws bars; "" for none."""
     tones: dict[str, Tone] = field(default_factory=dict)
     """Words that a terminal colours."""
 

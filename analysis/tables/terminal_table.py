@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from io import StringIO
 from itertools import groupby
-from textwrap import fill, wrap
+from textwrap import fill, shorten, wrap
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.box import Box
 from rich.cells import cell_len
@@ -19,10 +18,9 @@ from rich.console import Console
 from rich.table import Table as Drawing
 from rich.text import Text
 
-from lmsweep.analysis.tables.bar_chart import bars
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import Markup, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import ADVICE_OF, Markup, axis_names, sheet_of
 
 GAP = "  "
 
@@ -48,10 +46,8 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
     the terminal stays so.
     """
     sheet = sheet_of(table, Markup(escape=escape))
-    cells, tones, words = sheet.cells, dict[str, Tone](), sheet.words
-    if isinstance(table, Listing):
-        cells, tones = _answer_first(cells, table, width), table.tones
-    cells, shared = _without_constant_keys(cells)
+    words, tones = sheet.words, table.tones if isinstance(table, Listing) else {}
+    cells, shared = _without_constant_keys(sheet.cells)
     text = Text()
     conditions = ", ".join(filter(None, [sheet.conditions, *shared]))
     for said, style in ((sheet.caption, "bold"), (conditions, "dim")):
@@ -62,25 +58,16 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
         text.append(_filled(", ".join(own), width) if own else "", "bold")
         text.append_text(_drawn(part, words, tones, width))
     text.append("\n" if sheet.notes else "")
+    flags = [note for note in sheet.notes if (name := re.match(r"\[\w+\] (\w+): ", note)) and name[1] in ADVICE_OF]
     for note in sheet.notes:
-        text.append(_filled(note, width))
+        text.append(shorten(note, width, placeholder=" …") + "\n" if note in flags else _filled(note, width))
+    text.append(_filled("lmsweep explain FLAG: what a flag means.", width) if flags else "")
     return text
 
 
 def _filled(text: str, width: int) -> str:
     indent = " " * (text.index("] ") + 2) if re.match(r"\[\w+\] ", text) else ""
     return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
-
-
-def _answer_first(cells: pd.DataFrame, listing: Listing, width: int) -> pd.DataFrame:
-    """The columns with those of `Listing.answer` first, and a bar behind the ratio."""
-    names = [label.split(" (")[0] for (label,) in _labels(cells.columns)]
-    first = [names.index(name) for name in listing.answer]
-    shown = cells.iloc[:, [*first, *(place for place in range(len(names)) if place not in first)]]
-    if listing.bars:
-        drawn = bars(listing.frame[listing.bars].to_numpy(float, na_value=np.nan), width=11 if width >= 100 else 7)
-        shown.insert(listing.answer.index(listing.bars) + 1, (drawn.header,), drawn.texts)
-    return shown
 
 
 def _without_constant_keys(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:

@@ -22,7 +22,8 @@ UNKNOWN = "n/a"
 SHORTENED = (*REFERENCES, "workload")
 """Keys whose values may be references. Those are shown by their last part, unless two have the same."""
 
-_ADVICE = {flag.value: flag.advice for flag in Flag} | ADVICE
+ADVICE_OF = {flag.value: flag.advice for flag in Flag} | ADVICE
+"""Flag -> what it means, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +168,7 @@ def _footnotes(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[str,
 
 
 def _explained(letters: dict[str, str], markup: Markup, advice: dict[str, str] | None = None) -> list[str]:
-    meaning = _ADVICE | (advice or {})
+    meaning = ADVICE_OF | (advice or {})
     return [
         markup.mark.format(letter).strip()
         + " "

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 JOBS: dict[str, tuple[Callable[..., None], ...]] = {
     "Measure": (measure.plan, measure.run, measure.trial, measure.noise, best, bisect),
-    "Read": (read.status, read.table, read.compare, read.diff, read.report),
+    "Read": (read.status, read.table, read.compare, read.explain, read.diff, read.report),
     "Share": (read.share, read.export, sweep_files.notebooks),
     "Set up": (sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor),
 }

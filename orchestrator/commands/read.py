@@ -1,4 +1,4 @@
-"""The verbs that read results: status, table, compare, diff, report, export, share."""
+"""The verbs that read results: status, table, compare, explain, diff, report, export, share."""
 
 import json
 import sys
@@ -123,6 +123,7 @@ def compare(
     fail_on: Annotated[
         Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
     format: Format = "text",
 ) -> None:
     """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
@@ -160,10 +161,29 @@ def compare(
         values=value,
         min_effect=_share(min_effect) if min_effect else None,
     )
-    show_table(found.listing(), format)
+    show_table(found.listing() if verbose or format != "text" else found.brief(), format)
     # A cell that fails on one side is a regression, too.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
+
+
+def explain(flag: Annotated[str, Argument(help="A flag of results, such as host_bound.")] = "") -> None:
+    """Say what a flag means and what to do about it; without one, list all flags.
+
+    \b
+    Example:
+      lmsweep explain host_bound
+    """
+    from lmsweep.analysis.tables.text_table import ADVICE_OF
+    from lmsweep.orchestrator.commands.text.show_table import show_groups
+    from lmsweep.trials.spec.suggestions import choices
+
+    if flag and flag not in ADVICE_OF:
+        raise RequestError(f"{flag} is not a flag{choices(flag, ADVICE_OF)}")
+    if flag:
+        say(f"{flag}: {ADVICE_OF[flag]}")
+    else:
+        show_groups({"Flags": ADVICE_OF})
 
 
 def _share(text: str) -> float:

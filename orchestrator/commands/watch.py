@@ -138,5 +138,5 @@ def _compare(sweep: Sweep, store: str, *, before: set[str], now: set[str]) -> se
         if before:  # in the first round there may be nothing to compare with
             say(f"no comparison with the previous state: {error}", error=True)
     else:
-        show_table(found.listing(), pages=False)
+        show_table(found.brief(), pages=False)
     return now if now & succeeded else before

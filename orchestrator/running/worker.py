@@ -31,7 +31,7 @@ MOST_RUNNERS = 4
 
 
 def _is_past(moment: float) -> bool:
-    return time.time() > moment
+    return time.monotonic() > moment
 
 
 class Worker:
@@ -83,7 +83,7 @@ class Worker:
     ) -> list[Row]:
         """Return the rows of the trial at this position of the run. part, is_cancelled: as for `IsolatedRunner.run`.
 
-        ends_at: time.time() at which it is cancelled, and has no rows.
+        ends_at: time.monotonic() at which it is cancelled, and has no rows.
 
         likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one.
         """

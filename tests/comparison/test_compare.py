@@ -292,7 +292,7 @@ def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, t
     before, after = two_stores
     done = lmsweep("compare", before, after, "--fail-on", "slower", "--min-effect", "2%")
     assert done.returncode == 1
-    assert done.stdout.startswith(f"{after} against {before}: ratio of medians")
+    assert done.stdout.startswith(f"{after} against {before}: speed-up of step.time, 95 % interval\n")
     assert "2 cells: 1 slower, 1 same. The smallest difference that counts is 2 %." in done.stdout
     assert "Unpaired cells: 0 in the baseline, 1 in the contrast." in done.stdout
     assert lmsweep("compare", after, before, "--fail-on", "slower").returncode == 0
@@ -304,7 +304,10 @@ def test_the_verdict_has_the_flags_of_both_sides(lmsweep: Command, tmp_path: Pat
     attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)})
     attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=(Flag.HOST_BOUND,))
     done = lmsweep("compare", attempts.store.location, "--baseline", "batch_size=4", "--contrast", "batch_size=8")
-    assert "host-limited [a]\n" in done.stdout and "[a] host_bound: " in done.stdout
+    assert "  host-limited" in done.stdout and "\nhost_bound (1): The CPU could not" in done.stdout
+    more = ("--baseline", "batch_size=4", "--contrast", "batch_size=8", "-v")
+    done = lmsweep("compare", attempts.store.location, *more)
+    assert "host-limited [a]" in done.stdout and "[a] host_bound: " in done.stdout
 
 
 def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, tmp_path: Path) -> None:
@@ -312,6 +315,14 @@ def test_the_gate_exits_with_1_where_something_no_longer_runs(lmsweep: Command, 
     Attempts(tmp_path / "after").failed(gpu(), "oom")
     done = lmsweep("compare", tmp_path / "before", tmp_path / "after", "--fail-on", "slower")
     assert done.returncode == 1 and "1 failed" in done.stdout
+
+
+def test_a_flag_is_explained_by_a_verb(lmsweep: Command) -> None:
+    assert Flag.HOST_BOUND.advice in " ".join(lmsweep("explain", "host_bound").stdout.split())
+    everything = lmsweep("explain").stdout
+    assert all(f"  {flag.value}  " in everything for flag in Flag)
+    wrong = lmsweep("explain", "host_bund")
+    assert wrong.returncode == 2 and "host_bund is not a flag; did you mean host_bound?" in wrong.stderr
 
 
 @pytest.mark.parametrize(

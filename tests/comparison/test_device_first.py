@@ -50,7 +50,7 @@ def test_two_runs_on_a_busy_host_differ_in_wall_time_and_in_no_verdict(attempts:
     assert list(found.frame["verdict"]) == ["host-limited", "same", "host-limited"]
     assert found.frame["ratio"].tolist() == pytest.approx([1, 1, 1], rel=1e-3)
     assert found.frame["wall_ratio"].tolist() == pytest.approx([0.69, 1, 1.35], rel=1e-3)
-    assert found.summary.startswith("3 cells: device time 1x [") and found.summary.endswith("; 2 host-limited")
+    assert found.summary.startswith("3 cells: device time 0 % faster [") and found.summary.endswith("; 2 host-limited")
 
 
 def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_explains(attempts: Attempts) -> None:
@@ -61,8 +61,8 @@ def test_devices_are_compared_by_device_time_and_the_summary_says_what_the_host_
     assert set(found.frame["verdict"]) == {"faster"} and set(found.frame["value"]) == {"step.device_time"}
     assert found.frame["baseline"][0] == pytest.approx(0.014, rel=0.01)
     text = render(found.listing(), "text")
-    assert "3 cells: device time 0.725x [" in text and "(the host explains 0.674x)" in text
-    assert text.index("device time 0.725x") < text.index("wall_ratio")
+    assert "3 cells: device time 38 % faster [" in text and "(through the host 48 % faster)" in text
+    assert text.index("device time 38 %") < text.index("wall_ratio")
 
 
 def test_two_traced_steps_are_enough_where_devices_differ(attempts: Attempts) -> None:

@@ -22,6 +22,7 @@ def test_the_reference_has_every_verb_option_field_status_and_flag() -> None:
         word for word in (*verbs, *fields, *statuses, *(f"| `{flag}` |" for flag in Flag)) if word not in page
     ] == []
     assert "`--subject-to`" in page and "130: Ctrl-C" in page
+    assert [line for line in page.splitlines() if line.startswith("|") and line.endswith("|  |")] == [], "blank cells"
 
 
 def test_every_page_is_in_the_navigation() -> None:

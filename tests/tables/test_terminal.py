@@ -10,9 +10,9 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis import load
-from lmsweep.analysis.comparison.compare import compare
+from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.presets import make_preset
-from lmsweep.analysis.tables.bar_chart import bars
+from lmsweep.analysis.tables.bar_chart import strips
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import p_text
 from lmsweep.analysis.tables.terminal_table import terminal_text
@@ -48,19 +48,17 @@ def test_a_table_fits_the_terminal_and_shows_every_cell(store: str, preset: str,
     assert [cell for cell in cells if cell not in shown] == []
 
 
-def comparison() -> Listing:
+def comparison() -> Comparison:
     frames = [load(str(REFERENCE / name), pooled=False) for name in ("h100-devices", "h200-devices")]
     across = ("device_name", "device_memory")
-    found = compare(frames[0], frames[1], between={}, stores=("h100", "h200"), across=across)
-    return found.listing()
+    return compare(frames[0], frames[1], between={}, stores=("h100-devices", "h200-devices"), across=across)
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_a_comparison_shows_ratio_bar_and_verdict_first_and_the_verdict_in_colour(width: int) -> None:
-    text = terminal_text(comparison(), width=width)
-    first = text.plain.split("\n\n")[1]
-    assert widest(text.plain) <= width
-    assert "ratio" in first and "━│" in first and "faster" in first
+def test_a_brief_comparison_of_two_devices_fits_in_40_lines_of_80_columns_with_its_verdicts_in_colour() -> None:
+    text = terminal_text(comparison().brief(), width=80)
+    lines = text.plain.splitlines()
+    assert len(lines) <= 40 and widest(text.plain) <= 80
+    assert sum("faster   +" in line and "│" in line for line in lines) == 24
     assert "green" in {str(span.style) for span in text.spans if "faster" in text.plain[span.start : span.end]}
 
 
@@ -85,10 +83,9 @@ def test_p_values_are_rounded(p: float, words: str) -> None:
     assert p_text(p) == words
 
 
-def test_bars_are_longer_the_farther_a_ratio_is_from_one_and_point_to_its_side() -> None:
-    found = bars(np.array([0.5, 0.8, 1.0, 1.25, 2.0, np.nan]), width=11)
-    assert found.header == "up to 2x"
-    assert found.texts == ["━━━━━│     ", "   ╺━│     ", "     │     ", "     │━╸   ", "     │━━━━━", ""]
+def test_a_strip_shows_the_interval_on_one_scale_and_where_no_difference_is() -> None:
+    low, middle, high = (np.array(one) for one in ([-0.1, 0.3, np.nan], [0.0, 0.4, np.nan], [0.1, 0.5, np.nan]))
+    assert strips(low, middle, high) == ["····─●─····", "·····│···─●", ""]
 
 
 def test_json_has_what_csv_has_with_null_for_what_is_unknown() -> None:
@@ -99,6 +96,6 @@ def test_json_has_what_csv_has_with_null_for_what_is_unknown() -> None:
         one["median"] for one in found["results"]
     ]
     assert found["conditions"]["device_name"] == "NVIDIA H200" and {one["unit"] for one in found["results"]} == {"s"}
-    listed = json.loads(analysis.render(comparison(), "json"))
+    listed = json.loads(analysis.render(comparison().listing(), "json"))
     assert len(listed["results"]) == 24 and {one["verdict"] for one in listed["results"]} == {"faster"}
     assert isinstance(listed["results"][0]["flags"], list)

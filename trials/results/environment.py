@@ -24,6 +24,7 @@ class Fingerprint:
     device_memory: int | None = _environment()
     """Bytes; None for a CPU and for MPS, which use the host's memory."""
     driver_version: str | None = _environment()
+    """Of the accelerator's driver; None on a CPU."""
     cuda_version: str | None = _environment()
     """CUDA version that torch was built with; None if the trial does not run on CUDA."""
     torch_version: str = _environment()
@@ -33,12 +34,15 @@ class Fingerprint:
     python_version: str = _environment()
     """Major and minor."""
     measuring_version: int = _environment(MEASURING_VERSION)
+    """Raised when a change of lmsweep changes what is measured."""
     code_digest: str | None = _environment()
     """Digest of the user's source files that the trial used."""
     accelerator_type: str | None = None
     """Ray's name for the type of the accelerator: H200, A100, ..."""
     host_name: str | None = None
+    """Network name of the machine."""
     host_cpu: str | None = None
+    """Model name of its CPU."""
     host_cores: int | None = None
     """Logical cores."""
     host_memory: int | None = None
@@ -60,6 +64,7 @@ class Fingerprint:
     collective_library: str | None = None
     """Communication library of a trial with several ranks: gloo, or nccl with its version."""
     lmsweep_version: str | None = None
+    """Of the lmsweep that measured."""
     repeated_layers: str | None = None
     """Of the user's own model, as `model.layers (12 x Block)`."""
     code_revision: str | None = None
@@ -67,6 +72,7 @@ class Fingerprint:
     code_dirty: bool | None = None
     """Whether that folder had uncommitted changes."""
     lmsweep_commit: str | None = None
+    """Git commit of its checkout; None if it was installed from a package."""
 
 
 def absent(device: str) -> str:

@@ -26,6 +26,7 @@ class Measurement:
     flags: tuple[Flag, ...] = ()
     """Reasons to question these samples."""
     reason: str | None = None
+    """Why `samples` is None."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,12 +24,15 @@ class Record:
     attempt_id: str
     """Random per execution of a trial."""
     sweep: str
+    """Name of the sweep, or `trial`."""
     workload: str
+    """Its name, or the reference to the user's own."""
     status: str
     """A word of `Status`, the same for every row of one workload of one attempt."""
     flags: tuple[str, ...] = ()
     """Words of `Flag`."""
     error: str | None = None
+    """What went wrong, its first line in a few words; None if the status is ok."""
     started_at: datetime
     """UTC."""
     config: TrialConfig
@@ -39,9 +42,13 @@ class Record:
     phase: str | None = None
     """As in `Measurement`, like the following; None if the workload failed."""
     metric: str | None = None
+    """What was measured: time, peak_allocated, energy, ..."""
     unit: str | None = None
+    """Of the samples: s, B, J, W, ..."""
     samples: tuple[float, ...] | None = None
+    """One number per measured iteration, in `unit`."""
     warmup_samples: tuple[float, ...] | None = None
+    """One number per warm-up iteration, in `unit`."""
     reason: str | None = None
     """Why `samples` is null although the status is ok."""
     question: str | None = None
