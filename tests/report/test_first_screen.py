@@ -112,7 +112,7 @@ WORDS_ABOVE_THE_FOLD = """(() => {
     const { parentElement: parent, textContent: text } = nodes.currentNode;
     if (parent.closest("script, style, template, select, table, .chart, dialog")) continue;
     const box = parent.getBoundingClientRect();
-    if (box.width && box.top < innerHeight) count += (text.match(/[A-Za-z]{2,}\\S*/g) ?? []).length;
+    if (box.width && box.right > 0 && box.top < innerHeight) count += (text.match(/[A-Za-z]{2,}\\S*/g) ?? []).length;
   }
   return count;
 })()"""
