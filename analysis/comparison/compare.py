@@ -47,7 +47,7 @@ with a slow or busy host.
 
 NOTE = 79
 """Characters of a line about a flag."""
-MORE = "lmsweep explain FLAG: what it means; -v: medians, conditions, p-values."
+MORE = "Medians, conditions and p-values: -v. What a flag means: lmsweep explain FLAG."
 
 ERRORS = ("error_baseline", "error_contrast")
 
