@@ -47,7 +47,7 @@ with a slow or busy host.
 
 NOTE = 79
 """Characters of a line about a flag."""
-MORE = "Medians, conditions and p-values: -v. What a flag means: lmsweep explain FLAG."
+MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
 

@@ -5,6 +5,7 @@ import json
 import warnings
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.report.drilled import Json, drilled, result_numbers
 from lmsweep.analysis.report.headline import headline_of
@@ -91,7 +93,7 @@ def page_of(
     templates.globals.update(with_code=with_code, strip=STRIP)
     return templates.get_template("template.html").stream(
         name=" and ".join(results.named),
-        question=asked.ask if asked else "",
+        question=asked.ask if asked and (first is None or first.question.text or not asked.compare) else "",
         version=trials.__version__,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         policy=_policy(scripts),
@@ -118,11 +120,12 @@ def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Ite
     if attempts["attempt_id"].nunique() > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
         return
     free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
+    known = known_variation(attempts)
     count = 0
     for question in questions(attempts, asked, across, free):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = answer(question)
+            found = answer(replace(question, variation=known))
         if found:
             yield found
             count += 1

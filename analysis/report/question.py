@@ -10,6 +10,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
 from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
+from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.report.joined import STORE
 from lmsweep.trials.results.roles import AXES, Role, fields_with
@@ -70,6 +71,8 @@ class Question:
     text: str = ""
     across: tuple[str, ...] = ()
     """Further keys that may differ."""
+    variation: Known | None = None
+    """Between processes, of the whole store."""
 
     @property
     def title(self) -> str:

@@ -16,7 +16,7 @@ from tests.support.command import lmsweep
 pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 
 BENCH = """
-from lmsweep.trials.bench.phases import time_phases
+from lmsweep.trials.workloads.ceiling import time_phases
 from lmsweep.trials.results.measurement import Measurement
 
 

@@ -52,7 +52,7 @@ def grid(tmp_path: Path, times: dict[str, list[float]], **more: Any) -> str:
         (Gain(1.05, float("nan"), float("nan")), True, ("5.0 % faster", "")),
     ],
 )
-def test_a_gain_is_said_in_percent_and_from_twice_on_as_a_multiple(
+def test_a_gain_is_printed_in_percent_and_from_twice_on_as_a_multiple(
     gain: Gain, timed: bool, said: tuple[str, str]
 ) -> None:
     assert gain.words(timed=timed) == said

@@ -72,7 +72,7 @@ class Views {
     table.closest(".scroll").after(tableTools("the results", table));
   }
 
-  // Hides the rows and columns of which no cell is chosen.
+  // Hides the rows and columns without a chosen cell.
   filterTable(table) {
     const shown = new Set();
     for (const row of table.tBodies[0].rows) {

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,6 +11,9 @@ from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 NETWORK_SECONDS = 10.0
 """How long the hub may take to answer."""
@@ -45,7 +48,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     return model
 
 
-def read_configuration(config: TrialConfig, changes: dict[str, object]) -> Any:
+def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "PretrainedConfig":
     """Return the configuration of transformers, with `changes`. Raises RequestError."""
     from transformers import AutoConfig, PretrainedConfig
 
