@@ -125,7 +125,7 @@ class Comparison:
             keys=self.keys,
             units={name: units[name] for name in units if name in self.frame},
             together=("baseline", "contrast"),
-            marked="verdict",  # the flags are of both sides
+            footnotes={"verdict": ("flags",)},  # of both sides
             conditions=self.conditions,
             notes=notes,
             p_values=("p",),
