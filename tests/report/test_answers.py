@@ -122,7 +122,7 @@ def test_memory_is_less_or_more(tmp_path: Path) -> None:
             trial = config(device="cuda", context_length=length, precision=precision)
             attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"})
     [found] = answers_of(attempts.store.location)
-    assert headline_of(found)[0].startswith("Peak memory: bf16 needs 25.00 % less than fp32")
+    assert headline_of(found)[0].startswith("Peak memory: bf16 needs 25 % less than fp32")
 
 
 def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path: Path) -> None:
