@@ -22,8 +22,8 @@ from tabulate import tabulate
 from lmsweep.analysis import load
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig

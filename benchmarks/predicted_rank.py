@@ -18,8 +18,8 @@ from tabulate import tabulate
 from lmsweep.analysis import load
 from lmsweep.orchestrator.planning.rank_estimate import RankEstimate, RankEstimates
 from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS
 from lmsweep.trials.store.store import Store

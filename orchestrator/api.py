@@ -19,10 +19,13 @@ from rich.console import Console
 from lmsweep.orchestrator.cluster.node_discovery import find_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
+from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.memory_budget import (
+    counted,
     device_memory,
+    devices_meant,
     rooms_of,
     which_device,
     with_devices,
@@ -42,6 +45,7 @@ from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpre
 from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.store.store import Store
 
@@ -129,12 +133,17 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
     ends_in = seconds_until(request.until, "--until", now=datetime.now()) if request.until else None
     early: list[Node] = []
     sweep = load_requested(request, if_large=lambda outline: early.extend(_nodes_for(outline, request)))
+    layout = layout_asked(request)
+    if layout:
+        sweep = replace(sweep, trials=spread(sweep.trials, layout))
     store = Store(request.store)
     if will_run:
         store.check_writable()
         upload_left_over(store)
     least = SMALL if will_run and not needs_peaks else 0
-    predictions = Predictions(sweep.trials, least=least, each=needs_peaks) if request.predict else None
+    predictions = None
+    if request.predict:
+        predictions = Predictions(sweep.trials, least=least, each=needs_peaks, operators=not will_run)
     if predictions and predictions.asked >= MANY:
         waiting = configurations(predictions.asked)
         say(f"predicting the memory of {waiting} (cached for next time); --no-predict skips it", error=True)
@@ -149,7 +158,8 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
             on_error.callback(standby.close)
         nodes = early or find_nodes(request.address, request.cluster_file, start_early if certain else lambda: None)
         if request.device:
-            nodes, sweep = [with_devices(nodes[0], request.device)], without_placement(sweep)
+            planned_for, sweep = with_devices(nodes[0], request.device), without_placement(sweep)
+            nodes = [replace(planned_for, gpus=layout.gpus) for _ in range(layout.nodes)] if layout else [planned_for]
         if predictions:
             predictions.bound(rooms_of(nodes))
         plan = make_plan(sweep, nodes, store, retry=retry, fresh=request.fresh, predictions=predictions)
@@ -188,6 +198,18 @@ def load_requested(request: PlanRequest, if_large: Callable[[Outline], object] =
 
         check_nsys(sweep.trials, here=request.address is None)
     return sweep
+
+
+def layout_asked(request: PlanRequest) -> Layout | None:
+    """Return the nodes that a plan for GPUs elsewhere assumes. Raises RequestError if they cannot be."""
+    if request.device is None:
+        if request.nodes or request.network:
+            raise RequestError("--nodes and --network describe GPUs that are not here; give --for, such as 64xH100")
+        return None
+    count, one = counted(request.device)
+    device_memory(request.device)  # reports a wrong name
+    device = devices_meant(one)[0] if bytes_of(one) is None else None
+    return layout_of(count, device, nodes=request.nodes, network=request.network)
 
 
 def _statuses(request: PlanRequest) -> frozenset[Status]:

@@ -55,6 +55,12 @@ class PlanRequest:
     until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
     device: str | None = None
     """A GPU that is not here, as after `plan --for`."""
+    nodes: Annotated[Text, Option("--nodes", help="With --for 64xH100: the number of nodes. Default: 8 GPUs each.")] = (
+        None
+    )
+    network: Annotated[
+        Text, Option("--network", help="Between nodes, for each GPU: 400Gb, or ndr, hdr, roce, efa-p5, ...")
+    ] = None
 
     @property
     def grace_seconds(self) -> float:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,8 +34,8 @@ from lmsweep.trials.spec.config import RequestError
 MOST_ATTEMPTS = 3000
 """Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
 
-MOST_ANSWERS = 8
-"""Comparisons of a page."""
+MOST_ANSWERS, MANY = 8, 500
+"""Comparisons of a page; of a store with so many attempts, only the first."""
 
 _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
 """May differ between two stores; a version of the measuring code that measures otherwise may not."""
@@ -109,7 +110,7 @@ def page_of(
         data=_json(drilled(frame)),
         drawn=_json([view.data() for view in views]),
         figures=_json(figures),
-        tables=_json(tables),
+        tables=_json({name: b64encode(zlib.compress(text.encode())).decode() for name, text in tables.items()}),
         scripts=[Markup(script) for script in scripts],
     )
 
@@ -117,7 +118,8 @@ def page_of(
 def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
     attempts = results.attempts
     several = len(results.named) > 1
-    if attempts["attempt_id"].nunique() > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
+    size = attempts["attempt_id"].nunique()
+    if size > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
         return
     free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
     known = known_variation(attempts)
@@ -129,7 +131,7 @@ def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Ite
         if found:
             yield found
             count += 1
-        if count == MOST_ANSWERS or attempts["attempt_id"].nunique() > MOST_ATTEMPTS:
+        if count == (MOST_ANSWERS if size < MANY else 1):
             return
 
 

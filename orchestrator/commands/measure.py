@@ -17,7 +17,8 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.planning.plan import Planned
+    from lmsweep.orchestrator.planning.plan import Plan, Planned
+    from lmsweep.orchestrator.planning.step_estimate import StepEstimates
     from lmsweep.orchestrator.running.run_plan import Account, Run
     from lmsweep.orchestrator.searching.search import Search
 
@@ -26,7 +27,7 @@ Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict on max_batch max_context price code trusted "
-    "shard all format"
+    "shard nodes network explain all format"
 )
 def plan(
     request: PlanRequest,
@@ -36,6 +37,7 @@ def plan(
     max_batch: Annotated[bool, Option("--max-batch", help="Show the largest batch size that fits.")] = False,
     max_context: Annotated[bool, Option("--max-context", help="Show the longest context that fits.")] = False,
     price: Prices = [],
+    explain: Annotated[Text, Option(metavar="TRIAL", help="Show where the predicted step of a trial goes.")] = None,
     all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
     format: Annotated[str, Option(help="text or json.")] = "text",
 ) -> None:
@@ -55,7 +57,7 @@ def plan(
             f"--for is given {len(on)} times; a plan is for one kind of GPU: {plan_for} {shlex.quote(on[0])}"
         )
     request = replace(request, device=on[0] if on else None)
-    from lmsweep.orchestrator.api import make_planned
+    from lmsweep.orchestrator.api import layout_asked, make_planned
 
     if max_batch or max_context:
         planned = make_planned(replace(request, predict=False))
@@ -64,13 +66,21 @@ def plan(
     from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
+    from lmsweep.orchestrator.planning.step_estimate import StepEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
     planned = make_planned(request)
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
-    text = PlanText(planned.plan, estimate, planned.predictions, RankEstimates(planned.store))
+    layout = layout_asked(request)
+    steps = StepEstimates(
+        RankEstimates(planned.store), planned.predictions, network=layout.network if layout else None, prices=prices
+    )
+    if explain is not None:
+        _explain(steps, planned.plan, explain, as_json=format == "json")
+        return
+    text = PlanText(planned.plan, estimate, planned.predictions, steps)
     if format == "json":
         say_data(json.dumps(text.as_json(), indent=2))
         return
@@ -79,6 +89,22 @@ def plan(
         there = f"there: lmsweep doctor --address {shlex.quote(request.address)}" if request.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
         say(f"To plan for a GPU that is not there: {plan_for} H100")
+
+
+def _explain(steps: "StepEstimates", plan: "Plan", trial: str, *, as_json: bool) -> None:
+    from lmsweep.orchestrator.cluster.nodes import Refusal
+    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.text.step_text import StepText, chosen
+
+    planned = chosen(plan, trial)
+    found = steps.estimate(planned)
+    if isinstance(found, Refusal):
+        raise RequestError(f"--explain {trial}: its step is not predicted: {found.reason}")
+    text = StepText(planned, found)
+    if as_json:
+        say_data(json.dumps(text.as_json(), indent=2))
+    else:
+        show_table(text.listing())
 
 
 def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.nodes import Refusal
@@ -22,6 +22,7 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
+from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
 from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
@@ -39,6 +40,9 @@ SOME = 200
 
 BOUND_SECONDS = 5.0
 """After which an undecided trial runs, and may run out of memory."""
+
+OPERATORS = " operators"
+"""What the identifier of a prediction ends with in the cache if it is of operators alone."""
 
 SMALL = 2 * 10**9
 """Bytes that every device has. To decide whether a trial fits, a smaller one need not be predicted."""
@@ -58,8 +62,9 @@ class _Wanted(NamedTuple):
 class Predictions:
     """The predictions of trials. Those missing in the cache are started at once, in the background."""
 
-    def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False) -> None:
-        """Trials below `least` bytes are not predicted; with `each`, up to MOST are, one by one."""
+    def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
+        """Trials below `least` bytes are not predicted; with `each`, up to MOST are, one by one. `operators`: those of
+        steps on GPUs are wanted too."""
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, _Wanted] = {}
@@ -74,19 +79,27 @@ class Predictions:
             if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
         self._flops: dict[str, StepFlops] = {}
+        self._operators: dict[str, list[list[Any]] | Refusal] = {}
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
-        kept = self._cache.read()
+        kept = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
         self._kept = {key: kept[key] for key in self._wanted if key in kept}
         count = len(self._wanted) - len(self._known)
         for key, answer in self._kept.items():
             self._learn(key, answer)
-        self._asked = [key for key in self._wanted if key not in self._known]
-        self._answers: Answers | None = None
+        for key in self._wanted:
+            self._learn_step(key, kept.get(key + OPERATORS, {}))
         self._limit: float | None = BOUND_SECONDS if count > MOST else None
-        self._is_waiting = bool(self._asked) and count > (MOST if each else FEW)
+        on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
+        self._steps = [key for key in on_gpu if key not in self._operators] if operators and not self._limit else []
+        """Trials whose operators are wanted and not known."""
+        is_large = count > (MOST if each else FEW)
+        self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
+        self._answers: Answers | None = None
+        self._step_answers: Answers | None = None
+        self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
-            self._start("predict", self._asked)
+            self._start("predict", self._asked, operators=operators)
 
     def bound(self, rooms: Mapping[str, Sequence[Room]]) -> None:
         """Start to find out which of many configurations fit on these devices, by kind of device."""
@@ -107,6 +120,8 @@ class Predictions:
                 self._known[key] = Bounds(high=most)
             else:
                 self._asked.append(key)
+        if self._steps:
+            self._step_answers = self._answers_to("operators", self._steps, OPERATORS)
         if not self._asked:
             return
         helpful = [*self._kept, *self._asked]  # what is known decides about others, too
@@ -115,14 +130,17 @@ class Predictions:
         self._start("bounds", helpful, rooms=devices, kept=[self._kept.get(key) for key in helpful], most=most)
 
     def _start(self, question: Question, keys: list[str], **options: object) -> None:
-        asked = [self._wanted[key] for key in keys]
         self._asked = keys
+        self._answers = self._answers_to(question, keys, "", **options)
+
+    def _answers_to(self, question: Question, keys: list[str], suffix: str, **options: object) -> Answers:
+        asked = [self._wanted[key] for key in keys]
 
         def keep(index: int, answer: Answer) -> None:
-            if keys[index] not in self._kept:
-                self._cache.keep(keys[index], answer)
+            if question != "bounds" or keys[index] not in self._kept:
+                self._cache.keep(keys[index] + suffix, answer)
 
-        self._answers = Answers(
+        return Answers(
             question,
             [memory_config(one.config) for one in asked],
             code=vars(self._code) if self._code else None,
@@ -151,21 +169,31 @@ class Predictions:
         self._collect()
         return self._flops.get(self._key(trial, subject))
 
+    def operators(self, trial: Trial) -> Operators | Refusal:
+        """Return what one iteration of the trial computes and moves, or why that is unknown. Raises RequestError."""
+        subject = subject_of(trial)
+        if subject is None:
+            return Refusal(f"the step of the workload {' and '.join(trial.workloads)} is not predicted")
+        self._collect_steps()
+        key = self._key(trial, subject)
+        found = self._operators.get(key)
+        if found is None:
+            known = self._known.get(key)
+            return known if isinstance(known, Refusal) else Refusal("in a plan this large, not every step is predicted")
+        return found if isinstance(found, Refusal) else from_values(found)
+
     def settle(self, questions: Iterable[FitQuestion]) -> None:
         """Simulate the allocator for all questions that only this decides. Raises RequestError."""
         if self._limit:
             return  # in a plan this large, undecided trials run
-        kept = self._cache.read()
         asked: dict[str, FitQuestion] = {}
         for question in questions:
             prediction = self.of(question.trial, question.device_name)
-            if not isinstance(prediction, Prediction) or not depends_on_order(prediction, question.budget):
-                continue
-            key = self._verdict_key(question)
-            if key in kept:
-                self._verdicts[key] = kept[key]["fits"]
-            else:
-                asked[key] = question
+            if isinstance(prediction, Prediction) and depends_on_order(prediction, question.budget):
+                asked[self._verdict_key(question)] = question
+        for key, answer in self._cache.read(set(asked)).items() if asked else ():
+            self._verdicts[key] = answer["fits"]
+            del asked[key]
         if asked:
             keys = list(asked)
             answers = Answers(
@@ -182,6 +210,14 @@ class Predictions:
     def verdict(self, question: FitQuestion) -> bool | None:
         return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
 
+    def _collect_steps(self) -> None:
+        self._collect()
+        if not self._step_answers:
+            return
+        for key, answer in zip(self._steps, self._step_answers.wait(), strict=True):
+            self._learn_step(key, answer)
+        self._step_answers = None
+
     def _collect(self) -> None:
         if not self._answers:
             return
@@ -195,10 +231,17 @@ class Predictions:
                 self._known.setdefault(key, late)
 
     def _learn(self, key: str, answer: Answer) -> None:
-        flops = answer.get("flops")
-        if flops:
+        answer = dict(answer)
+        if flops := answer.pop("flops", None):
             self._flops[key] = StepFlops(**flops)
-        self._known[key] = _from_answer({name: value for name, value in answer.items() if name != "flops"})
+        self._learn_step(key, {name: answer.pop(name) for name in ("operators", "no_operators") if name in answer})
+        self._known[key] = _from_answer(answer)
+
+    def _learn_step(self, key: str, answer: Answer) -> None:
+        if operators := answer.get("operators"):
+            self._operators[key] = operators
+        elif reason := answer.get("no_operators") or answer.get("failure"):
+            self._operators[key] = Refusal(reason)
 
     def _key(self, trial: Trial, subject: Subject) -> str:
         asked = (trial.config, subject)
@@ -219,9 +262,10 @@ class Predictions:
         return f"{self._key(question.trial, subject)} in {question.budget.bytes} with {workspace}"
 
     def close(self) -> None:
-        if self._answers:
-            self._answers.close()
-            self._answers = None
+        for answers in (self._answers, self._step_answers):
+            if answers:
+                answers.close()
+        self._answers = self._step_answers = None
 
 
 def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:
@@ -240,13 +284,15 @@ class _Cache:
         self._path = cache_folder() / f"predictions-{digest.hexdigest()[:16]}.jsonl"
         self._works = True
 
-    def read(self) -> dict[str, Answer]:
+    def read(self, wanted: set[str]) -> dict[str, Answer]:
         try:
             lines = self._path.read_text().splitlines()
         except (OSError, ValueError):  # missing or unreadable: predict again
             return {}
         found = {}
         for line in lines:
+            if line.partition('"')[2].partition('"')[0] not in wanted:
+                continue
             try:
                 key, answer = json.loads(line)
                 found[str(key)] = dict(answer)
@@ -255,7 +301,7 @@ class _Cache:
         return found
 
     def keep(self, key: str, answer: Answer) -> None:
-        if not ({"peak", "reason", "fits"} & answer.keys()) or not self._works:
+        if not ({"peak", "reason", "fits", "operators", "no_operators"} & answer.keys()) or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,13 +15,14 @@ from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
-Question = Literal["predict", "bounds", "frontier", "fits"]
+Question = Literal["predict", "bounds", "frontier", "fits", "operators"]
 
 _WHAT: dict[Question, str] = {
     "predict": "memory",
     "bounds": "memory",
     "frontier": "largest size",
     "fits": "fragmentation",
+    "operators": "steps",
 }
 """What a process predicts, in messages about its progress."""
 

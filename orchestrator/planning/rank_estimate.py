@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.rank_time import rank_step
 from lmsweep.orchestrator.planning.time_model import datasheet_of, step_parts
-from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
+from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import Reader, fields_read_by

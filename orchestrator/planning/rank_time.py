@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from lmsweep.orchestrator.planning.time_model import StepParts, step_parts
-from lmsweep.trials.analytic.collective_time import CollectiveTimes
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
+from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS

@@ -2,6 +2,7 @@
 
 import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep.trials.analytic import formulas
-from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
+from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
+from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from tests.support.memory_formulas import forward_peak_bytes
 
@@ -61,8 +63,10 @@ def make_model(
     return model, [torch.zeros(shape, dtype=torch.int64, device=device) for _ in range(2)]
 
 
-def autocast_on(device: str, dtype: torch.dtype = torch.bfloat16) -> contextlib.AbstractContextManager[Any]:
-    return torch.autocast("cuda", dtype=dtype) if device == "cuda" else EmulatedCudaAutocast(dtype)
+@contextlib.contextmanager
+def autocast_on(device: str) -> Iterator[None]:
+    with contextlib.nullcontext() if device == "cuda" else cuda_autocast(), torch.autocast(device, torch.bfloat16):
+        yield
 
 
 def bytes_kept(model: Transformer, batch: list[Tensor], context: contextlib.AbstractContextManager[Any]) -> int:
@@ -163,7 +167,7 @@ def test_flops_of_attention_alone_are_what_pytorch_counts() -> None:
 
 
 @pytest.mark.parametrize("autocast", [False, True])
-@pytest.mark.parametrize("device", ["cpu", "meta", "cuda"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_bytes_kept_for_backward_are_exactly_the_closed_form(device: str, autocast: bool) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
@@ -176,21 +180,21 @@ def test_bytes_kept_for_backward_are_exactly_the_closed_form(device: str, autoca
         assert bytes_kept(model, batch, context) == formulas.saved_bytes(autocast=autocast, **shape)
 
 
-def test_emulated_autocast_keeps_what_pytorchs_own_keeps_where_the_cpu_has_the_same_list() -> None:
+def test_the_autocast_of_cuda_keeps_what_pytorchs_own_keeps_where_the_cpu_has_the_same_list() -> None:
     # Attention by sdpa: written out it has an exp, which PyTorch's autocast for the CPU does not cast.
     shape = dimensions(ODD, vocab_size=97, context_length=13, batch_size=3)
     model, batch = make_model(ODD, shape, device="cpu", attention="sdpa")
-    emulated = bytes_kept(model, batch, EmulatedCudaAutocast(torch.bfloat16))
+    emulated = bytes_kept(model, batch, autocast_on("cpu"))
     assert emulated == bytes_kept(model, batch, torch.autocast("cpu", dtype=torch.bfloat16))
     assert emulated != bytes_kept(model, batch, contextlib.nullcontext())
 
 
 def bytes_in_use(size: ModelSize, shape: dict[str, int], *, mode: str, autocast: bool) -> tuple[int, int, int]:
-    """Live bytes on meta tensors: before backward, at the peak of forward, at the peak of backward."""
-    with LiveBytes() as live:
-        model, (tokens, targets) = make_model(size, shape, device="meta")
+    """Live bytes without storage: before backward, at the peak of forward, at the peak of backward."""
+    with LiveBytes() as live, Fakes():
+        model, (tokens, targets) = make_model(size, shape, device="cpu")
         moments = [torch.empty_like(p) for p in model.parameters() for _ in range(2 if mode == "train_step" else 0)]
-        with autocast_on("meta") if autocast else contextlib.nullcontext():
+        with autocast_on("cpu") if autocast else contextlib.nullcontext():
             logits = model(tokens)
             loss = cross_entropy(logits, targets)
         before_backward, forward_peak = live.now, live.peak

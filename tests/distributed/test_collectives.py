@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint

@@ -17,7 +17,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench

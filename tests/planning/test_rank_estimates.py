@@ -9,8 +9,8 @@ import pytest
 from lmsweep.analysis.reference import reports
 from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
-from lmsweep.trials.analytic.collective_time import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.store.store import Store

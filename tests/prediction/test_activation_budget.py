@@ -7,8 +7,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.bench.run_trial import run_workload
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 

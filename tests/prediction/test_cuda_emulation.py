@@ -12,8 +12,9 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.without_device.cuda_operators import OUTPUTS, cuda_autocast, cuda_operators
-from lmsweep.trials.prediction.without_device.fake_run import Fakes
+from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
+from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
+from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.spec.config import TrialConfig
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +73,7 @@ def test_the_autocast_of_the_cpu_is_as_before_afterwards() -> None:
 
 
 def test_dropout_keeps_one_byte_per_element_and_log_sigmoid_no_buffer() -> None:
-    with cuda_operators(CUDA), Fakes(OUTPUTS):
+    with device_operators(CUDA), Fakes(OUTPUTS):
         x = torch.ones(4, 4, requires_grad=True)
         assert functional.dropout(x).grad_fn._saved_result1.dtype == torch.bool
         log = functional.logsigmoid(x)
@@ -91,7 +92,7 @@ def test_dropout_keeps_one_byte_per_element_and_log_sigmoid_no_buffer() -> None:
     ],
 )
 def test_groups_of_queries_are_fused_in_16_bits_only(dtype: torch.dtype, groups: int, kernel: str) -> None:
-    with cuda_operators(CUDA), Fakes(OUTPUTS):
+    with device_operators(CUDA), Fakes(OUTPUTS):
         q = torch.ones(2, 4, 16, 32, dtype=dtype, requires_grad=True)
         k = torch.ones(2, groups, 16, 32, dtype=dtype, requires_grad=True)
         out = functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)

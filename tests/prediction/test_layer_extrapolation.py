@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.shared_runs import model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
-from lmsweep.trials.prediction.without_device.meta_run import model_trace
 from tests.prediction.test_predict import small
 
 

@@ -23,13 +23,14 @@ from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.compiled.aot_graph import scale_graph
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
+from lmsweep.trials.prediction.compiled.trial_graph import traced_graph
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import answer_batches, by_run
-from lmsweep.trials.prediction.without_device import meta_run
-from lmsweep.trials.prediction.without_device.meta_run import model_trace, one_run_for
+from lmsweep.trials.prediction.shared_runs import model_trace, one_run_for
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
+from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
@@ -95,6 +96,9 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"mode": "forward"},
         {"mode": "train_forward", "precision": "bf16"},
         {"mode": "forward_backward"},
+        {"batch_size": 4, "accumulate": 2, "precision": "bf16"},
+        {"batch_size": 4, "accumulate": 2, "zero_grad": "before_backward"},
+        {"batch_size": 4, "accumulate": 4, "mode": "forward_backward"},
     ],
     ids=str,
 )
@@ -189,6 +193,7 @@ def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> No
         {"mode": "forward", "attention": "naive_softmax"},
         {"compile": "block", "precision": "bf16"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
+        {"batch_size": 4, "accumulate": 2},
     ],
     ids=str,
 )
@@ -238,14 +243,12 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
         scale_graph(graph, primes)
 
     monkeypatch.setattr("lmsweep.trials.prediction.compiled.aot_graph.scale_graph", scale)
-    monkeypatch.setattr(
-        "lmsweep.trials.prediction.without_device.meta_run.traced_graph", meta_run.traced_graph.__wrapped__
-    )
-    meta_run._recorded.cache_clear()
+    monkeypatch.setattr("lmsweep.trials.prediction.without_device.step_run.traced_graph", traced_graph.__wrapped__)
+    step_run.cache_clear()
     found = predict(config, subject)
     assert bool(sizes_of) is tried
     monkeypatch.setattr("lmsweep.trials.prediction.compiled.trial_graph.in_primes", lambda config: None)
-    meta_run._recorded.cache_clear()
+    step_run.cache_clear()
     sizes_of.clear()
     assert found == predict(config, subject)
     assert not sizes_of
@@ -264,7 +267,7 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
         cpu, mps = (small(device=device, **fields) for device in ("cpu", "mps"))
         assert (one_run_for(cpu) == one_run_for(mps)) is same
         if same:
-            meta_run._recorded.cache_clear()
+            step_run.cache_clear()
             assert predict(cpu) == predict(mps)
 
 

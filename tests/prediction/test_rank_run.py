@@ -22,7 +22,8 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.allocation_trace import held, leaves_nothing, repeated
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.rank_run import ITERATIONS, fake_step, one_rank, rank_trace, record_rank
+from lmsweep.trials.prediction.without_device.fake_ranks import fake_step, one_rank
+from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, record, step_run
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.clean_process import in_clean_process
@@ -144,10 +145,10 @@ DEEP |= {
 @pytest.mark.parametrize("fields", DEEP.values(), ids=DEEP)
 def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(fields):
     deep = replace(SMALL, num_layers=6, device="cuda", precision="bf16", attention="sdpa", **fields)
-    small, larger = (rank_trace(replace(deep, num_layers=layers)).trace for layers in (2, 3))
+    small, larger = (step_run(replace(deep, num_layers=layers)).trace for layers in (2, 3))
     assembled = deepen(small, larger, 4)
     assert assembled is not None
-    assert held(assembled, CachingAllocator()) == held(rank_trace(deep).trace, CachingAllocator())
+    assert held(assembled, CachingAllocator()) == held(step_run(deep).trace, CachingAllocator())
 
 
 @pytest.mark.slow
@@ -163,11 +164,11 @@ def test_a_deep_rank_is_assembled_from_two_shallow_ones_to_the_byte(fields):
 )
 def test_the_third_iteration_repeats_the_second_unless_that_one_leaves_something(fields, is_run):
     config = replace(SMALL, device="cuda", precision="bf16", attention="sdpa", **fields)
-    run = record_rank(config, 0, repeats=False)
+    run = record(config, 0, repeats=False).trace
     first, second, third = (i for i, stretch in enumerate(run) if stretch.phase == "dropped")
     assert leaves_nothing(run[first + 1 : second + 1]) != is_run
     assert (repeated(run[first + 1 : second + 1], 0) == repeated(run[second + 1 : third + 1], 0)) != is_run
-    assert held(rank_trace(config).trace, CachingAllocator()) == held(run, CachingAllocator())
+    assert held(step_run(config).trace, CachingAllocator()) == held(run, CachingAllocator())
 
 
 def test_fsdp_divides_weights_gradients_and_state_and_sends_as_the_formulas_say():

@@ -5,7 +5,6 @@ document_lengths.py    the documents of a packed sequence, and the scores that t
 recomputation.py       the FLOPs that checkpointing computes again
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
-collective_time.py     how long a collective takes, from measured ones or from the link's datasheet
 roofline_time.py       the busy seconds of a step, from a datasheet
 scaling_limits.py      the number of ranks above which communication takes longer than computation
 sharded_state.py       what a rank holds of weights, gradients and optimizer state, by how they are shared

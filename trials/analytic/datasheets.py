@@ -68,6 +68,16 @@ _BLACKWELL_PRO = "NVIDIA RTX Blackwell PRO GPU architecture whitepaper"
 _L40S = "NVIDIA L40S datasheet"
 _L4 = "NVIDIA L4 Tensor Core GPU datasheet"
 _T4 = "NVIDIA T4 Tensor Core GPU datasheet"
+_GB300 = "NVIDIA Blackwell Ultra datasheet, as AIConfigurator's gb300.yaml quotes it: 360 PFLOP/s of fp8 for 72 GPUs"
+_GB10 = (
+    "no public NVIDIA datasheet of dense rates: DGX Spark states 273 GB/s, 6144 cores and 1 PFLOP/s of sparse fp4; "
+    "bf16 is an eighth of that, as of the chips of RTX PRO; tf32 and fp32 follow from the cores"
+)
+_PRO_SERVER = (
+    "NVIDIA RTX Blackwell PRO GPU architecture whitepaper, at the server edition's 2430 MHz (AIConfigurator); resellers"
+    " state 1.6 TB/s"
+)
+_MI350 = "AMD Instinct MI350X and MI355X product pages; the MI350X has 2.2 of the MI355X's 2.4 GHz; no tf32 in hardware"
 _MI300X = "AMD Instinct MI300X accelerator datasheet"
 _MI325X = "AMD Instinct MI325X accelerator datasheet"
 
@@ -110,17 +120,23 @@ _ROWS = (
     _Row("GB200",         r"NVIDIA GB200",                 186, 8.0,   2500,   2500,  1250,  90,   _GB200,    "medium"),
     _Row("B200 SXM",      r"NVIDIA B200",                  180, 8.0,   2250,   2250,  1125,  80,   _B200,     "medium"),
     _Row("B300 SXM",      r"NVIDIA B300 SXM6 AC",          288, 8.0,   2250,   2250,  1125,  75,   _B300,     "medium"),
+    _Row("GB300",         r"NVIDIA GB300",                 288, 8.0,   2500,   2500,  1250,  80,   _GB300,    "medium"),
+    _Row("GB10",          r"NVIDIA GB10",                  128, 0.273, 125,    125,   62.5,  31,   _GB10,     "medium"),
     _Row("RTX 3090",      r"NVIDIA GeForce RTX 3090",       24, 0.936, 71,     71,    35.6,  35.6, _AMPERE,   "high"),
     _Row("RTX A6000",     r"NVIDIA RTX A6000",              48, 0.768, 154.8,  154.8, 77.4,  38.7, _AMPERE,   "high"),
     _Row("RTX 4090",      r"NVIDIA GeForce RTX 4090",       24, 1.008, 165.2,  165.2, 82.6,  82.6, _ADA,      "high"),
     _Row("RTX 5090",      r"NVIDIA GeForce RTX 5090",       32, 1.792, 209.5,  209.5, 104.8, 104.8, _BLACKWELL, "high"),
     _Row("RTX PRO 6000 Blackwell Workstation", r"NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
                                                         96, 1.792,  503.8,  503.8, 251.9, 126,  _BLACKWELL_PRO, "high"),
+    _Row("RTX PRO 6000 Blackwell Server", r"NVIDIA RTX PRO 6000 Blackwell Server Edition",
+                                                        96, 1.792,  467.8,  467.8, 233.9, 117,  _PRO_SERVER, "medium"),
     _Row("L40S",          r"NVIDIA L40S",                   48, 0.864, 362.05, 362.05, 183,  91.6, _L40S,     "high"),
     _Row("L4",            r"NVIDIA L4",                     24, 0.3,   121,    121,   60,    30.3, _L4,       "medium"),
     _Row("T4",            r"(Tesla|NVIDIA) T4",             16, 0.32,  None,   65,    None,  8.1,  _T4,       "high"),
     _Row("MI300X",        r"AMD Instinct MI300X( OAM| VF)?", 192, 5.3, 1307.4, 1307.4, 653.7, 163.4, _MI300X, "high"),
     _Row("MI325X",        r"AMD Instinct MI325X( OAM| VF)?", 256, 6.0, 1307.4, 1307.4, 653.7, 163.4, _MI325X, "high"),
+    _Row("MI350X",        r"AMD Instinct MI350X( OAM| VF)?", 288, 8.0, 2306.9, 2306.9, None, 144.2, _MI350, "medium"),
+    _Row("MI355X",        r"AMD Instinct MI355X( OAM| VF)?", 288, 8.0, 2516.6, 2516.6, None, 157.3, _MI350, "medium"),
 )
 
 # Device -> peak TFLOP/s of 8-bit floating-point products with float32 accumulation, dense, by the row's source. Where
@@ -137,6 +153,11 @@ _FP8: dict[str, float] = {
     "GB200": 5000,  # 20 000 sparse for the two GPUs of a superchip
     "B200 SXM": 4500,  # dense; 72 000 sparse for eight
     "B300 SXM": 4500,  # 72 000 sparse for eight
+    "GB300": 5000,  # dense, 360 000 for 72
+    "GB10": 250,  # twice bf16; not stated
+    "RTX PRO 6000 Blackwell Server": 935.6,  # dense
+    "MI350X": 4613.8,  # dense
+    "MI355X": 5033.2,  # dense
     "RTX 4090": 330.3,  # dense; twice as much with float16 accumulation
     "RTX 5090": 419,  # dense; twice as much with float16 accumulation
     "RTX PRO 6000 Blackwell Workstation": 1007.6,  # dense
@@ -150,7 +171,8 @@ _FP8: dict[str, float] = {
 _COMPUTE: dict[str, tuple[int, int]] = {
     "V100": (7, 0), "T4": (7, 5), "A100": (8, 0), "A10": (8, 6), "A10G": (8, 6), "RTX 3090": (8, 6),
     "RTX A6000": (8, 6), "RTX 4090": (8, 9), "L40S": (8, 9), "L4": (8, 9), "H100": (9, 0), "H200": (9, 0),
-    "H20": (9, 0), "GH200": (9, 0), "B200": (10, 0), "GB200": (10, 0), "B300": (10, 3), "RTX 5090": (12, 0),
+    "H20": (9, 0), "GH200": (9, 0), "B200": (10, 0), "GB200": (10, 0), "B300": (10, 3), "GB300": (10, 3),
+    "GB10": (12, 1), "RTX 5090": (12, 0),
     "RTX PRO 6000": (12, 0),
 }
 
@@ -177,6 +199,8 @@ _GIVEN: dict[str, tuple[float, str]] = {
     "B200 SXM": (178.35, "totalGlobalMem: 178.35, pytorch/ao pull request 4002"),
     "GB200": (184.31, f"{_MESSAGES}: 184.31"),
     "B300 SXM": (267.69, f"{_MESSAGES} of nodes with eight: 267.69"),
+    "GB300": (277.55, "nvidia-smi: 284208 MiB, ai-dynamo/aiconfigurator gb300.yaml"),
+    "RTX PRO 6000 Blackwell Server": (94.97, "that of the workstation edition; nvidia-smi states 97887 MiB for both"),
     "RTX 3090": (23.55, "totalGlobalMem: 25286672384 bytes, Jumperkables/cuda-benchmarking; elsewhere up to 23.70"),
     "RTX A6000": (47.50, f"{_MESSAGES} of cards of 48 GB: 47.50 to 47.54 without ECC; 44.55 with it"),
     "RTX 4090": (23.52, f"{_MESSAGES}: 23.52, Soul-AILab/SoulX-FlashTalk issue 5; elsewhere up to 23.65"),
@@ -239,13 +263,14 @@ def peak_flops(device: Device, precision: Precision) -> float | None:
 LINKS: dict[str, float] = {
     **dict.fromkeys(("A100 SXM 40GB", "A100 SXM 80GB"), 300e9),
     **dict.fromkeys(("H100 SXM", "H200 SXM", "H20", "GH200 96GB", "GH200 144GB"), 450e9),
-    **dict.fromkeys(("B200 SXM", "B300 SXM", "GB200"), 900e9),
+    **dict.fromkeys(("B200 SXM", "B300 SXM", "GB200", "GB300"), 900e9),
     **dict.fromkeys(("V100 SXM 16GB", "V100 SXM 32GB"), 150e9),
 }
 """Name of a device -> B/s of NVLink in one direction; datasheets state both: 300, 600, 900 and 1800 GB/s."""
 
 NETWORKS: dict[str, float] = {
     **dict.fromkeys(("A100 SXM 40GB", "A100 SXM 80GB"), 25e9),
-    **dict.fromkeys(("H100 SXM", "H200 SXM", "B200 SXM"), 50e9),
+    **dict.fromkeys(("H100 SXM", "H200 SXM", "B200 SXM", "GB200"), 50e9),
+    **dict.fromkeys(("B300 SXM", "GB300"), 100e9),
 }
 """Name of a device -> B/s in one direction between nodes, with one InfiniBand adapter per GPU as in NVIDIA's DGX."""

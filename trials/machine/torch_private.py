@@ -78,6 +78,12 @@ def schema_name(operator: OpOverload) -> str:
     return str(operator._schema.name)
 
 
+def written_places(operator: OpOverload) -> tuple[int, ...]:
+    """Return the places of the arguments that an operator writes."""
+    arguments = operator._schema.arguments
+    return tuple(i for i, one in enumerate(arguments) if one.alias_info is not None and one.alias_info.is_write)
+
+
 def positional_names(operator: OpOverload) -> list[str]:
     """Return the names of an operator's positional parameters."""
     return [argument.name for argument in operator._schema.arguments if not argument.kwarg_only]
@@ -327,18 +333,19 @@ def functional_collectives() -> Any:
     return _functional_collectives
 
 
-def group_size(argument: object) -> int | None:
-    """Return the number of ranks in the group that an operator's argument names; None if it names none."""
+def ranks_of_group(argument: object) -> list[int] | None:
+    """Return the ranks in the group that an operator's argument names; None if it names none."""
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import GroupName
 
     if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
-        return int(dist.ProcessGroup.unbox(argument).size())
+        return list(dist.get_process_group_ranks(dist.ProcessGroup.unbox(argument)))
     if isinstance(argument, str):
         try:
-            return int(torch._C._distributed_c10d._resolve_process_group(GroupName(argument)).size())
+            found = torch._C._distributed_c10d._resolve_process_group(GroupName(argument))
         except RuntimeError:  # another text, such as the operation
             return None
+        return list(dist.get_process_group_ranks(found))
     return None
 
 

@@ -11,8 +11,13 @@ from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, 
 
 Storage = torch.UntypedStorage
 
+FAKE = "fake"
+"""In place of a device type: tensors without storage, whatever their device."""
+
 CUDA_BLOCK = 512
 """CUDA's caching allocator hands out multiples of these bytes."""
+
+_DEVICE = torch.ops.prim.device.default
 
 _IN_PLACE = {
     torch.ops.aten.scatter.src: torch.ops.aten.scatter_.src,
@@ -25,7 +30,7 @@ dispatch mode, they write into a copy instead. `without_mode` restores the in-pl
 
 class StorageTracker(TorchDispatchMode):
     """A context that tracks the storages that operators create on one device type, until they are freed. It works on
-    real and on meta tensors, and sees all that goes through PyTorch's dispatcher: eager PyTorch including backward, but
+    real and on fake tensors, and sees all that goes through PyTorch's dispatcher: eager PyTorch including backward, but
     not the allocations of compiled code."""
 
     def __init__(self, device_type: str, *, block: int = 1) -> None:
@@ -50,7 +55,10 @@ class StorageTracker(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
+        if func is _DEVICE and (device := getattr(args[0], "fake_device", None)):
+            return device  # of all that goes through the mode, two thirds ask a fake tensor for its device
+        func = without_mode(func, args, self._last)
+        result = func(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
             self._see(tensor, func)
@@ -79,8 +87,8 @@ class StorageTracker(TorchDispatchMode):
     def _see(self, tensor: Tensor, func: Any) -> None:
         tensor = _with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
-        device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
-        if device.type != self.device_type:
+        fake: torch.device | None = getattr(tensor, "fake_device", None)
+        if fake is None if self.device_type == FAKE else (fake or tensor.device).type != self.device_type:
             return
         storage = tensor.untyped_storage()
         key = storage_key_of(storage)

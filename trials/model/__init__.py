@@ -2,7 +2,6 @@
 
 precision_modes.py     number formats of weights, autocast, gradient scaling and float32 products
 float8.py              matrix products of 8-bit numbers
-emulated_autocast.py   autocast for tensors on other devices, such as the meta device
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration

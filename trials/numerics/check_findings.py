@@ -11,8 +11,8 @@ from lmsweep.trials.isolation.precompile import imports_users_code
 from lmsweep.trials.numerics.check_model import check_model
 from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_step
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import HUGGING_FACE

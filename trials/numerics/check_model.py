@@ -14,7 +14,7 @@ from lmsweep.trials.machine.torch_private import unset_random_weights
 from lmsweep.trials.model.users.users_forward import call_model, check_devices, inputs_of, logits_of
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.without_device.fake_run import Fakes
+from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 SMALL_TOKENS = 128

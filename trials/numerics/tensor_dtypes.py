@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmsweep.trials.model.emulated_autocast import EmulatedCudaAutocast
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.attention_functions import naive
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
+from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
+from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.results.measurement import TensorDtype
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -77,29 +78,27 @@ def toy_dtypes(math_mode: MathMode, device_type: str) -> list[TensorDtype]:
 
 
 def emulated_dtypes(config: TrialConfig, math_mode: MathMode) -> list[TensorDtype]:
-    """The types that the toy model and lmsweep's would have on CUDA, whose casts are emulated on meta tensors."""
+    """The types that the toy model and lmsweep's would have on CUDA, whose casts are emulated on fake tensors."""
     if math_mode.autocast_dtype is None:
         return []
-    casts = EmulatedCudaAutocast(math_mode.autocast_dtype)
-    if config.model_code is not None:
-        return _toy(math_mode, "meta", casts, rules="cuda")
-    model = Transformer(
-        config.size,
-        vocab_size=config.vocab_size,
-        context_length=2,
-        attention=naive,
-        device="meta",
-        dtype=math_mode.parameter_dtype,
-    )
-    tokens = torch.zeros((1, 2), dtype=torch.long, device="meta")
-    with watch_outputs(model) as outputs, casts:
-        logits = model(tokens)
-        loss = cross_entropy(logits, tokens)
-    loss.backward()
-    return [
-        *_toy(math_mode, "meta", casts, rules="cuda"),
-        *dtypes_of(model, outputs, logits, loss, subject="transformer", rules="cuda"),
-    ]
+    with cuda_autocast(), Fakes():
+        found = _toy(math_mode, "cpu", math_mode.autocast("cpu"), rules="cuda")
+        if config.model_code is not None:
+            return found
+        model = Transformer(
+            config.size,
+            vocab_size=config.vocab_size,
+            context_length=2,
+            attention=naive,
+            device="cpu",
+            dtype=math_mode.parameter_dtype,
+        )
+        tokens = torch.zeros((1, 2), dtype=torch.long)
+        with watch_outputs(model) as outputs, math_mode.autocast("cpu"):
+            logits = model(tokens)
+            loss = cross_entropy(logits, tokens)
+        loss.backward()
+        return [*found, *dtypes_of(model, outputs, logits, loss, subject="transformer", rules="cuda")]
 
 
 def _toy(math_mode: MathMode, device: str, casts: AbstractContextManager[Any], *, rules: str) -> list[TensorDtype]:

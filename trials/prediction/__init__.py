@@ -1,4 +1,4 @@
-"""Peak memory without the device: steps on tensors without storage, their allocations through a simulated allocator.
+"""Memory and operators of a step without the device: one run on tensors without storage.
 
     predict.py               the program that planning asks: requests in, answers out, as JSON
     process_pool.py          the same question about many configurations, on all cores
@@ -8,6 +8,10 @@
     flop_count.py            FLOPs of a step with the user's own model, without computing anything
     own_code_jobs.py         predictions that import the user's code, each in a process with a time limit
     layer_extrapolation.py   the trace of a deep model, from those of two shallow ones
+    shared_runs.py           which trials one run serves
+    step_operators.py        the operators of any trial at its full depth
+    operator_growth.py       those of larger models, from those of smaller ones
+    float8_operators.py      those of a step in float8, from those in bfloat16
     without_device/          tensors without storage, ranks without processes, a simulated allocator
     compiled/                memory of compiled graphs: which buffers live when
 

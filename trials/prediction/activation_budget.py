@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import cache
 
 from lmsweep.trials.machine.torch_private import graph_settings
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
-from lmsweep.trials.prediction.without_device.meta_run import forget_runs
+from lmsweep.trials.prediction.shared_runs import forget_runs
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 

@@ -1,4 +1,4 @@
-"""Peak memory of a trial, and whether the trial fits, from the trace of its allocations on meta tensors.
+"""Peak memory of a trial, and whether the trial fits, from the trace of its allocations.
 
 All layers of a model are alike, so the trace of a model of L layers is that of a shallow one with one layer's events
 repeated. Two shallow models show what one layer adds. Where they differ by more than that, the whole model is run.
@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
-from lmsweep.trials.prediction.without_device.meta_run import ITERATIONS, attention_trace, leaves_something, model_trace
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
+from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves_something, step_run
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
@@ -104,12 +105,16 @@ def _unpredictable(config: TrialConfig) -> str | None:
         return "how the ranks share the model is not known; ddp says it"
     if config.precision in FLOAT8_PRECISIONS:
         return f"what the casts of precision {config.precision} allocate is not predicted"
+    if config.compiles and not alone:
+        return "compiled code that several ranks run is not predicted"
+    if config.compile != "none" and config.model_code:
+        return "the memory of a compiled model of your own is not predicted"
     if config.dynamic_shapes:
         return "which buffers a graph with dynamic shapes shares is not predicted"
     if config.memory_budget is not None:
         return "what the compiler recomputes to stay within memory_budget is found by the trial"
-    if alone and config.accumulate > 1:
-        return "gradients that several micro-batches add up are not predicted"
+    if alone and config.accumulate > 1 and config.compile != "none":
+        return "gradients that several micro-batches add up in compiled code are not predicted"
     if config.loss in (*HIDDEN_LOSSES, "compiled"):
         return f"what the kernels of loss {config.loss} allocate is not predicted"
     if config.mode == "train_step" and config.optimizer in UNPREDICTED:
@@ -119,11 +124,9 @@ def _unpredictable(config: TrialConfig) -> str | None:
 
 def _deep_rank_trace(config: TrialConfig) -> Trace:
     """The trace of the rank that needs most, at the model's full depth."""
-    from lmsweep.trials.prediction.without_device.rank_run import rank_trace  # others need no torch.distributed
-
     if config.references or not DDP_VARIANTS[config.ddp].repeats_by_layer:
-        return rank_trace(config).trace
-    return _deepened(config, 2, lambda shallow: rank_trace(shallow).trace)
+        return step_run(config).trace
+    return _deepened(config, 2, lambda shallow: step_run(shallow).trace)
 
 
 def _deepened(config: TrialConfig, fewest: int, trace_of: Callable[[TrialConfig], Trace]) -> Trace:

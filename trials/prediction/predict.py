@@ -14,14 +14,16 @@ from typing import Any
 
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, enough, upper_bound
+from lmsweep.trials.analytic.rates.operators import as_values
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
+from lmsweep.trials.prediction.step_operators import step_operators, structure_of
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.words import Mode
@@ -85,7 +87,13 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
 
     match request["question"]:
         case "predict":
-            return _answered(_predictions, by_run(questions(subject="subjects")), code)
+            answer = partial(_predictions, with_operators=request.get("operators", False))
+            return _answered(answer, by_run(questions(subject="subjects")), code)
+        case "operators":
+            structures: dict[object, Batch[Question]] = {}
+            for i, one in enumerate(questions(subject="subjects")):
+                structures.setdefault(i if one.config.references else structure_of(one.config), []).append((i, one))
+            return _answered(partial(_each, _operators), list(structures.values()), code)
         case "fits":
             asked = questions(subject="subjects", budget="budgets", device_name="device_names")
             return _answered(partial(_each, _verdict), by_run(asked), code)
@@ -127,17 +135,17 @@ def _each(answer: Callable[[Question], Answer], questions: Questions) -> list[An
     return [answer(one) for one in questions]
 
 
-def _predictions(questions: Questions) -> list[Answer]:
+def _predictions(questions: Questions, *, with_operators: bool) -> list[Answer]:
     """Answers to questions that one run serves."""
     first = questions[0].config
     widest = max((one.config.mode for one in questions), key=lambda mode: len(PHASES[mode]))
     run = widest if first.compile == "none" and first.mode != "forward" else None
-    return [_prediction(one.config, one.subject, run) for one in questions]
+    return [_prediction(one, run) | (_operators(one) if with_operators else {}) for one in questions]
 
 
-def _prediction(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
-    flops = {"flops": asdict(count_flops(config))} if config.model_code is not None else {}
-    return _peak(config, subject, run) | flops
+def _prediction(asked: Question, run: Mode | None) -> Answer:
+    flops = {"flops": asdict(count_flops(asked.config))} if asked.config.model_code is not None else {}
+    return _peak(asked.config, asked.subject, run) | flops
 
 
 def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
@@ -147,6 +155,17 @@ def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
         return {"failure": _failure(error)}
+
+
+def _operators(asked: Question) -> Answer:
+    if asked.config.device_type != "cuda":
+        return {}
+    try:
+        return {"operators": as_values(step_operators(asked.config, asked.subject))}
+    except (UnpredictableError, UnsupportedError) as error:
+        return {"no_operators": str(error)}
+    except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
+        return {"no_operators": _failure(error)}
 
 
 def _verdict(asked: Question) -> Answer:
@@ -163,7 +182,7 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
 
     def need(index: int) -> Need | None:
         one = questions[index]
-        found[index] = one.kept or _prediction(one.config, one.subject, None)
+        found[index] = one.kept or _prediction(one, None)
         if len(questions) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
             print_answer(one.index, found[index])
         if "peak" not in found[index]:

@@ -14,7 +14,7 @@ import torch
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.machine.torch_private import JOINT_PASSES
-from lmsweep.trials.prediction.without_device.meta_run import one_run_for, one_trace_for
+from lmsweep.trials.prediction.shared_runs import one_run_for, one_trace_for
 from lmsweep.trials.spec.config import TrialConfig
 
 MOST_GRAPHS = 12

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lmsweep.trials.analytic.collective_time import bus_factor
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.ranks.coordinator import Team

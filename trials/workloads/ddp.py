@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from lmsweep.trials.analytic.collective_time import bus_factor
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import islice
+from typing import TypeGuard
 
 import pandas as pd
 
@@ -16,7 +17,8 @@ from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
+from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
+from lmsweep.orchestrator.planning.step_estimate import Estimated, FleetEstimate, StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -34,6 +36,16 @@ NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not 
 """Why a trial with this action takes no time."""
 
 
+def _of_fleet(step: FleetEstimate) -> dict[str, object]:
+    """Return what only a plan of several nodes states."""
+    return {
+        "expected_exposed_parts": dict(step.parts),
+        "expected_tokens_per_second": step.tokens_per_second,
+        "expected_dollars_per_billion_tokens": step.dollars,
+        "worth_up_to_gpus": step.worth,
+    }
+
+
 @dataclass(frozen=True)
 class PlanText:
     """A plan, and what is expected of its trials."""
@@ -41,7 +53,7 @@ class PlanText:
     plan: Plan
     estimate: PlanEstimate
     predictions: Predictions | None = None
-    steps: RankEstimates | None = None
+    steps: StepEstimates | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return one entry per trial, and time and dollars in total. Beside each null is its reason."""
@@ -80,16 +92,20 @@ class PlanText:
             "expected_seconds": None if no_seconds else self.estimate.trials[planned.index].seconds,
             "expected_seconds_reason": no_seconds,
         }
-        if step is None:  # it has one rank
+        if step is None:  # its workloads measure none, or it is not on a GPU
             return found
-        known = step if isinstance(step, RankEstimate) else None
-        return found | {
-            "expected_step_seconds": known and known.seconds,
-            "expected_step_seconds_between": known and known.between,
-            "expected_exposed_seconds": known and known.exposed,
-            "expected_step_source": known and known.source,
-            "expected_step_reason": step.reason if isinstance(step, NotEstimated) else None,
-        }
+        known = None if isinstance(step, NotEstimated) else step
+        return (
+            found
+            | {
+                "expected_step_seconds": known and known.seconds,
+                "expected_step_seconds_between": known and known.between,
+                "expected_exposed_seconds": known and known.exposed,
+                "expected_step_source": known and known.source,
+                "expected_step_reason": step.reason if isinstance(step, NotEstimated) else None,
+            }
+            | (_of_fleet(step) if isinstance(step, FleetEstimate) else {})
+        )
 
     def say(self, *, all: bool = False) -> None:
         """Print the plan."""
@@ -117,7 +133,7 @@ class PlanText:
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
-        sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, RankEstimate))
+        sources = dict.fromkeys(f"step: {one.source}" for one in steps if _is_known(one))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, NotEstimated))
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
@@ -136,7 +152,7 @@ class PlanText:
 
     def _frame(self, *, all: bool) -> pd.DataFrame:
         trials, steps = self.plan.trials, self.steps
-        stepping = ["step"] if steps and any(isinstance(steps.of(one), RankEstimate) for one in trials) else []
+        stepping = ["step"] if steps and any(_is_known(steps.of(one)) for one in trials) else []
         names = varying_fields([planned.trial.config for planned in trials])
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
         short = short_values([one.trial.config for one in trials])
@@ -168,7 +184,7 @@ class PlanText:
 
     def _step_text(self, planned: PlannedTrial) -> str:
         found = self.steps.of(planned) if self.steps else None
-        if isinstance(found, RankEstimate):
+        if _is_known(found):
             low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
             return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
         return "?" if found else "-"
@@ -178,6 +194,10 @@ class PlanText:
         if found is None:
             return "-"
         return "?" if found.reason else format_seconds(found.seconds)
+
+
+def _is_known(found: Estimated | None) -> TypeGuard[StepEstimate | RankEstimate | FleetEstimate]:
+    return isinstance(found, StepEstimate | RankEstimate | FleetEstimate)
 
 
 def _process_text(planned: PlannedTrial) -> str:

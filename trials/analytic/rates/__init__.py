@@ -1,1 +1,4 @@
-"""What the operators of a step cost on a GPU, and the time of the step that they make up."""
+"""What each operator of a step costs on a GPU, and so how long the step takes there; no torch.
+
+`data` has the rates, with source and licence: operators that `lmsweep run operators` measured, and published ones.
+"""

@@ -1,7 +1,7 @@
 """One operator of a step: what it computes and moves, and in which part of the model. The unit of predicted time."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 Phase = Literal["forward", "backward", "optimizer"]
 
@@ -41,6 +41,8 @@ class Operator:
     module: str
     """Path of the innermost module, with layers as `layers.*`: `layers.*.attn.q_proj`, `lm_head`, `loss`; `optimizer`
     in that phase; empty if none is known."""
+    layout: str = ""
+    """Of a product's two operands: `n` for one that is row-major, `t` for a transposed view; x Wᵀ is `nt`."""
     is_again: bool = False
     """Whether backward computes again what forward did not keep (activation checkpointing)."""
     is_causal: bool = False
@@ -57,6 +59,22 @@ class Operator:
 
 
 Operators = tuple[Operator, ...]
+
+FIELDS = tuple(one.name for one in fields(Operator))
+
+
+def as_values(operators: Operators) -> list[list[object]]:
+    """Return the operators as JSON has them."""
+    return [[getattr(one, name) for name in FIELDS] for one in operators]
+
+
+def from_values(found: list[list[object]]) -> Operators:
+    """Return the operators that JSON has."""
+
+    def operator(values: dict[str, Any]) -> Operator:
+        return Operator(**values | {"shapes": tuple(map(tuple, values["shapes"]))})
+
+    return tuple(operator(dict(zip(FIELDS, values, strict=True))) for values in found)
 
 
 CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives")

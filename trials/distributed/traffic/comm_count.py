@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.distributed as dist
 from torch import Tensor
 
-from lmsweep.trials.analytic.collective_time import bus_factor
-from lmsweep.trials.machine.torch_private import TorchDispatchMode, group_size, schema_name
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
+from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, ranks_of_group, schema_name
 from lmsweep.trials.spec.words import Collective
+
+COMMUNICATES = ("c10d", "_c10d_functional")
+"""Namespaces of the operators of torch.distributed."""
 
 _KINDS: dict[str, Collective] = {
     "allreduce": "all_reduce",
@@ -33,7 +36,7 @@ class Traffic:
     size: int
     """Bytes of their messages as nccl-tests counts them: of a gather its result, of a scatter its input."""
     sent: float
-    """Bytes that a rank sends at least: the size times `lmsweep.trials.analytic.collective_time.bus_factor`."""
+    """Bytes that a rank sends at least: the size times `lmsweep.trials.analytic.rates.collective_rates.bus_factor`."""
 
 
 class CollectiveCounter(TorchDispatchMode):
@@ -51,20 +54,39 @@ class CollectiveCounter(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.namespace in ("c10d", "_c10d_functional"):
-            self._count(schema_name(func).partition("::")[2], args, result)
+        if func.namespace in COMMUNICATES:
+            self._count(func, args, result)
         return result
 
-    def _count(self, name: str, args: Sequence[Any], result: object) -> None:
-        kind = next((kind for part, kind in _KINDS.items() if part in name), None)
-        if kind is None:  # barriers, waits, receives
+    def _count(self, func: Any, args: Sequence[Any], result: object) -> None:
+        message = message_of(func, args, result)
+        if message is None:
             return
-        # Of a gather the largest tensor is the result, of a scatter the input: nccl-tests' size of the message.
-        size = max(_bytes(one) for one in (*args, result))
-        ranks = next((count for count in map(group_size, args) if count), dist.get_world_size())
-        before = self.traffic.get(kind, Traffic(calls=0, size=0, sent=0.0))
-        sent = before.sent + size * bus_factor(kind, ranks)
-        self.traffic[kind] = Traffic(calls=before.calls + 1, size=before.size + size, sent=sent)
+        before = self.traffic.get(message.kind, Traffic(calls=0, size=0, sent=0.0))
+        sent = before.sent + message.size * bus_factor(message.kind, len(message.ranks))
+        self.traffic[message.kind] = Traffic(calls=before.calls + 1, size=before.size + message.size, sent=sent)
+
+
+class Message(NamedTuple):
+    """One collective that a rank starts."""
+
+    kind: Collective
+    size: int
+    """Bytes as nccl-tests counts them."""
+    ranks: list[int]
+    """Those that take part."""
+
+
+def message_of(func: OpOverload, args: Sequence[object], result: object) -> Message | None:
+    """The collective that an operator of torch.distributed starts; None for barriers, waits, receives."""
+    name = schema_name(func).partition("::")[2]
+    kind = next((kind for part, kind in _KINDS.items() if part in name), None)
+    if kind is None:
+        return None
+    # Of a gather the largest tensor is the result, of a scatter the input: nccl-tests' size of the message.
+    size = max(_bytes(one) for one in (*args, result))
+    ranks = next((found for found in map(ranks_of_group, args) if found), None)
+    return Message(kind, size, ranks or list(range(dist.get_world_size())))
 
 
 def _bytes(argument: object) -> int:

@@ -13,17 +13,14 @@ from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.compiled.aot_graph import Captured, Traced, UnscalableError, capture, divide, in_primes
-from lmsweep.trials.prediction.without_device.meta_device import (
+from lmsweep.trials.prediction.without_device.device_operators import device_operators
+from lmsweep.trials.prediction.without_device.fake_device import (
+    UnpredictableError,
     differs_by_device,
-    eager_on,
-    fused_attention,
-    meta_math_mode,
+    eager_on_fakes,
+    fake_math_mode,
 )
 from lmsweep.trials.spec.config import TrialConfig
-
-
-class UnpredictableError(Exception):
-    """The memory of this configuration cannot be predicted; the message is the reason."""
 
 
 def graph_config(config: TrialConfig) -> TrialConfig:
@@ -64,7 +61,7 @@ def _traced(config: TrialConfig, captured: Callable[[TrialConfig], Captured]) ->
 @lru_cache(maxsize=8)
 def _captured_attention(config: TrialConfig) -> Captured:
     with FakeTensorMode():
-        step = AttentionStep(eager_on(config, "cpu"), MATH_MODES[config.precision].without_autocast())
+        step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend
         if not isinstance(attend, torch.nn.Module):
             return capture(attend, step.inputs, lasting=len(step.inputs), weights=0, gradients=True)
@@ -81,9 +78,9 @@ def _captured_attention(config: TrialConfig) -> Captured:
 
 @lru_cache(maxsize=8)
 def _captured_model(config: TrialConfig) -> Captured:
-    math_mode = meta_math_mode(config)
-    with FakeTensorMode():
-        step = TrainingStep(eager_on(config, "cpu"), math_mode)
+    math_mode = fake_math_mode(config)
+    with FakeTensorMode(), device_operators(config):
+        step = TrainingStep(eager_on_fakes(config), math_mode)
         shape = (config.batch_size, config.context_length)
         if config.compile == "block":
             part: torch.nn.Module = step.blocks[0]
@@ -94,7 +91,7 @@ def _captured_model(config: TrialConfig) -> Captured:
         constants = dict([*part.named_parameters(), *part.named_buffers()])
 
         def function(*inputs: Tensor) -> Tensor:
-            with math_mode.autocast("cpu"), fused_attention(config):
+            with math_mode.autocast("cpu"):
                 weights = dict(zip(constants, inputs[:-1], strict=True))
                 result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
                 return result

@@ -1,6 +1,6 @@
 """The trace of a training step's allocations and frees, in order, as recorded from a storage tracker."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +12,7 @@ from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 from lmsweep.trials.prediction.without_device.caching_allocator import Block, CachingAllocator, OutOfMemoryError
 from lmsweep.trials.prediction.without_device.kernel_workspace import Scratch
+from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
 
 aten = torch.ops.aten
 
@@ -130,9 +131,10 @@ def runs_within(trace: Trace, limit: int, workspace: int) -> bool:
 class Recorder:
     """Records the trace of what a storage tracker sees."""
 
-    def __init__(self, tracker: StorageTracker, scratch: Scratch | None = None) -> None:
+    def __init__(self, tracker: StorageTracker, scratch: Scratch | None, log: OperatorLog) -> None:
         """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
         the arguments and the result."""
+        self._log = log
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
@@ -140,6 +142,8 @@ class Recorder:
         self._pieces: dict[int, int] = {}
         """Key of a storage -> its piece."""
         self._given: Iterator[int] | None = None
+        self.on_operator: Callable[[str], None] | None = None
+        """Called with the name of each operator after it has run."""
         self._tracker = tracker
         tracker.on_allocation, tracker.on_free, tracker.on_operation = self._allocated, self._freed, self._operated
 
@@ -151,6 +155,7 @@ class Recorder:
     def begin(self, phase: str) -> Stretch:
         """Start a stretch for this phase; following events belong to it."""
         self.trace.append(Stretch(phase=phase))
+        self._log.begin(phase)
         return self.trace[-1]
 
     def end(self) -> None:
@@ -197,6 +202,9 @@ class Recorder:
     def _operated(self, func: Any, args: Sequence[Any], result: Any) -> None:
         if func in PRODUCTS:
             self._note_product()
+        if self.on_operator:
+            self.on_operator(str(func))
+        self._log.operated(func, args, result)
         size = self._scratch(func, args, result) if self._scratch else 0
         if size:
             self._free(self._allocate(size))

@@ -12,16 +12,33 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.gradient_sync import (
     DEFAULT_BUCKET_BYTES,
     SYNCHRONIZERS,
     Bucket,
     MakeSynchronizer,
 )
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
 from lmsweep.trials.distributed.parallel.world import Mesh, World
-from lmsweep.trials.machine.torch_private import assigned_buckets, replaced, without_fakes
+from lmsweep.trials.machine.torch_private import (
+    assigned_buckets,
+    fake_process_group,
+    replaced,
+    shares_of,
+    without_fakes,
+)
 from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.prediction.without_device.allocation_trace import Recorder
+from lmsweep.trials.prediction.without_device.fake_device import (
+    Fakes,
+    UnpredictableError,
+    eager_on_fakes,
+    fake_device,
+    fake_math_mode,
+)
 from lmsweep.trials.spec.config import TrialConfig
 
 FIRST_BUCKET_BYTES = 2**20
@@ -110,3 +127,45 @@ class FakeWorld(World):
     def divide_layers(self, blocks: list[nn.Module], mesh: Mesh) -> None:
         super().divide_layers(blocks, mesh)
         self._layers_divided()
+
+
+@contextmanager
+def one_rank(config: TrialConfig, rank: int) -> Iterator[tuple[StorageTracker, Fakes]]:
+    """A context in which this process is that rank: the tracker of its storages, and the mode in which it runs."""
+    if compares_users_code(config):
+        raise UnpredictableError("what ranks allocate for an optimizer or a wrapper of your own is not predicted")
+    with fake_process_group(rank, config.world_size), fake_device(config) as (tracker, fake), resizes_noted(tracker):
+        yield tracker, fake
+
+
+def fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambda: None) -> DataParallelStep:
+    """The step of the rank that this process is, not built yet."""
+    return DataParallelStep(eager_on_fakes(config), fake_math_mode(config), FakeWorld(layers_divided))
+
+
+def divide_stretches(recorder: Recorder) -> None:
+    """Begin another stretch of the same phase wherever the layers are visited again, so that each visits them once.
+    Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers' weights that
+    are whole in each rank, then those that ranks share."""
+
+    def operated(name: str) -> None:
+        if len(recorder.trace) == 1 and "broadcast" in name:
+            recorder.begin("init")
+        elif "_fused_adamw_" in name:
+            recorder.begin("optimizer")
+
+    recorder.on_operator = operated
+
+
+def largest_rank(config: TrialConfig) -> int:
+    """The rank whose share of the weights is the largest."""
+    if config.ddp != "zero1":
+        return 0
+    with one_rank(config, 0) as (_, fake), fake:
+        step = fake_step(config)
+        step.build()
+        optimizer = step.training.optimizer
+        assert isinstance(optimizer, ZeroRedundancyOptimizer), "zero1 shards its optimizer"
+        shares = shares_of(optimizer)
+    sizes = [sum(one.numel() for group in share for one in group["params"]) for share in shares]
+    return sizes.index(max(sizes))

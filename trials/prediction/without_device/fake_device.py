@@ -1,16 +1,15 @@
-"""Run a step with the user's own code on fake tensors, which have a device but no storage, and record its allocations.
+"""Tensors that have a device but no storage, and the operators of the trial's device for them.
 
-The user's code may look at devices, so its tensors are on a device: the CPU, on which PyTorch's own autocast and choice
-of kernels work without storage. For CUDA, autocast and fused attention are emulated. No layer is extrapolated: the
-whole model runs at its full depth.
+They are on the CPU, on which PyTorch's own autocast and choice of kernels work without storage; `device_operators`
+replaces what another device does otherwise.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from importlib.util import find_spec
 
+import torch
 from torch import Tensor
 
 from lmsweep.trials.code.importing import nothing_cached
@@ -21,22 +20,21 @@ from lmsweep.trials.machine.torch_private import (
     FakeTensorMode,
     OpOverload,
     replaced,
-    unset_random_weights,
 )
-from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, StorageTracker
+from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, FAKE, StorageTracker
+from lmsweep.trials.model.optimizer import MatricesAndOthers
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
-from lmsweep.trials.prediction.compiled.trial_graph import UnpredictableError
-from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing
-from lmsweep.trials.prediction.without_device.cuda_operators import OUTPUTS, cuda_operators
-from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
-from lmsweep.trials.prediction.without_device.meta_device import eager_on, make_state
+from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 
 Replaced = Mapping[OpOverload, Callable[..., object]]
 """PyTorch's operator -> what runs in its place."""
+
+
+class UnpredictableError(Exception):
+    """What this configuration does cannot be predicted; the message is the reason."""
 
 
 class Fakes(FakeTensorMode):
@@ -73,48 +71,14 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
     return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
 
 
-@lru_cache(maxsize=4)
-def users_trace(config: TrialConfig, iterations: int) -> Trace:
-    """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
-    Raises UnpredictableError if the step needs values that only a real tensor has, and what the user's code raises."""
-    if config.compile != "none":
-        raise UnpredictableError("the memory of a compiled model of your own is not predicted")
-    with fake_device(config) as (tracker, fake):
-        recorder = Recorder(tracker, scratch_of(config))
-        recorder.begin("init")
-        with fake, unset_random_weights():
-            step = TrainingStep(eager_on(config, "cpu"), fake_math_mode(config))
-        for index in range(iterations):
-            last = recorder.trace[-len(step.phases()) - 1 :]
-            if index > 1 and leaves_nothing(last):
-                recorder.trace += last
-                continue
-            for phase in step.phases():
-                recorder.begin(phase.name)
-                if phase.name != "optimizer":
-                    with fake:
-                        phase.run()
-                    continue
-                # AdamW reads its count of steps, so that is a real tensor.
-                if not is_reference(config.optimizer):
-                    make_state(step, counted_on="cpu")
-                phase.run()
-            recorder.begin("dropped")
-            step.drop()
-        recorder.end()
-    return recorder.trace
-
-
 @contextmanager
 def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
-    """A context with the operators of the trial's device: a tracker of storages on the CPU, and the mode without them.
+    """A context with the operators of the trial's device: a tracker of fake storages, and the mode that makes them.
     Raises UnpredictableError if the step needs values."""
-    on_cuda = config.device_type == "cuda"
-    kernels = cuda_operators(config) if on_cuda else kernel_chosen(config.attention)
-    tracker = StorageTracker("cpu", block=block_of(config))
+    tracker = StorageTracker(FAKE, block=block_of(config))
     try:
-        with nothing_cached(), unpacked_batches(config), tracker, kernels:
-            yield tracker, Fakes(OUTPUTS if on_cuda else None)
+        with nothing_cached(), unpacked_batches(config), tracker, device_operators(config):
+            yield tracker, Fakes(OUTPUTS if config.device_type == "cuda" else None)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
 
@@ -139,3 +103,41 @@ def block_of(config: TrialConfig) -> int:
 def fake_math_mode(config: TrialConfig) -> MathMode:
     """The configuration's math mode without the gradient scaler, which reads values; its own memory is negligible."""
     return replace(MATH_MODES[config.precision], scales_gradients=False)
+
+
+def eager_on_fakes(config: TrialConfig) -> TrialConfig:
+    """The configuration on fake tensors and without torch.compile. Fused attention becomes `sdpa`, which
+    `device_operators` replaces. FlexAttention, whose mask is in its kernel, saves what a kernel without a mask saves.
+    `varlen` has a fake kernel of its own."""
+    eager = replace(config, device="cpu", compile="none", compile_mode="default", dynamic_shapes=False)
+    if config.attention == "flex":
+        return replace(eager, attention="sdpa", window=None, document_length=None)
+    if config.attention in FUSED_ATTENTION and config.attention != "varlen":
+        return replace(eager, attention="sdpa")
+    return eager
+
+
+def differs_by_device(config: TrialConfig) -> bool:
+    """Whether the configuration runs different operations on different devices."""
+    return config.attention in FUSED_ATTENTION or MATH_MODES[config.precision].autocast_dtype is not None
+
+
+def make_state(step: TrainingStep, fake: Fakes) -> None:
+    """Create the state that AdamW creates at its first step. It reads its counts of steps, which are on the CPU and so
+    real, unless it is fused."""
+    assert step.optimizer is not None, "the optimizer phase has an optimizer"
+    for part in step.optimizer.parts if isinstance(step.optimizer, MatricesAndOthers) else (step.optimizer,):
+        if not isinstance(part, torch.optim.AdamW):
+            continue
+        for parameter in part.param_groups[0]["params"]:
+            if parameter.grad is not None and parameter not in part.state:
+                if part.param_groups[0]["fused"]:
+                    with fake:
+                        count = torch.zeros((), dtype=torch.float32)
+                else:
+                    count = torch.zeros((), dtype=torch.float32)
+                part.state[parameter] = {
+                    "step": count,
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }

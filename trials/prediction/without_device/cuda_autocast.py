@@ -1,9 +1,9 @@
-"""CUDA's operators for fake tensors on the CPU, where PyTorch chooses other ones by device.
+"""CUDA's rules of autocast, where PyTorch has those of the CPU: it casts fewer operators to float32.
 
-They decide what is kept for backward: a mask of one byte for dropout, and what fused attention saves.
+For example, autocast of the CPU does not cast `exp`, so a softmax of separate operations saves other tensors.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,42 +17,23 @@ from lmsweep.trials.machine.torch_private import (
     positional_names,
     tree_map_only,
 )
-from lmsweep.trials.model.emulated_autocast import WIDE, WIDE_RESULT, WIDEST
-from lmsweep.trials.prediction.without_device.meta_device import FusedAttention
-from lmsweep.trials.spec.config import TrialConfig
 
-aten = torch.ops.aten
-
-
-@contextmanager
-def cuda_operators(config: TrialConfig) -> Iterator[None]:
-    """A context in which operators on the CPU, without storage, allocate and save what those of CUDA do."""
-    composite: dict[str, Callable[..., Tensor]] = {
-        "dropout": _dropout,
-        "scaled_dot_product_attention": FusedAttention(config).attend,
-    }
-    with kernels_replaced(composite, "CompositeImplicitAutograd"), cuda_autocast():
-        yield
-
-
-def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
-    """(...) to (...): CUDA keeps a mask of booleans, the CPU one of numbers."""
-    if not train or p == 0.0 or not x.numel():
-        return x
-    dropped: Tensor = aten.native_dropout(x, p, train)[0]
-    return dropped
-
-
-def _log_sigmoid_backward(gradient: Tensor, *_: Tensor) -> Tensor:
-    return torch.empty_like(gradient)
-
-
-OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
-    # The CPU also keeps exponentials.
-    aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
-    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
-}
-"""Operators whose results differ by device, as those of CUDA."""
+WIDE = (
+    *("acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh"),
+    *("tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm"),
+    *("rms_norm", "group_norm", "cosine_similarity", "cosine_embedding_loss", "nll_loss", "nll_loss2d"),
+    *("hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss", "huber_loss", "mse_loss", "margin_ranking_loss"),
+    *("soft_margin_loss", "triplet_margin_loss", "binary_cross_entropy_with_logits", "dist", "cdist", "renorm"),
+    *("logsumexp", "poisson_nll_loss"),
+)
+"""Operators whose arguments become float32 in CUDA's autocast, by their names in PyTorch's ATen/autocast_mode.h."""
+WIDE_RESULT = (
+    *("prod", "prod.dim_int", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "linalg_vector_norm"),
+    *("linalg_matrix_norm", "sum", "sum.dim_IntList"),
+)
+"""Operators that compute in float32 unless the caller chooses another type; they cast their argument themselves."""
+WIDEST = ("addcdiv", "addcmul", "atan2", "bilinear", "dot", "index_put", "tensordot", "scatter_add")
+"""Operators whose arguments take the widest of their types."""
 
 
 @contextmanager

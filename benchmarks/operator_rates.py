@@ -1,0 +1,90 @@
+"""Make the file of measured operators that ships from stores of `lmsweep run operators`, and say how sure they are.
+
+    python -m benchmarks.operator_rates STORE...      # writes trials/analytic/rates/data/measured_operators.parquet
+    python -m benchmarks.operator_rates               # of what ships: errors of a tenth, predicted from the rest
+
+For each class it prints how far the formula alone, and the formula with nine tenths of the points, are from the tenth.
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean, median
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.hardware import hardware_of
+from lmsweep.trials.analytic.rates.operators import Operator, class_of
+from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF
+from lmsweep.trials.analytic.rates.rate_data import DATA, MeasuredOperator, measured_operators
+from lmsweep.trials.analytic.rates.rate_set import Rates, rates_with
+
+COLUMNS = (
+    "device_name",
+    "kind",
+    "name",
+    "form",
+    "shapes",
+    "dtype",
+    "bytes",
+    "flops",
+    "is_causal",
+    "is_cold",
+    "seconds",
+)
+TENTHS = 10
+
+
+def write(stores: list[str]) -> None:
+    rows = [row for store in stores for row in pq.read_table(Path(store) / "operator_times").to_pylist()]
+    rows.sort(key=lambda row: tuple(str(row[name]) for name in COLUMNS))
+    columns = {name: [mean(row[name]) if name == "seconds" else row[name] for row in rows] for name in COLUMNS}
+    columns["seconds"] = [float(f"{value:.4g}") for value in columns["seconds"]]
+    pq.write_table(pa.table(columns), DATA / "measured_operators.parquet", compression="zstd")
+
+
+def operator_of(point: MeasuredOperator) -> Operator:
+    return Operator(
+        name=point.name,
+        shapes=point.shapes,
+        dtype=point.dtype,
+        bytes=point.bytes,
+        flops=point.flops,
+        phase="optimizer" if point.kind == "optimizer" else "backward" if "gradient" in point.form else "forward",
+        module="",
+        is_causal=point.is_causal,
+        layout=LAYOUT_OF.get(point.form, ""),
+    )
+
+
+def report() -> None:
+    of_device: dict[str, list[MeasuredOperator]] = defaultdict(list)
+    for point in measured_operators():
+        of_device[point.device_name].append(point)
+    for name, points in of_device.items():
+        device = find_device(name)
+        assert device is not None
+        bare = Rates(hardware_of(device), [], level="datasheet")
+        errors: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        for tenth in range(TENTHS):
+            rates = rates_with(device, [one for i, one in enumerate(points) if i % TENTHS != tenth])
+            for point in points[tenth::TENTHS]:
+                operator = operator_of(point)
+                both = (bare.of(operator).seconds / point.seconds - 1, rates.of(operator).seconds / point.seconds - 1)
+                errors[class_of(operator), point.dtype].append(both)
+        for key, found in sorted(errors.items()):
+            formula, corrected = (np.abs(column) for column in zip(*found, strict=True))
+            print(
+                f"{name} {key[0]} {key[1]}: {len(found)}; formula alone median {median(formula):.1%}, "
+                f"95 % within {np.quantile(formula, 0.95):.0%}; with the others {median(corrected):.1%}, "
+                f"{np.quantile(corrected, 0.95):.0%}"
+            )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        write(sys.argv[1:])
+    report()

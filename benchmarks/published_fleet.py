@@ -1,0 +1,191 @@
+"""Published steps on many GPUs: LLM-Foundry's MPT, torchtitan's and fms-fsdp's Llama, with their own models."""
+
+import csv
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.formulas import parameter_count
+from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.prediction.step_operators import deepened, step_operators
+from lmsweep.trials.spec.config import TrialConfig
+
+MODELS = Path(__file__).parent / "published_models"
+VOCABULARY = 50368
+"""Of MPT."""
+FEW, MORE = 2, 3
+"""Layers of the runs from which deeper ones are extended."""
+UPDATE_BYTES = 28
+"""Of a float32 weight with AdamW: read weight, gradient and two moments, write all but the gradient."""
+_SHAPE = ("d_model", "d_ff", "num_layers", "num_heads", "num_kv_heads", "vocab_size")
+LLAMAS: dict[str, dict[str, int]] = {
+    name: dict(zip(_SHAPE, shape, strict=True))
+    for name, shape in {
+        "Llama 3.1 8B": (4096, 14336, 32, 32, 8, 128256),
+        "Llama2-7b": (4096, 11008, 32, 32, 32, 32000),
+        "Llama2-13b": (5120, 13824, 40, 40, 40, 32000),
+        "Llama2-34b": (8192, 22016, 48, 64, 8, 32000),
+        "Llama2-70b": (8192, 28672, 80, 64, 8, 32000),
+    }.items()
+}
+CONTEXT_OF_FMS = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetCell:
+    source: str
+    what: str
+    full_name: str
+    """Of the GPU, as its driver reports it."""
+    ranks: int
+    seconds: float
+    """Published, of a step."""
+    block: int
+    """Weights of a block, and of what is outside of the blocks."""
+    outside: int
+    config: TrialConfig
+    """Of the model with all its layers; batch of all micro-batches."""
+    is_mpt: bool
+
+    @property
+    def tokens(self) -> int:
+        return self.config.batch_size * self.config.context_length
+
+
+def fleet_cells(path: str) -> Iterator[FleetCell]:
+    """Yield the cells of published-fleet.csv that PyTorch's own parallelism can express."""
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            if "throughput" not in row["metric"] or "Megatron" in row["source"]:
+                continue
+            yield _mpt(row) if row["source"].startswith("LLM-Foundry") else _llama(row)
+
+
+def _mpt(row: dict[str, str]) -> FleetCell:
+    micro, ranks, accumulate = int(row["batch"]), int(row["n_gpus"]), int(row["parallelism"].rsplit(" ", 1)[1])
+    width, layers, context = int(row["d_model"]), int(row["n_layer"]), int(row["seq_len"])
+    precision = "fp8_tensorwise" if "fp8" in row["precision"] else "bf16_pure"
+    config = TrialConfig(
+        model="mpt",
+        model_code="mpt.py:build",
+        model_args=json.dumps({"heads": int(row["n_head"]), "layers": layers, "width": width}, separators=(",", ":")),
+        vocab_size=VOCABULARY,
+        d_model=0,
+        context_length=context,
+        batch_size=micro * accumulate,
+        accumulate=accumulate,
+        precision=precision,
+        attention="sdpa_flash",
+        loss="cross_entropy",
+        checkpointing="block" if "checkpointing True" in row["parallelism"] else "none",
+        blocks="blocks",
+        device="cuda",
+        world_size=ranks,
+        ddp="fsdp",
+    )
+    return FleetCell(
+        source="LLM-Foundry",
+        what=f"{row['model']} {context} x {micro} x {accumulate} {row['precision']}",
+        full_name="NVIDIA H100 80GB HBM3" if "h100" in row["hardware"] else "NVIDIA A100-SXM4-80GB",
+        ranks=ranks,
+        seconds=micro * accumulate * context / float(row["value"]),
+        block=12 * width**2,
+        outside=(VOCABULARY + context) * width,
+        config=config,
+        is_mpt=True,
+    )
+
+
+def _llama(row: dict[str, str]) -> FleetCell:
+    ranks, micro = int(row["n_gpus"]), int(row["batch"])
+    context = int(row["seq_len"] or CONTEXT_OF_FMS)
+    is_fms = row["source"].startswith("fms")
+    asked = {
+        "workloads": "timing",
+        **LLAMAS[row["model"]],
+        "context_length": context,
+        "batch_size": micro,
+        "precision": "fp8_tensorwise" if "fp8" in row["precision"] else "bf16_pure",
+        "compile": "block" if "compile" in row["framework"] else "none",
+        "attention": "sdpa_flash",
+        "loss": "cross_entropy",
+        "checkpointing": "selective" if "selective" in row["parallelism"] else "none",
+        "device": "cuda",
+    }
+    config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
+    whole = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
+    outside = 2 * config.vocab_size * config.d_model + config.d_model
+    return FleetCell(
+        source="fms-fsdp" if is_fms else "torchtitan",
+        what=f"{row['model']} {row['framework']}",
+        full_name="NVIDIA A100-SXM4-80GB" if "A100" in row["hardware"] else "NVIDIA H100 80GB HBM3",
+        ranks=ranks,
+        seconds=micro * context / float(row["value"]),
+        block=(whole - outside) // (config.num_layers or 1),
+        outside=outside,
+        config=replace(config, world_size=ranks, ddp="fsdp"),
+        is_mpt=False,
+    )
+
+
+def rank_operators(cell: FleetCell) -> Operators:
+    """Return the operators of a rank: those of one process, and what `fully_shard` sends and copies."""
+    layers = _layers(cell)
+    found = deepened(_few(cell, FEW), _few(cell, MORE), layers - FEW)
+    assert found is not None, "all layers are alike"
+    times = cell.config.accumulate
+    updated = Operator(
+        name="_fused_adamw_",
+        shapes=(((cell.block * layers + cell.outside) // cell.ranks,),),
+        dtype="float32",
+        bytes=UPDATE_BYTES * (cell.block * layers + cell.outside) // cell.ranks,
+        flops=0,
+        phase="optimizer",
+        module="optimizer",
+    )
+    computed = [replace(one, count=one.count * times) for one in found if one.phase != "optimizer"]
+    return (*computed, updated, *_sent(cell, layers))
+
+
+def _sent(cell: FleetCell, layers: int) -> Iterator[Operator]:
+    def message(name: str, weights: int, count: int, phase: str, module: str) -> Iterator[Operator]:
+        sent = Operator(name=name, shapes=((weights,),), dtype="bfloat16", bytes=2 * weights, flops=0, phase=phase,
+                        module=module, stream="communication", ranks=cell.ranks, count=count)  # type: ignore[arg-type] # fmt: skip
+        yield sent
+        yield replace(sent, name="split_with_sizes_copy", bytes=4 * weights, stream="compute", ranks=1)
+
+    times = cell.config.accumulate
+    for phase in ("forward", "backward"):
+        yield from message("all_gather", cell.block, layers * times, phase, "blocks.*")
+    yield from message("all_gather", cell.outside, times, "forward", "")
+    yield from message("reduce_scatter", cell.block, layers, "backward", "blocks.*")
+    yield from message("reduce_scatter", cell.outside, 1, "backward", "")
+
+
+def _layers(cell: FleetCell) -> int:
+    return int(json.loads(cell.config.model_args or "{}").get("layers") or cell.config.num_layers or 0)
+
+
+def _few(cell: FleetCell, layers: int) -> Operators:
+    config = replace(cell.config, world_size=1, ddp="none", accumulate=1, batch_size=cell.config.micro_batch_size)
+    if cell.is_mpt:
+        args = json.loads(config.model_args or "{}") | {"layers": layers}
+        config = replace(config, model_args=json.dumps(args, separators=(",", ":"), sort_keys=True))
+    else:
+        config = replace(config, num_layers=layers)
+    return _operators(config)
+
+
+@cache
+def _operators(config: TrialConfig) -> Operators:
+    return step_operators(config)
+
+
+def size_of(name: str) -> int:
+    """Return the millions of parameters that a name such as MPT-1b states."""
+    found = re.search(r"(\d+)(m|b)", name.lower())
+    return int(found[1]) * (1000 if found[2] == "b" else 1) if found else 0

@@ -1,0 +1,212 @@
+"""The score card of predicted time: published and measured steps against predictions, and how often the interval held.
+
+    python -m benchmarks.score_card FLEET.csv [--every 4]
+
+FLEET.csv is ../shared/data/published-fleet.csv; without it the tables are printed again. Writes
+trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints the tables of
+docs/prediction.md. An interval is held against the cells of a source that it was not learned from. Rates of operators
+were measured apart from all of these steps.
+"""
+
+import argparse
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tabulate import tabulate
+
+from benchmarks.published_fleet import MODELS, fleet_cells, rank_operators
+from lmsweep.analysis import load
+from lmsweep.analysis.reference.public_benchmarks import public_benchmarks
+from lmsweep.analysis.reference.reports import published
+from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.datasheets import NETWORKS, find_device
+from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, spread_from
+from lmsweep.trials.analytic.rates.rank_schedule import rank_time
+from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
+from lmsweep.trials.analytic.rates.step_time import step_time
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.spec.config import UnsupportedError
+
+SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
+COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
+"""Report -> its GPU. Their attention is written out and their code eager."""
+HOST_DECIDES = 0.7
+"""Launches over the device's time from which a step of an unknown host is left out."""
+PARTS = {
+    "forward": ("forward",),
+    "forward_backward": ("forward", "backward"),
+    "step": ("forward", "backward", "optimizer"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    level: str
+    source: str
+    device: str
+    what: str
+    published: float
+    """Seconds."""
+    predicted: float
+
+    @property
+    def residual(self) -> Residual:
+        return Residual(self.level, self.source, self.device, math.log(self.published / self.predicted))
+
+
+def own_cells(every: int) -> Iterator[Cell]:
+    """Yield the device time of steps of the shipped sets."""
+    for name in SETS:
+        rows = load(name)
+        rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
+        for _, phases in list(rows.groupby("measurement_id"))[::every]:
+            row = phases.iloc[0].to_dict()
+            config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
+            assert device is not None, "the reference sets are of devices with a datasheet"
+            try:
+                operators = in_precision(step_operators(config), config)
+            except UnsupportedError:
+                continue
+            took = dict(zip(phases["phase"], phases["median"], strict=True))
+            yield Cell(
+                level="measured",
+                source=name,
+                device=device.name,
+                what=f"{config.model} {config.context_length} {config.precision} {config.compile}",
+                published=float(took["step"]),
+                predicted=step_time(operators, rates_of(device)).computing,
+            )
+
+
+def course_cells() -> Iterator[Cell]:
+    """Yield the steps of the course's reports on A100 that have no caveat."""
+    rows = published()
+    rows = rows[rows["source"].isin(list(COURSE)) & rows["workload"].eq("timing") & rows["metric"].eq("time")]
+    rows = rows[rows["phase"].isin(list(PARTS)) & rows["status"].eq("ok") & rows["context_length"].notna()]
+    rows = rows[rows["batch_size"].notna() & rows["precision"].isin(["fp32", "bf16"]) & rows["model"].notna()]
+    doubts = (
+        "suspected_tf32",
+        "repeated",
+        "derived",
+        "host_bound",
+        "wide_spread",
+        "includes_optimizer",
+        "not_synchronized",
+    )
+    for row in rows.to_dict("records"):
+        if any(row[name] is True for name in doubts) or row["device"] not in (None, "cuda"):
+            continue
+        device = find_device(COURSE[row["source"]])
+        asked = {"workloads": "timing", "device": "cuda", "attention": "naive", "model": row["model"],
+                 "precision": row["precision"], "context_length": int(row["context_length"]),
+                 "batch_size": int(row["batch_size"])}  # fmt: skip
+        config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
+        parts = [one for one in in_precision(step_operators(config), config) if one.phase in PARTS[row["phase"]]]
+        assert device is not None
+        found = step_time(tuple(parts), rates_of(device))
+        if found.launching > HOST_DECIDES * found.computing:
+            continue  # nothing is known of that host
+        yield Cell(level="public", source=row["source"], device=device.name, published=float(row["value"]),
+                   what=f"{row['model']} {row['precision']} {row['phase']}", predicted=found.computing)  # fmt: skip
+
+
+def attention_cells() -> Iterator[Cell]:
+    """Yield the published times of PyTorch's attention kernels alone, on an H100."""
+    rows = public_benchmarks()
+    rows = rows[rows["workload"].eq("attention") & rows["attention"].isin(["sdpa_flash", "sdpa_cudnn"])]
+    device = find_device("NVIDIA H100 80GB HBM3")
+    assert device is not None
+    for row in rows[rows["phase"].isin(["forward", "step"])].to_dict("records"):
+        asked = {name: row[name] for name in ("d_model", "context_length", "batch_size", "num_heads", "attention")}
+        asked = {name: value if isinstance(value, str) else int(value) for name, value in asked.items()}
+        mode = "forward" if row["phase"] == "forward" else "forward_backward"
+        more = {
+            "workloads": "attention",
+            "device": "cuda",
+            "precision": "bf16",
+            "causal": bool(row["causal"]),
+            "mode": mode,
+        }
+        config = single_trial([f"{name}={value}" for name, value in (asked | more).items()]).config
+        operators = step_operators(config, "attention")
+        predicted = step_time(operators, rates_of(device)).computing
+        yield Cell(level="attention alone", source=str(row["source"]), device=device.name, what=str(row["attention"]),
+                   published=float(row["value"]), predicted=predicted)  # fmt: skip
+
+
+def ranks_cells(path: str) -> Iterator[Cell]:
+    use_code(code_folder(str(MODELS)))
+    for cell in fleet_cells(path):
+        device = find_device(cell.full_name)
+        assert device is not None
+        network = Network(gpus=8, bytes_per_second=NETWORKS[device.name], source="") if cell.ranks > 8 else None
+        found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
+        yield Cell(level="ranks", source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
+                   published=cell.seconds, predicted=found.seconds)  # fmt: skip
+
+
+def judged(one: Residual, residuals: Sequence[Residual]) -> tuple[float, bool]:
+    """Return the deviation of a prediction, and whether its interval held, learned without the cell's source."""
+    others = [other for other in residuals if other.level == one.level and other.source != one.source]
+    middle, low, high = spread_from(others).of(1.0)
+    measured = math.exp(one.log_ratio)
+    return middle / measured - 1, low <= measured <= high
+
+
+def tables(residuals: Sequence[Residual]) -> None:
+    groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
+    for one in residuals:
+        groups[one.level, one.source, one.device].append(one)
+    lines = []
+    for key, found in sorted(groups.items()):
+        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
+        answers = [judged(one, residuals) for one in found]
+        errors = sorted(abs(error) for error, _ in answers)
+        within = sum(error < 0.25 for error in errors) / len(errors)
+        kept = sum(one for _, one in answers) / len(answers)
+        lines.append(
+            [
+                *key,
+                len(found),
+                f"{raw:+.0%}",
+                f"{median(errors):.1%}",
+                f"{errors[-1]:.0%}",
+                f"{within:.0%}",
+                f"{kept:.0%}",
+            ]
+        )
+    headers = ["level", "source", "GPU", "cells", "operators", "median", "largest", "within 25 %", "interval held"]
+    print(tabulate(lines, headers=headers, tablefmt="github"))
+    for level in sorted({one.level for one in residuals}):
+        of_level = [one for one in residuals if one.level == level]
+        spread = spread_from(of_level)
+        answers = [judged(one, residuals)[1] for one in of_level]
+        width = math.exp(SURE * spread.deviation)
+        kept = f"learned without its source, it held in {sum(answers) / len(answers):.0%} of {len(answers)} cells"
+        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {kept}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("fleet", nargs="?")
+    parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
+    asked = parser.parse_args()
+    if asked.fleet:
+        cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
+        with FILE.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(Residual._fields)
+            writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)
+    tables(known_residuals())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Writes where the predicted time of a step goes: by part of the model and class of operators, with each source."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.step_estimate import StepEstimate
+from lmsweep.trials.analytic.rates.step_time import StepTime, explained
+from lmsweep.trials.spec.config import RequestError
+
+MOST_PARTS = 40
+
+
+@dataclass(frozen=True)
+class StepText:
+    """One trial's predicted step."""
+
+    planned: PlannedTrial
+    estimate: StepEstimate
+
+    @property
+    def time(self) -> StepTime:
+        return self.estimate.time
+
+    def listing(self) -> Listing:
+        """Return a table of parts of the model, with a column per class."""
+        parts = explained(self.time)
+        classes = list(self.time.by(lambda one: one.kind))
+        rows = [
+            [name, *(by_class.get(one) for one in classes), sum(by_class.values())]
+            for name, by_class in list(parts.items())[:MOST_PARTS]
+        ]
+        total = [sum(part.get(one, 0.0) for part in parts.values()) for one in classes]
+        rows.append(["all", *total, sum(total)])
+        frame = pd.DataFrame(rows, columns=["part", *classes, "device time"])
+        return Listing(
+            title=f"{self.planned.trial_id} on {self.planned.environment.device_name}: {self._total()}",
+            frame=frame,
+            keys=["part"],
+            units=dict.fromkeys([*classes, "device time"], "s"),
+            together=(*classes, "device time"),
+            notes=self._notes(),
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Return the same for programs."""
+        time = self.time
+        return {
+            "trial_id": self.planned.trial_id,
+            "device_name": self.planned.environment.device_name,
+            "expected_step_seconds": self.estimate.seconds,
+            "expected_step_seconds_between": self.estimate.between,
+            "measured_per_predicted": self.estimate.factor,
+            "host_seconds": time.launching,
+            "device_seconds": time.computing,
+            "collectives_seconds": time.communicating,
+            "exposed_seconds": time.exposed,
+            "launches": sum(one.operator.count for one in time.parts),
+            "flops": sum(one.operator.count * one.operator.flops for one in time.parts),
+            "parts": explained(time),
+            "classes": {
+                kind: {"seconds": seconds, "source": time.sources[kind]}
+                for kind, seconds in time.by(lambda one: one.kind).items()
+            },
+        }
+
+    def _total(self) -> str:
+        low, high = (f"{1e3 * seconds:.3g}" for seconds in self.estimate.between)
+        return f"{1e3 * self.estimate.seconds:.3g} ms a step ({low} to {high})"
+
+    def _notes(self) -> list[str]:
+        time, launches = self.time, Counter[str]()
+        for one in time.parts:
+            launches[one.operator.phase] += one.operator.count
+        bound = "the host launches longer than the device computes" if time.is_host_bound else "the device decides"
+        phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
+        return [
+            f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
+            f"steps that were measured took {self.estimate.factor:.2f} times as long as the sum of their operators",
+            *(f"{kind}: {source}" for kind, source in time.sources.items()),
+        ]
+
+
+def chosen(plan: Plan, text: str) -> PlannedTrial:
+    """Return the trial whose identifier begins with this text. Raises RequestError unless one does."""
+    found = {one.trial_id: one for one in plan.trials if text and one.trial_id.startswith(text.lower())}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    what = f"begins the identifiers {', '.join(found)}" if found else f"no trial of {plan.sweep} has this identifier"
+    raise RequestError(f"--explain {text}: {what}; `lmsweep plan {plan.sweep} --all` shows them")

@@ -1,0 +1,89 @@
+"""What an operator costs on a GPU: measured rates, those of a GPU with published products, and a datasheet alone."""
+
+from dataclasses import replace
+
+import pytest
+
+from lmsweep.trials.analytic.datasheets import Device, device_named
+from lmsweep.trials.analytic.rates.collective_rates import across, between_gpus, from_datasheet
+from lmsweep.trials.analytic.rates.operators import Operator
+from lmsweep.trials.analytic.rates.rate_data import measured_operators
+from lmsweep.trials.analytic.rates.rate_set import Network, rates_of, rates_with
+
+
+def device(name: str) -> Device:
+    found = device_named(name)
+    assert found is not None
+    return found
+
+
+def product(m: int, n: int, k: int, **fields: object) -> Operator:
+    given = {"name": "mm", "shapes": ((m, k), (k, n)), "dtype": "bfloat16", "flops": 2 * m * n * k, "phase": "forward",
+             "module": "", "bytes": 2 * (m * k + k * n + m * n)}  # fmt: skip
+    return Operator(**given | fields)  # type: ignore[arg-type]
+
+
+def attention(context: int, **fields: object) -> Operator:
+    shape = (16384 // context, 16, context, 128)
+    flops = 2 * shape[0] * 16 * context**2 * 128
+    given = {"name": "_scaled_dot_product_flash_attention", "shapes": (shape,) * 3, "dtype": "bfloat16", "flops": flops,
+             "phase": "forward", "module": "", "bytes": 8 * 16384 * 2048, "is_causal": True}  # fmt: skip
+    return Operator(**given | fields)  # type: ignore[arg-type]
+
+
+def test_a_product_measured_on_the_gpu_costs_what_was_measured() -> None:
+    rates = rates_of(device("H200 SXM"))
+    for point in [one for one in measured_operators() if one.name == "mm" and one.form == "forward"][::40]:
+        (m, k), (_, n) = point.shapes
+        cost = rates.of(product(m, n, k, dtype=point.dtype, layout="nt", bytes=point.bytes))
+        assert cost.seconds == pytest.approx(point.seconds, rel=0.35) and "measured on H200 SXM" in cost.source
+
+
+def test_attention_gains_less_from_an_a100_to_an_h100_than_products() -> None:
+    a100, h100 = rates_of(device("A100 SXM 80GB")), rates_of(device("H100 SXM"))
+    large = product(8192, 8192, 8192)
+    of_products = a100.of(large).seconds / h100.of(large).seconds
+    of_attention = a100.of(attention(8192)).seconds / h100.of(attention(8192)).seconds
+    assert of_attention == pytest.approx(1.85, rel=0.1) and 2.3 < of_products < 3.2
+    assert "published" in a100.of(large).source and "datasheet" in rates_of(device("RTX 3090")).of(large).source
+
+
+def test_a_tf32_product_of_a_weight_gradient_is_slower_than_that_of_forward() -> None:
+    rates = rates_of(device("H200 SXM"))
+    of = {layout: rates.of(product(4096, 4096, 4096, dtype="tf32", layout=layout)).seconds for layout in ("nt", "tn")}
+    assert of["tn"] > 1.2 * of["nt"]
+
+
+def test_small_operands_come_from_the_cache_and_large_ones_from_memory() -> None:
+    rates = rates_of(device("H200 SXM"))
+    add = replace(product(1, 1, 1), name="add", flops=0)
+    small, large = (rates.of(replace(add, bytes=size)).seconds for size in (20 * 2**20, 2**31))
+    assert 20 * 2**20 / small > 4.8e12 > 2**31 / large > 3.5e12
+
+
+def test_no_operator_is_faster_than_a_kernel_starts() -> None:
+    for name in ("H200 SXM", "A100 SXM 80GB", "B200 SXM", "MI300X", "T4"):
+        rates = rates_of(device(name))
+        assert rates.of(product(16, 16, 16)).seconds > 1e-6
+        assert rates.of(replace(product(1, 1, 1), name="relu", bytes=2)).seconds > 5e-7
+
+
+def test_operators_that_a_store_has_measured_replace_the_formula() -> None:
+    twice = [one._replace(seconds=2 * one.seconds) for one in measured_operators()]
+    slow, usual = rates_with(device("H200 SXM"), twice), rates_of(device("H200 SXM"))
+    of = product(4096, 4096, 4096, layout="nt")
+    assert slow.of(of).seconds == pytest.approx(2 * usual.of(of).seconds, rel=0.1)
+
+
+def test_nodes_exchange_over_their_adapters_and_never_at_the_rate_of_nvlink() -> None:
+    h100 = device("H100 SXM")
+    eight, links = between_gpus(h100, 8), from_datasheet(450e9, "H100 SXM")
+    assert eight is not None and "published" in eight.source
+    size = 2**30
+    alone = across("all_gather", size, local=8, nodes=1, links=eight, adapter=0.0)
+    assert alone == pytest.approx(7 / 8 * size / 340e9, rel=0.15)
+    far = across("all_gather", size, local=8, nodes=8, links=eight, adapter=50e9)
+    assert far > size / (8 * 50e9)
+    replicas = rates_of(h100, Network(gpus=8, bytes_per_second=50e9, source="given"))
+    assert replicas.collective("all_reduce", size, ranks=8, stride=8) > 2 * 7 / 8 * size / 50e9
+    assert across("all_reduce", size, local=8, nodes=2, links=links, adapter=50e9) > 2 * 7 / 8 * size / 450e9

@@ -1,0 +1,66 @@
+"""The time of a step from its operators: of device or host, with what is exposed."""
+
+from typing import NamedTuple
+
+import pytest
+
+from lmsweep.trials.analytic.rates.operators import Operator
+from lmsweep.trials.analytic.rates.step_time import explained, in_tf32, step_time
+
+
+class OneCost(NamedTuple):
+    seconds: float
+    source: str
+
+
+class Rates:
+    """A second per byte on the device; `host` seconds for a launch."""
+
+    def __init__(self, host: float) -> None:
+        self.host = host
+
+    def of(self, operator: Operator) -> OneCost:
+        return OneCost(float(operator.bytes), f"measured {operator.name}")
+
+    def launch(self, operator: Operator) -> float:
+        return self.host
+
+
+def operator(name: str, seconds: int, **fields: object) -> Operator:
+    more = {"shapes": (), "dtype": "float32", "flops": 0, "phase": "forward", "module": "layers.*"} | fields
+    return Operator(name=name, bytes=seconds, **more)  # type: ignore[arg-type]
+
+
+PRODUCT = operator("mm", 3, count=4)
+NORM = operator("mul", 1, count=4, module="norm")
+UPDATE = operator("_fused_adamw_", 2, phase="optimizer", module="optimizer")
+GATHER = operator("all_gather", 5, stream="communication", ranks=2)
+
+
+def test_a_step_takes_as_long_as_the_slower_of_device_and_host() -> None:
+    fast, slow = (step_time((PRODUCT, NORM, UPDATE), Rates(host)) for host in (0.1, 3.0))
+    assert (fast.seconds, fast.computing, fast.is_host_bound) == (18, 18, False)
+    assert fast.launching == pytest.approx(0.9)
+    assert (slow.seconds, slow.is_host_bound) == (27, True)
+
+
+def test_communication_beside_computation_slows_it_and_what_is_left_is_exposed() -> None:
+    hidden = step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0))
+    alone = step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0), is_hidden=lambda one: False)
+    assert (hidden.exposed, hidden.seconds, hidden.communicating) == (2.5, 20.5, 5)
+    assert (alone.exposed, alone.seconds) == (5, 23)
+
+
+def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:
+    time = step_time((PRODUCT, NORM, UPDATE), Rates(0))
+    assert {name: dict(by_class) for name, by_class in explained(time).items()} == {
+        "layers.*": {"products": 12},
+        "norm": {"bytes": 4},
+        "optimizer": {"optimizer": 2},
+    }
+    assert time.sources == {"products": "measured mm", "bytes": "measured mul", "optimizer": "measured _fused_adamw_"}
+
+
+def test_only_products_of_float32_become_tf32() -> None:
+    narrow = operator("mm", 1, dtype="bfloat16")
+    assert [one.dtype for one in in_tf32((PRODUCT, narrow, NORM))] == ["tf32", "bfloat16", "float32"]

@@ -1,0 +1,130 @@
+"""Plans for several nodes: how ranks lie on them, what a step exposes there, and what cannot be planned."""
+
+from dataclasses import replace
+from math import exp
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.cluster.planned_nodes import layout_of, spread
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.analytic.rates.intervals import Residual, known_residuals, spread_from, spread_of
+from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
+from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from tests.support.command import lmsweep
+
+SWEEP = """
+name: nodes
+grids:
+  - workloads: [ddp]
+    axes: {ddp: [fsdp]}
+    fixed: {device: cuda, world_size: 8, model: tiny, precision: bf16, gather: bf16, mode: train_step}
+"""
+H100 = device_named("H100 SXM")
+CONFIG = single_trial(
+    ["workloads=ddp", "model=tiny", "device=cuda", "ddp=fsdp", "world_size=64", "nodes=8", "precision=bf16"]
+).config
+BLOCK = 200_000_000
+
+
+def sharded(config: TrialConfig, tokens: int = 4096) -> Operators:
+    """A step of two blocks, each of one product, whose weights are gathered and whose gradients are scattered."""
+    width = round(BLOCK**0.5)
+
+    def one(name: str, phase: str, **fields: object) -> Operator:
+        given = {"name": name, "shapes": ((tokens, width), (width, width)), "dtype": "bfloat16", "module": "blocks.*",
+                 "bytes": 2 * BLOCK, "flops": 2 * tokens * BLOCK, "phase": phase, "count": 2}  # fmt: skip
+        return Operator(**given | fields)  # type: ignore[arg-type]
+
+    sent = {"stream": "communication", "ranks": config.world_size, "flops": 0}
+    return (one("mm", "forward"), one("mm", "backward", count=4), one("all_gather", "forward", **sent),
+            one("all_gather", "backward", **sent), one("reduce_scatter", "backward", **sent))  # fmt: skip
+
+
+def network(rate: float) -> Network:
+    return Network(gpus=8, bytes_per_second=rate, source="given")
+
+
+def test_eight_gpus_are_one_node_unless_said() -> None:
+    assert H100
+    layout = layout_of(64, H100, nodes=None, network=None)
+    assert (layout.nodes, layout.gpus) == (8, 8) and layout.network and layout.network.bytes_per_second == 50e9
+    assert layout_of(8, H100, nodes=None, network=None).network is None
+    given = layout_of(64, H100, nodes="4", network="200Gb")
+    assert (given.nodes, given.gpus) == (4, 16) and given.network and given.network.bytes_per_second == 25e9
+    trial = single_trial(["workloads=ddp", "model=tiny", "ddp=fsdp", "world_size=2", "device=cuda"])
+    assert [(one.config.world_size, one.config.nodes) for one in spread([trial], layout)] == [(64, 8)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--for", "64xH100", "--nodes", "7"], "--nodes 7 does not divide the 64 GPUs of --for"),
+        (["--for", "10xH100"], "10 GPUs: they do not fill nodes of 8"),
+        (["--for", "64xH100", "--network", "foo"], "--network foo: no such network; give 400Gb"),
+        (["--for", "64xH900", "--nodes", "8"], "no such device"),
+        (["--for", "64xH100", "--nodes", "8", "--set", "tp=3"], "tp 3 does not divide world_size"),
+        (["--nodes", "3"], "give --for"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence_and_exit_code_2(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    (tmp_path / "nodes.yaml").write_text(SWEEP)
+    refused = lmsweep("plan", tmp_path / "nodes.yaml", *arguments)
+    assert refused.returncode == 2 and said in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_a_gather_is_hidden_behind_the_block_before_and_a_slow_network_is_exposed() -> None:
+    assert H100
+    fast, slow = (rank_time(sharded(CONFIG), rates_of(H100, network(rate)), CONFIG) for rate in (50e9, 0.5e9))
+    assert 0 < fast.exposed_seconds < fast.time.communicating
+    assert slow.exposed["gathers in backward"] > 10 * fast.exposed.get("gathers in backward", 0.0)
+    assert slow.seconds > 5 * fast.seconds
+
+
+def test_more_ranks_change_groups_and_the_share_of_the_optimizer_alone() -> None:
+    update = Operator(name="_fused_adamw_", shapes=((10,),), dtype="float32", bytes=6400, flops=0, phase="optimizer",
+                      module="optimizer")  # fmt: skip
+    before = (*sharded(CONFIG), update)
+    after = resized(before, CONFIG, 1024)
+    assert {one.ranks for one in after if one.stream == "communication"} == {1024}
+    assert after[-1].bytes == 400 and after[0] == before[0]
+
+
+def test_layers_that_a_node_divides_are_exposed_whole() -> None:
+    assert H100
+    config = replace(CONFIG, tp=8)
+    summed = Operator(name="all_reduce", shapes=((1,),), dtype="bfloat16", bytes=2**24, flops=0, phase="forward",
+                      module="blocks.*", stream="communication", ranks=8, count=4)  # fmt: skip
+    found = rank_time((*sharded(config), summed), rates_of(H100, network(50e9)), config)
+    assert found.exposed["sums of divided layers"] == pytest.approx(
+        4 * rates_of(H100, network(50e9)).collective("all_reduce", 2**24, ranks=8)
+    )
+
+
+def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known() -> None:
+    same = [Residual("ranks", source, "H100 SXM", 0.1) for source in "ab"]
+    assert spread_from(same).factor == pytest.approx(1.105, abs=1e-3) and spread_from(same).deviation == 0
+    middle, low, high = spread_of("ranks").of(1.0)
+    assert low < middle < high and high / low < 1.5
+    deviations = [spread_of(level).deviation for level in ("measured", "public", "datasheet")]
+    assert deviations == sorted(deviations)
+
+
+def test_the_interval_of_training_runs_holds_in_nine_of_ten_published_cells_that_it_was_not_learned_from() -> None:
+    cells = [one for one in known_residuals() if one.level == "ranks"]
+    held = []
+    for one in cells:
+        spread = spread_from(other for other in cells if other.source != one.source)
+        _, low, high = spread.of(1.0)
+        held.append(low <= exp(one.log_ratio) <= high)
+    assert len(cells) > 60 and sum(held) / len(held) >= 0.9
+
+
+def test_the_network_must_be_given_where_it_is_not_known() -> None:
+    with pytest.raises(RequestError, match="--network gives it"):
+        layout_of(16, device_named("L40S"), nodes=None, network=None)

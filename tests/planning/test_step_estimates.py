@@ -1,0 +1,44 @@
+"""The predicted step in a plan: of any model on a GPU that is not there, and where it goes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import answer_here, lmsweep_here
+
+SWEEP = """
+name: steps
+grids:
+  - workloads: [timing]
+    axes: {compile: [none, block], loss: [eager, liger]}
+    fixed: {model: tiny, device: cuda, num_layers: 2, context_length: 32, batch_size: 4, accumulate: 2, precision: bf16}
+"""
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("steps") / "steps.yaml"
+    path.write_text(SWEEP)
+    return path
+
+
+def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep: Path) -> None:
+    trials = json.loads(lmsweep_here("plan", sweep, "--for", "H200", "--format", "json"))["trials"]
+    assert len(trials) == 4
+    for one in trials:
+        low, high = one["expected_step_seconds_between"]
+        assert 0 < low < one["expected_step_seconds"] < high
+        assert "H200" in one["expected_step_source"] and one["expected_step_reason"] is None
+    chosen = next(one["trial_id"] for one in trials if one["config"]["compile"] == "none")
+    found = json.loads(lmsweep_here("plan", sweep, "--for", "H200", "--explain", chosen[:8], "--format", "json"))
+    assert found["trial_id"] == chosen
+    assert {"blocks.*.attention", "head", "loss", "optimizer"} <= found["parts"].keys()
+    parts = sum(sum(by_class.values()) for by_class in found["parts"].values())
+    assert parts == pytest.approx(found["device_seconds"])
+    assert all(one["source"] for one in found["classes"].values())
+
+
+def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) -> None:
+    found = answer_here("plan", sweep, "--for", "H200", "--no-predict", "--explain", "nothing")
+    assert found.returncode == 2 and "--explain nothing: no trial of steps has this identifier" in found.stderr

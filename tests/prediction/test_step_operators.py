@@ -1,0 +1,125 @@
+"""The operators of a step: what they compute, against closed forms and against runs of the whole model."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lmsweep.trials.analytic.formulas import forward_flops
+from lmsweep.trials.analytic.rates.operators import Operator, Operators, as_values, class_of, from_values
+from lmsweep.trials.prediction import step_operators as operators_of
+from lmsweep.trials.prediction.flop_count import count_flops
+from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.spec.config import TrialConfig
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+
+def small(**fields: Any) -> TrialConfig:
+    sizes = {"d_model": 64, "d_ff": 96, "num_layers": 5, "num_heads": 4, "vocab_size": 50, "context_length": 32}
+    return TrialConfig(**({**sizes, "batch_size": 4, "device": "cuda"} | fields))
+
+
+def total(operators: Operators, **wanted: Any) -> int:
+    chosen = [one for one in operators if all(getattr(one, name) == value for name, value in wanted.items())]
+    return sum(one.count * one.flops for one in chosen)
+
+
+def products_of(config: TrialConfig) -> int:
+    terms = {**config.size.terms, "vocab_size": config.vocab_size, "context_length": config.context_length}
+    return int(forward_flops(**terms, batch_size=config.batch_size))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"precision": "bf16", "attention": "sdpa"},
+        {"num_kv_heads": 2, "attention": "sdpa", "precision": "bf16"},
+        {"accumulate": 2},
+        {"checkpointing": "block", "feed_forward": "gelu"},
+        {"optimizer": "adamw_foreach", "loss": "cross_entropy"},
+    ],
+    ids=str,
+)
+def test_flops_of_lmsweeps_own_model_are_those_of_the_closed_form(fields: dict[str, Any]) -> None:
+    config = small(**fields)
+    found = count_flops(config)
+    assert (found.forward, found.backward) == (products_of(config), 2 * products_of(config))
+
+
+def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> None:
+    config = small(checkpointing="block")
+    again = total(step_operators(config), is_again=True)
+    tokens, layers = config.batch_size * config.context_length, config.num_layers or 0
+    head, last = 2 * tokens * 64 * 50, 2 * tokens * 64 * 96
+    assert again == products_of(config) - head - layers * last
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach"},
+        {"window": 8, "accumulate": 2, "batch_size": 6, "optimizer": "adamw_loop"},
+        {"batch_size": 2, "checkpointing": "block", "mode": "forward_backward"},
+    ],
+    ids=str,
+)
+def test_one_run_stands_for_every_batch_and_two_shallow_ones_for_a_deep_one(fields: dict[str, Any]) -> None:
+    config = small(**fields)
+    whole = operators_of.step_run(operators_of.as_run(config)).log.operators()
+    assert Counter(spread(step_operators(config))) == Counter(spread(whole))
+
+
+def spread(operators: Operators) -> list[Operator]:
+    return [replace(one, count=1) for one in operators for _ in range(one.count)]
+
+
+def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() -> None:
+    found = step_operators(small(precision="bf16", attention="sdpa"))
+    (attention,) = (one for one in found if class_of(one) == "attention" and one.phase == "forward")
+    assert (attention.name, attention.module, attention.count) == ("sdpa_cudnn", "blocks.*.attention", 5)
+    assert attention.is_causal and attention.shapes[0] == (4, 4, 32, 16)
+    first = next(one for one in found if one.name == "mm" and one.module.endswith("query") and one.phase == "forward")
+    assert (first.layout, first.dtype, first.shapes) == ("nt", "bfloat16", ((128, 64), (64, 64)))
+    assert {one.module for one in found if one.phase == "optimizer"} == {"optimizer"}
+    assert {"loss", "head", "token_embedding"} <= {one.module for one in found}
+    (update,) = (one for one in found if one.name == "_fused_adamw_")
+    weights = update.shapes[0][0]
+    assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
+    assert from_values(as_values(found)) == found  # type: ignore[arg-type]  # as JSON has them
+
+
+def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less() -> None:
+    eager, compiled = (step_operators(small(compile=way, precision="bf16")) for way in ("none", "block"))
+    assert total(eager) == total(compiled)
+    assert {one.name for one in compiled if class_of(one) == "compiled"} == {"fused"}
+    launches, moved = (
+        [sum(value(one) * one.count for one in side if ".*" in one.module) for side in (compiled, eager)]
+        for value in (lambda one: 1, lambda one: one.bytes)
+    )
+    assert launches[0] < 0.5 * launches[1] and moved[0] < 0.5 * moved[1]
+
+
+def test_float8_multiplies_in_blocks_alone() -> None:
+    narrow, wide = (step_operators(small(precision=name, attention="sdpa")) for name in ("fp8_rowwise", "bf16"))
+    assert total(narrow) == total(wide)
+    scaled = [one for one in narrow if one.name == "_scaled_mm"]
+    assert scaled and all(one.module.startswith("blocks.*") and one.dtype == "float8_e4m3fn" for one in scaled)
+
+
+@pytest.mark.parametrize("fields", [{"loss": "liger"}, {"loss": "compiled"}, {"optimizer": "adamw_8bit"}], ids=str)
+def test_kernels_of_packages_stand_as_what_they_compute(fields: dict[str, Any]) -> None:
+    plain = small(loss="cross_entropy")
+    assert total(step_operators(replace(plain, **fields))) == total(step_operators(plain))
+
+
+def test_a_rank_yields_its_collectives() -> None:
+    config = small(world_size=4, ddp="fsdp", precision="bf16", attention="sdpa")
+    found = [one for one in step_operators(config) if class_of(one) == "collectives"]
+    kinds = Counter[str]()
+    for one in found:
+        assert (one.ranks, one.stride) == (4, 1)
+        kinds[one.name] += one.count
+    assert kinds["all_gather"] == 2 * 5 + 1 and kinds["reduce_scatter"] == 5 + 1

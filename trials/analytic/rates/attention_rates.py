@@ -1,0 +1,148 @@
+"""The time of a fused attention kernel: its FLOPs at a rate of its own, corrected by measured attention."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from lmsweep.trials.analytic.rates.hardware import Hardware
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator
+from lmsweep.trials.analytic.rates.surface import Surface, logs
+
+QUERIES = 128
+"""Of a block of threads."""
+
+_FLASH, _EFFICIENT, _CUDNN = "flash", "efficient", "cudnn"
+
+
+class Kernel(NamedTuple):
+    """What was fitted to the measured attention of the reference GPU (`benchmarks/operator_rates.py`)."""
+
+    start: float
+    """Seconds."""
+    diagonal: float
+    """Blocks that a causal mask computes beside its half, of those on the diagonal."""
+    causal: float
+    """Further share of time with a causal mask."""
+    wave: float
+    """Blocks of threads on a multiprocessor at a time."""
+    short: float
+    """Time that a context of QUERIES positions takes more, as a share."""
+    rates: tuple[float, ...]
+    """TFLOP/s of long contexts, by HEADS, as kernels are rated: a causal mask halves the FLOPs."""
+
+
+HEADS = (64, 80, 96, 128, 256)
+# fmt: off
+KERNELS: dict[tuple[str, bool, bool], Kernel] = {
+    (_FLASH, False, False):     Kernel(4.5e-6, 1.89, 0.12, 0.94, 0.57, (284, 257, 349, 314, 333)),
+    (_FLASH, True, False):      Kernel(2.0e-6, 1.09, 0.18, 1.14, 3.24, (274, 224, 273, 292, 265)),
+    (_EFFICIENT, False, False): Kernel(4.4e-6, 0.54, 0.05, 1.54, 0.49, (115, 101, 121, 150, 134)),
+    (_EFFICIENT, True, False):  Kernel(21e-6, 1.26, 0.10, 1.0, 0.30, (99, 84, 99, 123, 47)),
+    (_EFFICIENT, False, True):  Kernel(0.6e-6, 0.71, 0.08, 1.62, 0.50, (35, 32, 37, 41, 42)),
+    (_EFFICIENT, True, True):   Kernel(1.0e-6, 1.65, 0.01, 1.79, 0.22, (34, 25, 29, 35, 34)),
+    (_CUDNN, False, False):     Kernel(4.7e-6, 1.23, 0.15, 0.90, 0.98, (458, 433, 487, 655, 639)),
+    (_CUDNN, True, False):      Kernel(5.9e-6, 1.33, 0.14, 0.86, 2.72, (439, 407, 443, 550, 432)),
+}
+# fmt: on
+"""Kernel, whether it is backward, whether it computes in float32 -> its times."""
+LEAST_FILLED = 0.05
+
+
+class _Key(NamedTuple):
+    kernel: str
+    is_backward: bool
+    is_wide: bool
+    is_causal: bool
+
+
+class Attention(NamedTuple):
+    kernel: str
+    is_backward: bool
+    is_causal: bool
+    is_wide: bool
+    """Whether it computes in float32."""
+    batch_heads: int
+    queries: int
+    keys: int
+    head: int
+    flops: int
+    bytes: int
+
+
+def attention_of(
+    name: str, shapes: tuple[tuple[int, ...], ...], *, dtype: str, flops: int, bytes: int, is_causal: bool
+) -> Attention:
+    """Return an attention from the shapes of an operator's inputs; of backward the gradient of the output is first."""
+    is_backward = "backward" in name
+    kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in name), _FLASH)
+    tensors = [shape for shape in shapes if len(shape) >= 3]
+    query, key = (
+        (tensors[1], tensors[2])
+        if is_backward and len(tensors) > 3
+        else (tensors[0], tensors[min(1, len(tensors) - 1)])
+    )
+    return Attention(
+        kernel=kernel,
+        is_backward=is_backward,
+        is_causal=is_causal,
+        is_wide=dtype in ("float32", "tf32"),
+        batch_heads=math.prod(query[:-2]),
+        queries=query[-2],
+        keys=key[-2],
+        head=query[-1],
+        flops=flops,
+        bytes=bytes,
+    )
+
+
+class AttentionRates:
+    def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
+        self._hardware = hardware
+        found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
+        for point in points:
+            attention = attention_of(
+                point.name,
+                point.shapes,
+                dtype=point.dtype,
+                flops=point.flops,
+                bytes=point.bytes,
+                is_causal=point.is_causal,
+            )
+            places, ratios = found.setdefault(_key(attention), ([], []))
+            places.append(_place(attention))
+            ratios.append(point.seconds / self.formula(attention))
+        self._surfaces = {key: Surface(places, ratios) for key, (places, ratios) in found.items()}
+
+    def formula(self, attention: Attention) -> float:
+        hardware = self._hardware
+        kernel = KERNELS.get(_key(attention)[:3]) or KERNELS[_EFFICIENT, *_key(attention)[1:3]]
+        rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
+        if attention.head < HEADS[0]:
+            rate *= attention.head / HEADS[0]
+        blocks = attention.batch_heads * math.ceil(attention.queries / QUERIES)
+        waves = blocks / hardware.multiprocessors / kernel.wave
+        filled = waves / max(1.0, math.ceil(waves) if waves < 4 else waves)
+        short = QUERIES / attention.keys
+        work = attention.flops * (1 + kernel.short * short)
+        if attention.is_causal:
+            work *= (1 + kernel.diagonal * short) * (1 + kernel.causal)
+        return max(work / (rate * max(filled, LEAST_FILLED)), attention.bytes / hardware.bandwidth) + kernel.start
+
+    def seconds(self, attention: Attention) -> tuple[float, float]:
+        """Return the seconds, and the weight of the measured attention near by."""
+        surface = self._surfaces.get(_key(attention))
+        seconds = self.formula(attention)
+        if surface is None:
+            return seconds, 0.0
+        correction = surface.at(_place(attention))
+        return seconds * correction.factor, correction.weight
+
+
+def _key(attention: Attention) -> _Key:
+    return _Key(attention.kernel, attention.is_backward, attention.is_wide, attention.is_causal)
+
+
+def _place(attention: Attention) -> tuple[float, ...]:
+    return logs(attention.batch_heads, attention.queries, attention.head)

@@ -1,0 +1,144 @@
+"""How long a collective takes: from measured or published ones within a node, by the adapters between nodes."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.datasheets import LINKS, Device, find_device
+from lmsweep.trials.analytic.rates.rate_data import public_collectives
+from lmsweep.trials.spec.words import Collective
+
+LATENCY_SECONDS = 20e-6
+"""Of a collective without data between GPUs of a node, if none was measured or published."""
+SHARE_OF_LINK = 0.77
+"""Share of a link's datasheet bandwidth that large collectives reach: 348 of 450 GB/s (`h200-x2-ddp`)."""
+HOP_SECONDS = 6e-6
+"""Of one step of a collective between nodes; their number grows with the logarithm of the nodes."""
+SHARE_OF_NETWORK = 0.85
+"""Share of the adapters' bandwidth that large collectives between nodes reach."""
+SHARE_OF_SMALLEST = 0.6
+"""Time without data over that of 1 MiB, the smallest published message."""
+
+
+class Point(NamedTuple):
+    """One measured collective; the size of its message is in bytes, as nccl-tests counts them."""
+
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveTimes:
+    """The times of collectives between some ranks of one node."""
+
+    bandwidth: float
+    """Bus bandwidth of a large all-reduce, B/s."""
+    latency: float = LATENCY_SECONDS
+    measured: Mapping[Collective, Sequence[Point]]
+    """Measured times by kind, in order of size, of the same number of ranks."""
+    source: str
+    """Where the numbers come from, in words for a user."""
+
+    def seconds(self, kind: Collective, size: float, ranks: int) -> float:
+        """Return the seconds of a collective of `size` bytes: measured, between two measured ones, or by bandwidth."""
+        factor = bus_factor(kind, ranks)
+        if not factor:
+            return 0.0
+        points = self.measured.get(kind, ())
+        if not points:
+            return self.latency + factor * size / self.bandwidth
+        sizes = [point.size for point in points]
+        if size <= sizes[0]:
+            return points[0].seconds
+        if size >= sizes[-1]:
+            return points[-1].seconds * size / sizes[-1]
+        above = bisect_left(sizes, size)  # between two sizes the time is a power of the size
+        (small, short), (large, long) = points[above - 1], points[above]
+        power = math.log(long / short) / math.log(large / small)
+        return short * math.exp(power * math.log(size / small))
+
+
+@cache
+def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
+    """Return the times between GPUs of one node: published, else by the datasheet's link; None if neither is known."""
+    found: dict[int, dict[Collective, list[Point]]] = {}
+    for row in public_collectives():
+        met = find_device(row.device_name)
+        if met is not None and _link_name(met.name) == _link_name(device.name):
+            found.setdefault(row.ranks, {}).setdefault(row.kind, []).append(Point(row.bytes, row.seconds))
+    if found:
+        nearest = min(found, key=lambda known: (abs(math.log(known / max(ranks, 2))), -known))
+        points = {kind: in_order(of_kind) for kind, of_kind in found[nearest].items()}
+        points = {kind: [_without_data(of_kind[0]), *of_kind] for kind, of_kind in points.items()}
+        largest = points["all_reduce"][-1]
+        words = f"published collectives between {nearest} {device.name} (AIConfigurator)"
+        bandwidth = bus_factor("all_reduce", nearest) * largest.size / largest.seconds
+        if nearest != ranks:
+            points = {
+                kind: [Point(one.size, one.seconds * _grown(kind, nearest, ranks)) for one in of_kind]
+                for kind, of_kind in points.items()
+            }
+        return CollectiveTimes(bandwidth=bandwidth, measured=points, source=words)
+    return from_datasheet(LINKS[device.name], device.name) if device.name in LINKS else None
+
+
+def from_datasheet(bandwidth: float, name: str) -> CollectiveTimes:
+    """Return the times between devices of this name, whose datasheet states the bandwidth, B/s in one direction."""
+    words = f"{SHARE_OF_LINK:.0%} of the datasheet's {bandwidth / 1e9:g} GB/s of {name}"
+    return CollectiveTimes(bandwidth=SHARE_OF_LINK * bandwidth, measured={}, source=words)
+
+
+def across(
+    kind: Collective, size: float, *, local: int, nodes: int, links: CollectiveTimes | None, adapter: float
+) -> float:
+    """Return the seconds of a collective of `local` GPUs on each of `nodes`: by the slower of links and adapters.
+
+    Rings over all GPUs enter and leave each node over all of its adapters, so that each adapter carries an equal share
+    of what a node sends. Inside the node the same bytes pass over the links.
+    """
+    ranks = local * nodes
+    inside = links.seconds(kind, size, local) if links and local > 1 else 0.0
+    if nodes == 1:
+        return inside
+    # Of a ring of all ranks, each of the node's adapters carries its share of what crosses the border of the node.
+    crossing = bus_factor(kind, ranks) * size / (SHARE_OF_NETWORK * adapter * local)
+    hops = (math.ceil(math.log2(nodes)) + 1) * HOP_SECONDS
+    return max(inside, crossing) + hops
+
+
+def in_order(points: Iterable[Point]) -> list[Point]:
+    """Return the points by size, the shortest of each size, none shorter than one of a smaller size."""
+    best: dict[int, float] = {}
+    for size, seconds in points:
+        best[size] = min(seconds, best.get(size, math.inf))
+    longest = accumulate((best[size] for size in sorted(best)), max)
+    return [Point(size, seconds) for size, seconds in zip(sorted(best), longest, strict=True)]
+
+
+def bus_factor(collective: Collective, ranks: int) -> float:
+    """Bytes that each of n ranks sends, per byte of the message: bus bandwidth per algorithm bandwidth. 2 (n - 1) / n
+    for an all-reduce, 1 for a broadcast and for one message, else (n - 1) / n (NVIDIA nccl-tests,
+    doc/PERFORMANCE.md)."""
+    if ranks == 1:
+        return 0.0
+    if collective in ("broadcast", "send_recv"):
+        return 1.0
+    return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
+def _without_data(smallest: Point) -> Point:
+    return Point(1024, SHARE_OF_SMALLEST * smallest.seconds)
+
+
+def _grown(kind: Collective, known: int, ranks: int) -> float:
+    collective: Collective = "all_reduce" if kind == "all_reduce" else "all_gather"
+    return bus_factor(collective, ranks) / bus_factor(collective, known)
+
+
+def _link_name(name: str) -> str:
+    """The name of the device whose links are the same."""
+    return {"GH200 96GB": "H100 SXM", "GH200 144GB": "H200 SXM", "A100 SXM 40GB": "A100 SXM 80GB"}.get(name, name)

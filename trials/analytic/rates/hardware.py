@@ -1,0 +1,154 @@
+"""What a GPU can do at best: the rates that operators' times are made of, and where each comes from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from statistics import median
+from typing import Literal
+
+from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.rates.rate_data import public_products
+
+Level = Literal["measured", "scaled", "public", "datasheet"]
+"""Measured on this kind of GPU; measured on a GPU with the same chip; published for this kind; a datasheet alone."""
+
+_MULTIPROCESSORS: dict[str, float] = {
+    "A100": 108,
+    "A10": 72,
+    "A10G": 80,
+    "V100": 80,
+    "T4": 40,
+    "L4": 58,
+    "L40S": 142,
+    "H100": 132,
+    "H200": 132,
+    "H20": 78,
+    "GH200": 132,
+    "B200": 148,
+    "GB200": 148,
+    "B300": 160,
+    "GB300": 160,
+    "GB10": 48,
+    "RTX 3090": 82,
+    "RTX A6000": 84,
+    "RTX 4090": 128,
+    "RTX 5090": 170,
+    "RTX PRO 6000": 188,
+    "MI300X": 304,
+    "MI325X": 304,
+    "MI350X": 256,
+    "MI355X": 256,
+}
+"""First words of a device's name -> multiprocessors (AMD: compute units), by the datasheets' documents."""
+_CACHE_MIB: dict[str, float] = {
+    "A100": 40, "H100": 50, "H200": 50, "H20": 60, "GH200": 50, "B200": 126, "GB200": 126, "B300": 126, "GB300": 126,
+    "L40S": 96, "L4": 48, "RTX 4090": 72, "RTX 5090": 96, "RTX PRO 6000": 128, "GB10": 24, "MI300X": 256, "MI325X": 256,
+    "MI350X": 256, "MI355X": 256,
+}  # fmt: skip
+"""The same of the largest shared cache; others have 6 MiB."""
+_H100_PCIE_MULTIPROCESSORS = 114
+
+CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 SXM"}
+"""Device -> a measured one with the same chip and clocks, and other memory."""
+
+REFERENCE = "H200 SXM"
+"""The device whose measured efficiencies are taken where a kind of GPU has none of its own."""
+SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.95, "float8_e4m3fn": 0.7}
+"""Share of a datasheet's rate that the largest tiles reach on the reference, and where no product was published."""
+TILES_OVER_PRODUCTS = 1.1
+"""Rate of the largest tiles over the median of the published products, of the reference."""
+SHARE_OF_BANDWIDTH = 0.87
+"""Share of a datasheet's bandwidth that a large copy reaches: 4.02 to 4.2 of 4.8 TB/s on an H200."""
+SHARES_OF_BANDWIDTH = {"H100 SXM": 0.945}
+"""The same of a device whose steps were measured: updates of AdamW in `h100-devices`."""
+
+ATTENTION_SCALE = {
+    (8, 0): 1 / 1.85,
+    (10, 0): 1.6,
+    (10, 3): 1.6,
+}
+"""Compute capability -> rate of PyTorch's fused attention over that on an H200, from published rates: FlashAttention 2
+gained 1.85 from A100 to H100, though the tensor cores' peaks gained 3.2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The rates of one kind of GPU."""
+
+    device: Device
+    multiprocessors: int
+    cache_bytes: float
+    bandwidth: float
+    """B/s of a large copy."""
+    products: Mapping[str, float]
+    """Type -> FLOP/s of a large matrix product."""
+    attention: float
+    """Rate of fused attention in 16 bits over that of the reference."""
+    sources: Mapping[str, str]
+    """products, attention, bytes -> where the rate comes from, in words for a user."""
+
+    def rate(self, dtype: str) -> float:
+        return self.products.get(dtype) or self.products["float32"]
+
+
+@cache
+def hardware_of(device: Device) -> Hardware:
+    """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
+    reference = find_reference()
+    rates, source = {}, f"the datasheet of {device.name}"
+    published = {} if device.name in (reference.name, *CHIP) else _published(device)
+    for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
+        peak = getattr(device, field)
+        share = SHARE_OF_PEAK[dtype]
+        if "bfloat16" in published and device.bf16 and dtype == "tf32":
+            share = published["bfloat16"] / device.bf16  # the same tensor cores at the same clocks
+        if peak:
+            rates[dtype] = published.get(dtype) or share * peak
+    rates.setdefault("bfloat16", SHARE_OF_PEAK["bfloat16"] * device.fp16)
+    rates["float16"] = rates["bfloat16"]
+    if published:
+        source = f"published products of {device.name} (AIConfigurator)"
+    scale = 1.0 if device.name in (reference.name, *CHIP) else ATTENTION_SCALE.get(device.compute)
+    words = "published rates of FlashAttention" if scale else "the ratio of products"
+    return Hardware(
+        device=device,
+        multiprocessors=multiprocessors(device),
+        cache_bytes=_by_words(_CACHE_MIB, device.name, 6.0) * 2**20,
+        bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
+        products=rates,
+        attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
+        sources={
+            "products": source,
+            "attention": f"{words}, from {reference.name}" if device.name != reference.name else words,
+            "bytes": f"the datasheet's bandwidth of {device.name}",
+        },
+    )
+
+
+def multiprocessors(device: Device) -> int:
+    if device.name == "H100 PCIe":
+        return _H100_PCIE_MULTIPROCESSORS
+    return _by_words(_MULTIPROCESSORS, device.name, 100)
+
+
+@cache
+def find_reference() -> Device:
+    found = find_device("NVIDIA H200")
+    assert found is not None and found.name == REFERENCE, "the table has it"
+    return found
+
+
+@cache
+def _published(device: Device) -> dict[str, float]:
+    """Return the median FLOP/s of published large products of a device, by type."""
+    rates: dict[str, list[float]] = {}
+    for row in public_products():
+        met = find_device(row.device_name)
+        if met is not None and met.name == device.name and row.m >= 4096:
+            rates.setdefault(row.dtype, []).append(2 * row.m * row.n * row.k / row.seconds)
+    return {dtype: TILES_OVER_PRODUCTS * median(found) for dtype, found in rates.items()}
+
+
+def _by_words(table: Mapping[str, float], name: str, default: float) -> int:
+    found = [value for words, value in table.items() if f"{name} ".startswith(f"{words} ")]
+    return int(found[0] if found else default)

@@ -1,0 +1,82 @@
+"""How sure a predicted time is: a factor and an interval by what is known, learned from measured times."""
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+from statistics import fmean, pvariance
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.rates.rate_data import DATA
+
+FILE = DATA / "residuals.csv"
+"""Made by `python -m benchmarks.score_card`."""
+SURE = 2.2
+"""Standard deviations on each side of a 95 % interval, with some for what the sources have in common."""
+FEW = 0.15
+"""Standard deviation between sources that is assumed if there is one source, as between those of training runs."""
+
+
+LIKE = {"scaled": "measured"}
+"""Level -> the one whose residuals are its own: GPUs of one chip were measured."""
+UNKNOWN = 1.5
+"""Standard deviation with a datasheet alone, over that with published products: assumed."""
+
+
+class Residual(NamedTuple):
+    level: str
+    """What was known: measured (this GPU's rates), public, datasheet, or ranks (a training run of many GPUs)."""
+    source: str
+    device: str
+    log_ratio: float
+    """log(measured / predicted)."""
+
+
+class Sure(NamedTuple):
+    """Predicted seconds, and their 95 % interval."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+class Spread(NamedTuple):
+    """What a prediction from operators alone is multiplied by, and how sure the product is."""
+
+    factor: float
+    deviation: float
+    """Standard deviation of log(measured / product)."""
+
+    def of(self, seconds: float) -> Sure:
+        """Return the predicted seconds, and the 95 % interval."""
+        middle = self.factor * seconds
+        width = math.exp(SURE * self.deviation)
+        return Sure(middle, middle / width, middle * width)
+
+
+def spread_from(residuals: Iterable[Residual]) -> Spread:
+    """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one."""
+    by_source: dict[str, list[float]] = defaultdict(list)
+    for one in residuals:
+        by_source[one.source].append(one.log_ratio)
+    means = [fmean(found) for found in by_source.values()]
+    within = fmean(pvariance(found) for found in by_source.values())
+    between = pvariance(means) if len(means) > 1 else FEW**2
+    return Spread(math.exp(fmean(means)), math.sqrt(within + between))
+
+
+@cache
+def known_residuals() -> tuple[Residual, ...]:
+    """Return the residuals that ship."""
+    with FILE.open(newline="") as file:
+        rows = csv.DictReader(file)
+        return tuple(Residual(row["level"], row["source"], row["device"], float(row["log_ratio"])) for row in rows)
+
+
+@cache
+def spread_of(level: str) -> Spread:
+    """Return the spread of predictions of this level."""
+    if level == "datasheet":  # no step was predicted from nothing else
+        return Spread(1.0, UNKNOWN * spread_of("public").deviation)
+    return spread_from(row for row in known_residuals() if row.level == LIKE.get(level, level))

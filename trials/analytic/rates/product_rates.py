@@ -1,0 +1,123 @@
+"""The time of a matrix product: tiles in waves over multiprocessors, and bytes, corrected by measured products."""
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.rates.hardware import Hardware
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator
+from lmsweep.trials.analytic.rates.surface import Surface, logs
+
+Shape = tuple[int, ...]
+
+
+class Tile(NamedTuple):
+    rows: int
+    columns: int
+    efficiency: float
+    """Its FLOP/s over those of the largest tile, with all multiprocessors busy."""
+
+
+TILES = (
+    *(Tile(256, 128, 1.0), Tile(128, 256, 1.0), Tile(128, 128, 0.98)),
+    *(Tile(64, 128, 0.95), Tile(128, 64, 0.95), Tile(64, 64, 0.92)),
+)
+SPLITS = (1, 2, 4, 8, 16)
+"""Parts of the inner dimension that are summed afterwards."""
+LEAST_INNER, MOST_WAVES = 256, 3
+"""A split leaves at least so many inner elements, and makes at most so many waves."""
+SPLITTING = 1.05
+"""Time of a split product over that of its parts."""
+FILL = 146
+"""Inner elements that take as long as filling and draining the pipeline of a tile."""
+WHOLE_WAVES = 0.5
+"""Share of the time that comes in whole waves of tiles; the rest balances."""
+OVERLAP = 4.5
+"""Power in the sum of computing and moving bytes: infinite if they overlapped fully, 1 if not at all."""
+START_SECONDS = 3.3e-6
+LAYOUTS = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
+"""Type and layout of the operands -> rate over that of the same type's other layouts; 1 for others."""
+LAYOUT_OF = {"forward": "nt", "input_gradient": "nn", "weight_gradient": "tn", "scores": "nt", "values": "nn"}
+"""Form of a measured product -> its layout."""
+
+
+class Product(NamedTuple):
+    batch: int
+    m: int
+    n: int
+    k: int
+    bytes: int
+    dtype: str
+    layouts: tuple[str, ...]
+    """Of the operands, one or, if it is not known, all that it may have: nt, nn, tn."""
+
+
+def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, layouts: tuple[str, ...]) -> Product:
+    """Return the dimensions of a product from the shapes of its inputs, as PyTorch's operators take them."""
+    matrices = [shape for shape in shapes if len(shape) >= 2][:2]
+    if len(matrices) < 2:  # a matrix by a vector
+        m, k = (*matrices, (1, shapes[0][-1]))[0][-2:]
+        return Product(1, m, 1, k, bytes, dtype, layouts)
+    one, other = matrices
+    batch = math.prod(one[:-2])
+    return Product(batch, one[-2], other[-1], one[-1], bytes, dtype, layouts)
+
+
+class ProductRates:
+    def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
+        self._hardware = hardware
+        found: dict[tuple[bool, str, str], tuple[list[tuple[float, ...]], list[float]]] = {}
+        for point in points:
+            layout = LAYOUT_OF.get(point.form, "nt")
+            product = product_of(point.name, point.shapes, bytes=point.bytes, dtype=point.dtype, layouts=(layout,))
+            places, ratios = found.setdefault(_key(product, layout), ([], []))
+            places.append(_place(product))
+            ratios.append(point.seconds / self.formula(product, layout))
+        self._surfaces = {key: Surface(places, ratios) for key, (places, ratios) in found.items()}
+
+    def formula(self, product: Product, layout: str) -> float:
+        """Return the seconds without the correction."""
+        hardware = self._hardware
+        rate = hardware.rate(product.dtype) * LAYOUTS.get((product.dtype, layout), 1.0)
+        computing = _work(product.batch, product.m, product.n, product.k, hardware.multiprocessors) / rate
+        moving = product.bytes / hardware.bandwidth
+        return float((computing**OVERLAP + moving**OVERLAP) ** (1 / OVERLAP)) + START_SECONDS
+
+    def seconds(self, product: Product) -> tuple[float, float]:
+        """Return the seconds of a product, the mean of its layouts, and the weight of the measured ones near by."""
+        found = [self._of_layout(product, layout) for layout in product.layouts]
+        return sum(one[0] for one in found) / len(found), min(one[1] for one in found)
+
+    def _of_layout(self, product: Product, layout: str) -> tuple[float, float]:
+        key = _key(product, layout)
+        surface = self._surfaces.get(key) or self._surfaces.get((*key[:2], "nt"))
+        seconds = self.formula(product, layout)
+        if surface is None:
+            return seconds, 0.0
+        correction = surface.at(_place(product))
+        return seconds * correction.factor, correction.weight
+
+
+@lru_cache(maxsize=100_000)
+def _work(batch: int, m: int, n: int, k: int, multiprocessors: int) -> float:
+    """Return the FLOPs that all multiprocessors could do in the time that the best tiles take."""
+    best = math.inf
+    for rows, columns, efficiency in TILES:
+        tiles = batch * math.ceil(m / rows) * math.ceil(n / columns)
+        for split in SPLITS:
+            waves = tiles * split / multiprocessors
+            if split > 1 and (k / split < LEAST_INNER or waves > MOST_WAVES):
+                break
+            balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
+            work = balanced * multiprocessors * 2 * rows * columns * (k / split + FILL) / efficiency
+            best = min(best, work * (SPLITTING if split > 1 else 1.0))
+    return best
+
+
+def _key(product: Product, layout: str) -> tuple[bool, str, str]:
+    return product.batch > 1, "bfloat16" if product.dtype == "float16" else product.dtype, layout
+
+
+def _place(product: Product) -> tuple[float, ...]:
+    return logs(product.batch, product.m, product.n, product.k)

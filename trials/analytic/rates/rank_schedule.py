@@ -1,0 +1,167 @@
+"""The step of a rank among many: the order of computation and communication on two streams, as `fully_shard` has it.
+
+A gather may begin when the one before has ended and the block before has begun, so one block is fetched ahead. A
+scatter begins when the block's gradients are there. Gathers and scatters share the links, one after the other.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.analytic.rates.rate_set import Rates
+from lmsweep.trials.analytic.rates.step_time import INTERFERENCE, StepTime, step_time
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTime:
+    """Seconds of one step of a rank."""
+
+    time: StepTime
+    """Of its operators, each by itself."""
+    seconds: float
+    exposed: Mapping[str, float]
+    """What the step takes longer than without communication, by part."""
+
+    @property
+    def exposed_seconds(self) -> float:
+        return sum(self.exposed.values())
+
+
+def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTime:
+    """Return the time of a step, from the operators of a rank."""
+    alone = step_time(operators, rates)
+    sent = [one for one in operators if one.stream == "communication"]
+    seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}
+    updating = _of(alone, "optimizer")
+    forward, backward = _of(alone, "forward"), _of(alone, "backward")
+    within = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
+    layers = sum(seconds[one] for one in within)  # nothing hides the sums of divided layers
+    exposed: dict[str, float] = defaultdict(float)
+    if layers:
+        exposed["sums of divided layers"] = layers
+    for phase in ("forward", "backward"):
+        share = sum(seconds[one] for one in within if one.phase == phase)
+        forward, backward = (forward + share, backward) if phase == "forward" else (forward, backward + share)
+    others = [one for one in sent if one not in within]
+    if config.fully_shards:
+        _Sharded(config, others, seconds, forward, backward).expose(exposed)
+    else:
+        _replicated(config, others, seconds, backward, exposed)
+    hidden = max(0.0, sum(seconds.values()) - sum(exposed.values()))
+    exposed["computation beside communication"] = INTERFERENCE * hidden
+    busy = alone.computing + sum(exposed.values())
+    return RankTime(
+        time=alone,
+        seconds=max(busy, alone.launching + updating) if alone.launching > alone.computing else busy,
+        exposed={name: value for name, value in exposed.items() if value > 0},
+    )
+
+
+@dataclass
+class _Sharded:
+    """The gathers and scatters of `fully_shard`, in a step of one or more micro-batches."""
+
+    config: TrialConfig
+    sent: Iterable[Operator]
+    seconds: Mapping[Operator, float]
+    forward: float
+    backward: float
+    gathers: dict[str, list[float]] = field(default_factory=dict)
+
+    def expose(self, exposed: dict[str, float]) -> None:
+        """Add what is not hidden, by part."""
+        micro = self.config.accumulate
+        blocks = self.config.num_layers or max((one.count // micro for one in self.sent if one.count > 1), default=1)
+        gather = {phase: self._each("all_gather", phase) for phase in ("forward", "backward")}
+        scatter = self._each("reduce_scatter", "backward")
+        replicas = self._each("all_reduce", "backward")
+        ahead, behind = self.forward / micro / blocks, self.backward / micro / blocks
+        now = link = began = 0.0
+        for index in range(micro):
+            is_last = index == micro - 1
+            first = gather["forward"].root / micro
+            link = max(link, now) + first
+            exposed["gathers in forward"] += max(0.0, link - now)
+            now = began = max(now, link)
+            for _ in range(blocks):
+                link = max(link, began) + gather["forward"].block / micro
+                exposed["gathers in forward"] += max(0.0, link - now)
+                began = max(now, link)
+                now = began + ahead
+            ready = link = max(link, now) + gather["backward"].block / micro
+            exposed["gathers in backward"] += max(0.0, ready - now)
+            for _ in range(blocks):
+                now = max(now, ready)
+                ready = link = max(link, now) + gather["backward"].block / micro  # of the next, before the scatter
+                now += behind
+                if is_last:
+                    link = max(link, now) + scatter.block + replicas.block
+                exposed["gathers in backward"] += max(0.0, ready - now)
+        link = max(link, now) + scatter.root + replicas.root
+        exposed["scatters after backward"] += max(0.0, link - now)
+
+    def _each(self, kind: str, phase: str) -> "_Message":
+        """Return the seconds for one block of all micro-batches, and for what is outside of the blocks."""
+        found = [one for one in self.sent if one.name == kind and one.phase == phase]
+        largest = max((one.count for one in found), default=0)
+        blocks = self.config.num_layers or max(1, largest // self.config.accumulate)
+        of_blocks = sum(
+            self.seconds[one] for one in found if one.count > 1 or "*" in one.module or largest == 1 < blocks
+        )
+        if phase == "backward" and kind == "all_gather":
+            of_blocks = sum(self.seconds[one] for one in found)
+        return _Message(block=of_blocks / blocks, root=sum(self.seconds[one] for one in found) - of_blocks)
+
+
+@dataclass(frozen=True)
+class _Message:
+    block: float
+    root: float
+
+
+def _replicated(
+    config: TrialConfig,
+    sent: Iterable[Operator],
+    seconds: Mapping[Operator, float],
+    backward: float,
+    exposed: dict[str, float],
+) -> None:
+    variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])
+    of_gradients = sum(seconds[one] for one in sent if one.phase != "optimizer")
+    after = sum(seconds[one] for one in sent if one.phase == "optimizer")
+    if variant.overlaps:
+        blocks = max(2, config.num_layers or 2)
+        hideable = backward / config.accumulate * (1 - 1 / blocks)  # the last gradients come last
+        exposed["sums of gradients"] = max(of_gradients / blocks, of_gradients - hideable)
+    else:
+        exposed["sums of gradients"] = of_gradients
+    if after:
+        exposed["weights that other ranks updated"] = after
+
+
+def resized(operators: Operators, config: TrialConfig, world_size: int) -> Operators:
+    """Return the operators of a rank among another number of ranks: the same computation and messages, other groups."""
+    before, after = config.world_size // config.tp, world_size // config.tp
+    changed = []
+    for one in operators:
+        if one.stream == "communication":
+            is_of_layers = config.tp > 1 and one.stride == 1
+            if config.ddp == "hsdp":
+                replicas = before // config.shard_ranks
+                grows = one.name == "all_reduce" and one.ranks == replicas and one.stride >= config.shard_ranks
+                one = replace(one, ranks=after // config.shard_ranks) if grows else one
+            elif not is_of_layers:
+                one = replace(one, ranks=after)
+        elif one.phase == "optimizer" and config.fully_shards and config.ddp != "hsdp":
+            one = replace(one, bytes=round(one.bytes * before / after))
+        changed.append(one)
+    return tuple(changed)
+
+
+def _of(time: StepTime, phase: str) -> float:
+    return sum(
+        part.seconds for part in time.parts if part.operator.phase == phase and part.operator.stream == "compute"
+    )

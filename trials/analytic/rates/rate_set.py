@@ -1,0 +1,208 @@
+"""The rates of one GPU: what each operator of a step costs there, and where that figure comes from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.rates.attention_rates import AttentionRates, attention_of
+from lmsweep.trials.analytic.rates.byte_rates import ByteRates
+from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, across, between_gpus
+from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
+from lmsweep.trials.analytic.rates.intervals import spread_of
+from lmsweep.trials.analytic.rates.operators import Operator, class_of
+from lmsweep.trials.analytic.rates.product_rates import ProductRates, product_of
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
+from lmsweep.trials.spec.words import Collective
+
+LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
+"""Phase -> the host's seconds for a kernel, on the reference host."""
+COMPILED_LAUNCH_SECONDS = 10e-6
+BROADCASTING = 1.8
+"""Time of an element-wise operator whose operands have different shapes over that of equal ones."""
+
+
+class Cost(NamedTuple):
+    seconds: float
+    """Of one repetition on the device, without the launch."""
+    source: str
+    """In words for a user."""
+    residual: float
+    """Standard deviation of log(measured / predicted) of such operators."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """What connects nodes."""
+
+    gpus: int
+    """Of a node."""
+    bytes_per_second: float
+    """Of the adapter of one GPU, in one direction."""
+    source: str
+
+
+class _Spread(NamedTuple):
+    local: int
+    """GPUs of the group on each node."""
+    nodes: int
+
+
+COMBINED = 0.75
+"""Standard deviation of a step over that of its classes, which err independently of one another."""
+
+
+class Rates:
+    """The costs of operators on one kind of GPU."""
+
+    def __init__(
+        self,
+        hardware: Hardware,
+        points: Iterable[MeasuredOperator],
+        *,
+        level: Level,
+        links: CollectiveTimes | None = None,
+        network: Network | None = None,
+    ) -> None:
+        by_kind: dict[str, list[MeasuredOperator]] = {}
+        for point in points:
+            by_kind.setdefault(point.kind, []).append(point)
+        self.hardware = hardware
+        self.level: Level = level
+        self._links = links
+        self._network = network
+        self._products = ProductRates(hardware, by_kind.get("product", ()))
+        self._attention = AttentionRates(hardware, by_kind.get("attention", ()))
+        self._bytes = ByteRates(hardware, [*by_kind.get("bytes", ()), *by_kind.get("optimizer", ())])
+        self._measured = {
+            "products": "product" in by_kind,
+            "attention": "attention" in by_kind,
+            "bytes": "bytes" in by_kind,
+        }
+        self._known: dict[Operator, Cost] = {}
+
+    def of(self, operator: Operator) -> Cost:
+        """Return the cost of one repetition of an operator."""
+        found = self._known.get(operator)
+        if found is None:
+            found = self._known[operator] = self._cost(operator)
+        return found
+
+    def launch(self, operator: Operator) -> float:
+        """Return the host's seconds for one launch of an operator."""
+        if operator.is_compiled:
+            return COMPILED_LAUNCH_SECONDS
+        return LAUNCH_SECONDS[operator.phase]
+
+    def collective(self, kind: Collective, size: float, *, ranks: int, stride: int = 1) -> float:
+        """Return the seconds of a collective of `size` bytes between ranks that are `stride` apart."""
+        local, nodes = self._spread(ranks, stride)
+        links = self._links or between_gpus(self.hardware.device, local)
+        adapter = self._network.bytes_per_second if self._network else 0.0
+        return across(kind, size, local=local, nodes=nodes, links=links, adapter=adapter)
+
+    def _source_of_links(self, ranks: int, stride: int) -> str:
+        local, nodes = self._spread(ranks, stride)
+        links = self._links or between_gpus(self.hardware.device, local)
+        inside = links.source if links else "unknown links"
+        return f"{inside} and {self._network.source}" if nodes > 1 and self._network else inside
+
+    def _spread(self, ranks: int, stride: int) -> "_Spread":
+        """Return on how many GPUs of how many nodes a group lies; the ranks of a node are neighbours."""
+        if self._network is None:
+            return _Spread(ranks, 1)
+        local = max(1, min(ranks, self._network.gpus // stride))
+        return _Spread(local, -(-ranks // local))
+
+    def _cost(self, operator: Operator) -> Cost:
+        kind = class_of(operator)
+        sources = self.hardware.sources
+        if kind == "collectives":
+            size, ranks = operator.bytes, operator.ranks
+            name: Collective = operator.name  # type: ignore[assignment]
+            seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
+            return Cost(seconds, self._source_of_links(ranks, operator.stride), spread_of("ranks").deviation / COMBINED)
+        if kind == "products":
+            product = product_of(
+                operator.name,
+                operator.shapes,
+                bytes=operator.bytes,
+                dtype=operator.dtype,
+                layouts=_layouts(operator),
+            )
+            seconds, _ = self._products.seconds(product)
+        elif kind == "attention":
+            attention = attention_of(
+                operator.name,
+                operator.shapes,
+                dtype=operator.dtype,
+                flops=operator.flops,
+                bytes=operator.bytes,
+                is_causal=operator.is_causal,
+            )
+            seconds, _ = self._attention.seconds(attention)
+        else:
+            kind = "bytes"
+            cold = True if operator.phase == "optimizer" else None
+            seconds = self._bytes.seconds(operator.name, operator.bytes, dtype=operator.dtype, is_cold=cold)
+            seconds *= BROADCASTING if _broadcasts(operator) else 1.0
+        source = sources[kind]
+        if self._measured[kind]:
+            where = self.hardware.device.name if self.level == "measured" else f"{REFERENCE}, the same chip"
+            source = f"{kind} measured on {where}"
+        residual = spread_of(self.level).deviation / COMBINED
+        return Cost(seconds, source, residual)
+
+
+def _broadcasts(operator: Operator) -> bool:
+    """Return whether an operator repeats an operand, so that it reads elements one by one."""
+    first, *others = operator.shapes or ((),)
+    return len(first) > 1 and bool(others) and others[0] != first and operator.phase != "optimizer"
+
+
+def _layouts(operator: Operator) -> tuple[str, ...]:
+    """Return the layouts that a product's operands may have."""
+    if operator.layout:
+        return (operator.layout if operator.layout != "tt" else "tn",)
+    return ("nt",) if operator.phase == "forward" or operator.is_again else ("nn", "tn")
+
+
+@cache
+def rates_of(device: Device, network: Network | None = None) -> Rates:
+    """Return the rates of a device from what ships: measured there or on the same chip, published, or a datasheet."""
+    hardware = hardware_of(device)
+    points = _points_of(device)
+    level: Level = "datasheet"
+    if points:
+        level = "measured" if any(_name(point) == device.name for point in points) else "scaled"
+    elif "datasheet" not in hardware.sources["products"]:
+        level = "public"
+    return Rates(hardware, points, level=level, network=network)
+
+
+def rates_with(device: Device, measured: Iterable[MeasuredOperator], network: Network | None = None) -> Rates:
+    """Return the rates of a device of which a store has measured operators."""
+    return Rates(hardware_of(device), measured, level="measured", network=network)
+
+
+def _points_of(device: Device) -> list[MeasuredOperator]:
+    """Return the measured operators of a device, or those of the device with the same chip."""
+    chip = CHIP.get(device.name)
+    here = [point for point in measured_operators() if _name(point) == device.name]
+    if here or chip is None:
+        return here
+    return [point for point in measured_operators() if _name(point) == chip and point.kind in ("product", "attention")]
+
+
+def _name(point: MeasuredOperator) -> str | None:
+    return _device_name(point.device_name)
+
+
+@cache
+def _device_name(full_name: str) -> str | None:
+    found = find_device(full_name)
+    return found.name if found else None
+
+
+__all__ = ["REFERENCE", "Cost", "Network", "Rates", "rates_of", "rates_with"]

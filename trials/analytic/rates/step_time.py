@@ -1,0 +1,139 @@
+"""The time of a step from its operators: by phase, by part of the model, by class, and what it rests on."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
+
+INTERFERENCE = 0.5
+"""Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
+
+
+class Costs(Protocol):
+    """What one operator costs."""
+
+    @property
+    def seconds(self) -> float:
+        """Of one repetition on the device, without its launch."""
+
+    @property
+    def source(self) -> str:
+        """In words for a user."""
+
+
+class OperatorRates(Protocol):
+    """What operators cost on one GPU and its host."""
+
+    def of(self, operator: Operator, /) -> Costs:
+        """Return the cost of one repetition."""
+
+    def launch(self, operator: Operator, /) -> float:
+        """Return the seconds in which the host launches one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPart:
+    """All repetitions of one operator."""
+
+    operator: Operator
+    kind: str
+    """Its class."""
+    seconds: float
+    """Of the device."""
+    launching: float
+    """Seconds of the host."""
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """The seconds of one step."""
+
+    parts: tuple[StepPart, ...]
+    computing: float
+    """Of the device's kernels, communication aside."""
+    launching: float
+    """Of the host."""
+    communicating: float
+    """Of all collectives, each by itself."""
+    exposed: float
+    """What the step takes longer than without communication."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step: of device or host, whichever takes longer."""
+        return max(self.computing + self.exposed, self.launching)
+
+    @property
+    def is_host_bound(self) -> bool:
+        return self.launching > self.computing + self.exposed
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Class -> where the rates of most of its time come from."""
+        time: dict[tuple[str, str], float] = defaultdict(float)
+        for part in self.parts:
+            time[part.kind, part.source] += part.seconds
+        return {kind: source for (kind, source), _ in sorted(time.items(), key=lambda item: item[1])}
+
+    def by(self, key: Callable[[StepPart], str]) -> dict[str, float]:
+        """Seconds of the device by a property of its operators, the longest first."""
+        time: dict[str, float] = defaultdict(float)
+        for part in self.parts:
+            time[key(part)] += part.seconds
+        return dict(sorted(time.items(), key=lambda item: -item[1]))
+
+
+def step_time(
+    operators: Operators, rates: OperatorRates, *, is_hidden: Callable[[Operator], bool] = lambda one: True
+) -> StepTime:
+    """Return the time of a step. `is_hidden`: whether computation runs at the same time as this collective."""
+    parts = tuple(_part(one, rates) for one in operators)
+    updating = _seconds(one for one in parts if one.operator.phase == "optimizer")
+    computing = _seconds(one for one in parts if one.operator.stream == "compute") - updating
+    collectives = [one for one in parts if one.operator.stream == "communication"]
+    hidden = _seconds(one for one in collectives if is_hidden(one.operator))
+    beside = min(hidden, computing)
+    exposed = _seconds(collectives) - beside + INTERFERENCE * beside
+    launching = sum(one.launching for one in parts)
+    return StepTime(
+        parts=parts,
+        computing=computing + updating,
+        launching=launching,
+        communicating=_seconds(collectives),
+        exposed=exposed,
+    )
+
+
+def in_tf32(operators: Operators) -> Operators:
+    """Return the operators with tensor cores for products of float32."""
+    return tuple(
+        replace(one, dtype="tf32") if one.dtype == "float32" and one.name in PRODUCTS else one for one in operators
+    )
+
+
+def _part(operator: Operator, rates: OperatorRates) -> StepPart:
+    cost = rates.of(replace(operator, count=1))
+    return StepPart(
+        operator=operator,
+        kind=class_of(operator),
+        seconds=operator.count * cost.seconds,
+        launching=operator.count * rates.launch(operator),
+        source=cost.source,
+    )
+
+
+def _seconds(parts: Iterable[StepPart]) -> float:
+    return math.fsum(one.seconds for one in parts)
+
+
+def explained(time: StepTime) -> Mapping[str, Mapping[str, float]]:
+    """Part of the model -> class -> seconds of the device, the longest part first."""
+    parts = time.by(lambda one: one.operator.module or "outside of modules")
+    found: dict[str, dict[str, float]] = {name: defaultdict(float) for name in parts}
+    for one in time.parts:
+        found[one.operator.module or "outside of modules"][one.kind] += one.seconds
+    return found

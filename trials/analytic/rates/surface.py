@@ -1,0 +1,57 @@
+"""A correction of a formula by measured points near by: the mean of log(measured / formula), weighted by distance."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+WIDTH = 0.7
+"""Distance, in factors of e of each dimension, within which points count fully."""
+PRIOR = 1.0
+"""Weight of the formula itself, in points."""
+
+
+class Correction(NamedTuple):
+    factor: float
+    """Measured time over the formula's."""
+    weight: float
+    """Of the points near by: about their number; near 0 if none is."""
+
+
+class Surface:
+    """Points of one class of operators, each with its place and its measured time over the formula's."""
+
+    def __init__(self, places: Sequence[Sequence[float]], ratios: Sequence[float]) -> None:
+        """places: logarithms of dimensions."""
+        self._places = np.array(places, dtype=float).reshape(len(ratios), -1)
+        self._logs = np.log(np.array(ratios, dtype=float))
+
+    def at(self, place: Sequence[float]) -> Correction:
+        if not len(self._logs):
+            return Correction(1.0, 0.0)
+        distances = ((self._places - np.array(place)) ** 2).sum(1)
+        weights = np.exp(-distances / (2 * WIDTH**2))
+        total = float(weights.sum())
+        return Correction(math.exp(float(weights @ self._logs) / (total + PRIOR)), total)
+
+
+def logs(*sizes: float) -> tuple[float, ...]:
+    return tuple(math.log(max(size, 1.0)) for size in sizes)
+
+
+class Curve:
+    """Times over one size, between whose points the time is a power of the size."""
+
+    def __init__(self, points: Iterable[tuple[float, float]]) -> None:
+        """points: sizes and seconds."""
+        ordered = sorted(points)
+        self._sizes = np.log([size for size, _ in ordered])
+        self._seconds = np.log([seconds for _, seconds in ordered])
+        self.least_seconds = math.exp(self._seconds.min())
+
+    def at(self, size: float) -> float:
+        """Return the seconds; beyond the largest point they grow with the size, below the smallest they stay."""
+        place = math.log(max(size, 1.0))
+        beyond = max(0.0, place - float(self._sizes[-1]))
+        return math.exp(float(np.interp(place, self._sizes, self._seconds)) + beyond)

@@ -1,0 +1,65 @@
+"""The operators of larger models, from those of smaller ones: more layers, another batch."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from lmsweep.trials.analytic.rates.operators import Operator, Operators, Shape
+
+
+def deepened(small: Operators, larger: Operators, layers: int) -> Operators | None:
+    """Return the operators of a model with `layers` more layers than the small one; `larger` has one more. None if the
+    additional layer changes more than how often operators run and how much those over all layers move."""
+    few, more = ({replace(one, count=1): one.count for one in side} for side in (small, larger))
+    changed = [one for one in small if replace(one, count=1) not in more]
+    into = [one for one in larger if replace(one, count=1) not in few]
+    if changed and len(into) != len(changed):
+        return None
+    grown = dict(zip(into, changed, strict=False))
+    found = []
+    for one in larger:
+        alone = replace(one, count=1)
+        if alone in few:
+            count = few[alone] + layers * (one.count - few[alone])
+            if count > 0:
+                found.append(replace(one, count=count))
+        elif one in grown:
+            before = grown[one]
+            if (one.name, one.phase, one.count) != (before.name, before.phase, before.count):
+                return None
+            found.append(_grown(before, one, layers))
+        else:
+            found.append(replace(one, count=layers * one.count))
+    return tuple(found)
+
+
+def _grown(small: Operator, larger: Operator, layers: int) -> Operator:
+    """An operator over tensors of all layers."""
+
+    def grow(one: int, other: int) -> int:
+        return one + layers * (other - one)
+
+    shapes: list[Shape] = []
+    for one, other in zip(small.shapes, larger.shapes, strict=True):
+        shapes.append(tuple(grow(length, its) for length, its in zip(one, other, strict=True)))
+    return replace(
+        larger, shapes=tuple(shapes), bytes=grow(small.bytes, larger.bytes), flops=grow(small.flops, larger.flops)
+    )
+
+
+@lru_cache(maxsize=256)
+def scaled(operators: Operators, batch: int, wanted: int) -> Operators:
+    """Return the operators with another batch; each size of theirs is a multiple of `batch` plus less than it."""
+
+    def scale(size: int) -> int:
+        times, rest = divmod(size, batch)
+        return times * wanted + rest
+
+    return tuple(
+        replace(
+            one,
+            shapes=tuple(tuple(map(scale, shape)) for shape in one.shapes),
+            bytes=scale(one.bytes),
+            flops=scale(one.flops),
+        )
+        for one in operators
+    )

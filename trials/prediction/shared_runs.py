@@ -1,0 +1,61 @@
+"""Which trials one run serves: several modes, devices and optimizers, or one compiled graph."""
+
+from dataclasses import replace
+
+from lmsweep.trials.analytic.formulas import PASSES
+from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.prediction.compiled.aot_graph import in_primes
+from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_graph
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace, everything_freed
+from lmsweep.trials.prediction.without_device.fake_device import differs_by_device
+from lmsweep.trials.prediction.without_device.step_run import attention_run, leaves_something, step_run
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.words import Mode
+
+
+def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
+    """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
+
+    One iteration if it leaves nothing to the next, else all that are run. `run` is a mode to run instead, from whose
+    trace this mode's is taken, so that one run serves several modes. Raises as `step_run` does.
+    """
+    if leaves_something(config):
+        return step_run(as_run(config)).trace
+    shared = config if run is None or config.references else replace(config, mode=run)
+    init, *stretches = step_run(as_run(shared)).trace
+    iteration = stretches[: len(PHASES[config.mode]) * config.accumulate]
+    return [init, *iteration, everything_freed(iteration)]
+
+
+def attention_trace(config: TrialConfig) -> Trace:
+    """The same for attention alone."""
+    mode: Mode = "forward_backward" if PASSES[config.mode] > 1 else "forward"
+    trace = attention_run(replace(config, mode=config.mode if mode == "forward" else mode)).trace
+    return [*trace, everything_freed(trace[1:])]
+
+
+def one_run_for(config: TrialConfig) -> TrialConfig:
+    """One configuration for all those that one run serves: several modes, or one compiled graph."""
+    if config.references or config.ddp != "none":
+        return config
+    if config.compile != "none":
+        return graph_config(config)
+    return as_run(config if config.mode == "forward" else replace(config, mode="train_step"))
+
+
+def one_trace_for(run: TrialConfig) -> TrialConfig:
+    """One configuration for all runs (of `one_run_for`) that share one trace of a compiled graph."""
+    shared = in_primes(run) if run.compile != "none" and run.ddp == "none" else None
+    return shared[0] if shared else run
+
+
+def forget_runs() -> None:
+    """Forget what is kept of runs, because the compiler will partition their graphs otherwise."""
+    step_run.cache_clear()
+    traced_graph.cache_clear()
+
+
+def as_run(config: TrialConfig) -> TrialConfig:
+    """The configuration to run: MPS differs from the CPU only in autocast and in fused attention."""
+    known = config.device_type == "cuda" or differs_by_device(config) or config.references
+    return config if known else replace(config, device="cpu")

@@ -1,0 +1,100 @@
+"""The operators of any trial's step at its full depth, from which its time and its FLOPs are predicted."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
+from lmsweep.trials.prediction.float8_operators import in_float8
+from lmsweep.trials.prediction.operator_growth import deepened, scaled
+from lmsweep.trials.prediction.shared_runs import as_run
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
+from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES
+from lmsweep.trials.spec.workloads import Subject
+
+ANY_BATCH = 2**33
+"""Sequences in a micro-batch that stand for any number: more than any other size, so that it shows in each product."""
+
+
+def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators:
+    """Return the operators of one iteration. Raises UnpredictableError, UnsupportedError where the trial would, and
+    what the user's code raises."""
+    if subject == "attention":
+        found = attention_run(as_eager(config)).log.operators(config.compile)
+    elif config.num_layers is None and not config.references:
+        raise UnpredictableError("the configuration has no whole model")
+    elif config.ddp == "none" and config.world_size > 1:
+        raise UnpredictableError("how the ranks share the model is not known; ddp says it")
+    elif config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "borders":
+        found = _at_full_depth(config)
+    else:
+        found = _of_any_batch(config)
+    wanted = PHASES[config.mode]
+    found = tuple(one for one in found if one.phase in wanted)
+    return in_float8(found, config) if config.precision in FLOAT8_PRECISIONS else found
+
+
+def structure_of(config: TrialConfig) -> TrialConfig:
+    """Return one configuration for all whose forward and backward come from one run."""
+    same = replace(config, model=None, batch_size=config.accumulate, optimizer="adamw_fused", zero_grad="after_step")
+    return as_eager(same)
+
+
+def _of_any_batch(config: TrialConfig) -> Operators:
+    """The operators of lmsweep's own model in one process: those of forward and backward from a run that serves every
+    batch and optimizer, those of the optimizer from a run that serves every batch and attention. A micro-batch of one
+    sequence counts as the others, though PyTorch then needs a copy less in attention that is written out."""
+    has_backward = "backward" in PHASES[config.mode]
+    changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
+    step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]
+    found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
+    if "optimizer" not in PHASES[config.mode]:
+        return found
+    plain = {"attention": "naive", "checkpointing": "none", "window": None, "document_length": None, "compile": "none"}
+    update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, loss="eager", **plain)  # type: ignore[arg-type]
+    return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
+
+
+@lru_cache(maxsize=64)
+def _at_full_depth(config: TrialConfig) -> Operators:
+    eager = as_eager(config)
+
+    def of(layers: int | None) -> Operators:
+        log = step_run(as_run(replace(eager, num_layers=layers))).log
+        return log.operators(config.compile, compiles_loss=config.loss == "compiled")
+
+    layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
+    alike = not config.references and grows_with_layers(config.checkpointing)
+    alike = alike and (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer)
+    if alike and layers > fewest + 2:
+        found = deepened(of(fewest), of(fewest + 1), layers - fewest)
+        if found is not None:
+            return found
+    return of(config.num_layers)
+
+
+def as_eager(config: TrialConfig) -> TrialConfig:
+    """Return the configuration whose operators stand for this one's: not compiled, and with PyTorch's own operators in
+    place of those of packages, which compute the same."""
+    changes: dict[str, str] = {}
+    if config.loss in (*HIDDEN_LOSSES, "compiled"):
+        changes["loss"] = "cross_entropy"
+    if config.precision in FLOAT8_PRECISIONS:
+        changes["precision"] = "bf16"
+    if config.optimizer in OPTIMIZERS and not OPTIMIZERS[config.optimizer].factory.startswith("torch."):
+        changes["optimizer"] = "adamw_fused"
+    return replace(
+        config,
+        compile="none",
+        compile_mode="default",
+        dynamic_shapes=False,
+        memory_budget=None,
+        capture="none",
+        **changes,  # type: ignore[arg-type]
+    )

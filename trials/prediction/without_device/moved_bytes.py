@@ -1,0 +1,136 @@
+"""The bytes that one operator reads and writes, from its arguments and its result."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.analytic.rates.operators import Shape
+from lmsweep.trials.machine.torch_private import storage_key_of
+
+_WRITES_ONLY = frozenset(
+    (
+        *("fill_", "zero_", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones"),
+        *("new_full", "arange", "uniform_", "normal_", "_foreach_zero_", "scalar_tensor", "eye", "linspace"),
+    )
+)
+"""They read no element of their arguments."""
+
+_ROWS = frozenset(("embedding", "index", "index_select", "gather", "_unsafe_index"))
+"""They read as many elements of their first argument as they return."""
+
+_INTO = frozenset(("scatter_", "scatter_add_", "index_put_", "index_add_", "_index_put_impl_", "_unsafe_index_put"))
+"""They change as many elements of their first argument as their last tensor has."""
+
+_ASSIGNS = frozenset(("copy_", "_foreach_copy_"))
+
+
+class Moved(NamedTuple):
+    """What an operator moves."""
+
+    shapes: tuple[Shape, ...]
+    """Of its arguments that are tensors; a list of tensors is flat."""
+    dtype: str
+    bytes: int
+    """Read and written."""
+    read: tuple[tuple[int, int], ...]
+    """Storage and bytes of each argument."""
+    wrote: tuple[tuple[int, int], ...]
+    """Storage and bytes of each tensor that it writes."""
+
+
+def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], result: object) -> Moved | None:
+    """Return what an operator moves; None for a subclass of Tensor, whose own operators follow. `written`: places of
+    the arguments that it writes."""
+    shapes: list[Shape] = []
+    dtype: torch.dtype | None = None
+    sizes: list[int] = []
+    """Of each argument, in bytes."""
+    read: dict[int, int] = {}
+    wrote: dict[int, int] = {}
+    for place, argument in enumerate(args):
+        size = 0
+        if isinstance(argument, Tensor):
+            if _wraps(type(argument)):
+                return None
+            shapes.append(tuple(argument.shape))
+            size = _bytes(argument)
+            read[_key(argument)] = size
+            if dtype is None or not dtype.is_floating_point:
+                dtype = argument.dtype
+            if place in written:
+                wrote[_key(argument)] = size
+        elif isinstance(argument, (list, tuple)) and argument:
+            several = list(_tensors(argument))
+            if not several:
+                continue
+            if _wraps(type(several[0])):
+                return None
+            shapes.append((sum(one.numel() for one in several),))
+            size = sum(map(_bytes, several))
+            key = _key(several[0])
+            read[key] = size
+            if dtype is None or not dtype.is_floating_point:
+                dtype = several[0].dtype
+            if place in written:
+                wrote[key] = size
+        sizes.append(size)
+    made = [one for one in _tensors(result) if one.numel()]
+    if made and _wraps(type(made[0])):
+        return None
+    for one in made:
+        wrote.setdefault(_key(one), _bytes(one))
+    if dtype is None:
+        dtype = made[0].dtype if made else torch.float32
+    return Moved(
+        tuple(shapes), str(dtype)[6:], _total(name, sizes, read, wrote), tuple(read.items()), tuple(wrote.items())
+    )
+
+
+def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, int]) -> int:
+    written = sum(wrote.values())
+    if name in _WRITES_ONLY or name == "nll_loss_backward":
+        return written
+    if name in _ROWS:
+        return 2 * written + sum(sizes[1:])
+    if name in _INTO:
+        return 3 * max(sizes[1:], default=0)
+    if name in _ASSIGNS:
+        return sizes[0] + sizes[1]
+    if name == "embedding_dense_backward":
+        return written + 2 * sizes[0] + sum(sizes[1:])
+    if name in ("slice_backward", "select_backward"):
+        return written + 2 * sizes[0]
+    if name == "nll_loss_forward":
+        return 33 * sizes[1] // 8
+    if name.startswith("_fused_"):  # weights, gradients, states: all but the gradients are also written
+        return sum(sizes) + sum(sizes) - sizes[1]
+    return sum(read.values()) + written
+
+
+def _bytes(tensor: Tensor) -> int:
+    """The bytes of a tensor in memory: of an expanded one those of what is expanded."""
+    size = tensor.numel() * tensor.element_size()
+    if size and 0 in (strides := tensor.stride()):
+        for length, stride in zip(tensor.shape, strides, strict=True):
+            size = size if stride else size // length
+    return size
+
+
+def _key(tensor: Tensor) -> int:
+    return storage_key_of(tensor.untyped_storage())
+
+
+@cache
+def _wraps(kind: type[Tensor]) -> bool:
+    return kind is not Tensor and hasattr(kind, "__tensor_flatten__")
+
+
+def _tensors(argument: object) -> Iterator[Tensor]:
+    if isinstance(argument, Tensor):
+        yield argument
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from _tensors(item)

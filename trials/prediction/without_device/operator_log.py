@@ -1,0 +1,279 @@
+"""The operators of one iteration, with what each computes and moves, as seen at PyTorch's dispatcher."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.flop_counter import flop_registry
+
+from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
+from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION
+from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, Phase, Shape
+from lmsweep.trials.machine.torch_private import (
+    OpOverload,
+    all_overloads,
+    backward_node,
+    latest_number,
+    number_of,
+    returns_view,
+    schema_name,
+    written_places,
+)
+from lmsweep.trials.prediction.without_device.fused_kernels import Seen, fused
+from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.words import Compile
+
+_PHASES: dict[str, Phase] = {
+    "forward": "forward",
+    "backward": "backward",
+    "synchronization": "backward",
+    "optimizer": "optimizer",
+}
+
+_FREE = re.compile(
+    r"detach|alias|is_same_size|empty|new_empty|empty_like|empty_strided|new_empty_strided|_unsafe_view|lift_fresh|item"
+    r"|_local_scalar_dense|promote_types|result_type|resize_|set_|record_stream|wait_tensor|barrier|sym_\w+|_version|device"
+)
+"""Operators that launch no kernel."""
+
+
+class OperatorLog:
+    """Collects what a storage tracker's operators compute; `begin` starts a phase."""
+
+    def __init__(self, config: TrialConfig) -> None:
+        self._attention = _Attention(config)
+        self._phase: Phase | None = None
+        self._paths: dict[int, str] = {}
+        """Module -> its path."""
+        self._running: list[str] = []
+        self._made_by: dict[int, str] = {}
+        """Number of a node of autograd's graph -> the path of the module that made it."""
+        self._latest = ""
+        self.seen: list[Seen] = []
+        """Of this iteration."""
+
+    @contextmanager
+    def watching(self, model: nn.Module) -> Iterator[None]:
+        """A context in which it is known which module of the model runs."""
+        self._paths = {id(module): name for name, module in model.named_modules()}
+
+        def enter(module: nn.Module, *_: object) -> None:
+            self._running.append(self._paths.get(id(module)) or (self._running[-1] if self._running else ""))
+
+        def leave(*_: object) -> None:
+            self._running.pop()
+
+        entering = register_module_forward_pre_hook(enter)
+        leaving = register_module_forward_hook(leave, always_call=True)
+        try:
+            yield
+        finally:
+            entering.remove()
+            leaving.remove()
+
+    def begin(self, phase: str) -> None:
+        """Start a phase of an iteration, of `init` or of `dropped`, whose operators are not collected."""
+        self._phase = _PHASES.get(phase)
+        self._running.clear()
+
+    def begin_iteration(self) -> None:
+        """Forget the operators of the iteration before."""
+        self.seen.clear()
+        self._made_by.clear()
+
+    def operated(self, func: OpOverload, args: Sequence[object], result: object) -> None:
+        """Note an operator that has run."""
+        if self._phase is None:
+            return
+        known = known_of(func)
+        if known is None:
+            return
+        moved = moved_bytes(known.name, known.written, args, result)
+        if moved is None:  # of a subclass of Tensor, whose own operators follow
+            return
+        path, again = self._place()
+        module, block = places_of(path)
+        name, flops, causal, shapes = known.name, 0, False, moved.shapes
+        size, ranks, stride = moved.bytes, 1, 1
+        if known.communicates:
+            from lmsweep.trials.distributed.traffic.comm_count import message_of
+
+            message = message_of(func, args, result)
+            if message is None:
+                return
+            name, size, ranks = message.kind, message.size, len(message.ranks)
+            stride = message.ranks[1] - message.ranks[0] if ranks > 1 else 1
+        elif "attention" in name:
+            name, flops, causal, shapes = self._attention.of(name, shapes, args)
+        elif known.flops:
+            flops = known.flops(shapes, result)
+        operator = Operator(
+            name=name,
+            shapes=shapes,
+            dtype=moved.dtype,
+            bytes=size,
+            flops=flops,
+            phase=self._phase,
+            module=module,
+            is_again=again,
+            is_causal=causal,
+            stream="communication" if known.communicates else "compute",
+            layout=_layout(args) if flops and name in PRODUCTS else "",
+            ranks=ranks,
+            stride=stride,
+        )
+        self.seen.append(Seen(operator, block, moved.read, moved.wrote))
+
+    def operators(self, compile: Compile = "none", *, compiles_loss: bool = False) -> Operators:
+        """The operators of the iteration, equal ones as one; those of compiled parts as kernels of a compiler."""
+        found: Iterable[Operator] = (one.operator for one in self.seen)
+        if compile != "none" or compiles_loss:
+
+            def is_compiled(operator: Operator) -> bool:
+                if operator.module in ("loss", "optimizer"):
+                    return compiles_loss and operator.module == "loss"
+                return compile == "model" or (compile == "block" and ".*" in operator.module)
+
+            found = fused(self.seen, is_compiled, across_layers=compile == "model")
+        return tuple(replace(one, count=count) for one, count in Counter(found).items())
+
+    def _place(self) -> tuple[str, bool]:
+        if self._phase == "optimizer":
+            return "optimizer", False
+        node = backward_node()
+        if self._running:
+            path = self._running[-1]
+            again = self._phase == "backward"
+        elif node is None:
+            path, again = "loss", False
+        else:
+            path, again = self._made_by.get(number_of(node), self._latest), False
+        if torch.is_grad_enabled():
+            self._made_by.setdefault(latest_number(), path)
+        self._latest = path
+        return path, again
+
+
+def _layout(args: Sequence[object]) -> str:
+    operands = [one for one in args if isinstance(one, Tensor) and one.dim() > 1][:2]
+    return "".join("n" if one.stride()[-1] == 1 else "t" for one in operands)
+
+
+class Places(NamedTuple):
+    """Where in the model an operator is."""
+
+    module: str
+    """The path, with layers as `*`."""
+    layer: str
+    """The path of its layer, by number; empty outside of layers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of an operator from its schema."""
+
+    name: str
+    written: tuple[int, ...]
+    """Places of the arguments that it writes."""
+    communicates: bool
+    flops: Callable[[tuple[Shape, ...], object], int] | None
+
+
+@cache
+def known_of(func: OpOverload) -> Known | None:
+    """Return what is known of an operator; None if it launches no kernel."""
+    namespace, _, name = schema_name(func).partition("::")
+    communicates = namespace in ("c10d", "_c10d_functional")
+    if namespace in ("prim", "prims", "profiler") or (not communicates and returns_view(func)) or _FREE.fullmatch(name):
+        return None
+    written = written_places(func)
+    if namespace != "aten" and not communicates:
+        name = f"{namespace}::{name}" if "attn" not in name else name.strip("_").replace("attn", "attention")
+    return Known(name=name, written=written, communicates=communicates, flops=_flops_of(func, name))
+
+
+def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], object], int] | None:
+    if name in ("_grouped_mm", "_scaled_grouped_mm"):
+        return lambda shapes, _: 2 * shapes[0][-2] * shapes[0][-1] * shapes[1][-1]
+    if "attention" in name or "attn" in name:
+        return None
+    if name in ("mm", "_scaled_mm"):
+        return lambda shapes, _: 2 * shapes[0][0] * shapes[0][1] * shapes[1][1]
+    if name == "bmm":
+        return lambda shapes, _: 2 * shapes[0][0] * shapes[0][1] * shapes[0][2] * shapes[1][2]
+    if name == "addmm":
+        return lambda shapes, _: 2 * shapes[1][0] * shapes[1][1] * shapes[2][1]
+    if name == "baddbmm":
+        return lambda shapes, _: 2 * shapes[1][0] * shapes[1][1] * shapes[1][2] * shapes[2][2]
+    if name.startswith("convolution"):
+        return _convolution
+    return None if all_overloads(func) not in flop_registry else lambda shapes, result: 0
+
+
+def _convolution(shapes: tuple[Shape, ...], result: object) -> int:
+    """Two per multiply-add: each element of the output meets one filter, in backward once for each gradient."""
+    if isinstance(result, Tensor):  # forward: input, weight
+        return 2 * result.numel() * (prod(shapes[1]) // shapes[1][0])
+    gradient, _, weight = shapes[:3]
+    each = 2 * prod(gradient) * (prod(weight) // weight[0])
+    return each * sum(one is not None for one in cast(tuple[object, ...], result)[:2])
+
+
+class _Attention:
+    """Which kernel of attention a GPU runs, and what it computes."""
+
+    def __init__(self, config: TrialConfig) -> None:
+        self._config = config
+        known = None if is_reference(config.attention) else ATTENTIONS[config.attention]
+        self._kernel = None
+        if config.device_type == "cuda" and config.attention == "flex":
+            self._kernel = "flex_attention"
+        elif config.device_type == "cuda" and known and known.uses_cudnn:
+            self._kernel = "sdpa_cudnn"
+
+    def of(self, name: str, shapes: tuple[Shape, ...], args: Sequence[Any]) -> Any:
+        """Name, FLOPs, whether it is causal, and the shapes of query, key and value."""
+        config, backward = self._config, "backward" in name
+        if name.startswith("varlen"):  # all sequences in one: (tokens, heads, d_head)
+            shapes = tuple((1, one[1], one[0], one[2]) if len(one) == 3 else one for one in shapes)
+        first = 1 if backward else 0
+        query, key, value = shapes[first : first + 3]
+        scores = query[1] * query[2] * key[2]
+        causal = name.startswith("varlen") or any(one is True for one in args[3:])
+        share = (1 + 1 / key[2]) / 2 if causal else 1.0
+        packed = config.attention in ("flex", "varlen")
+        if packed and (config.window or config.document_length):
+            share = share_of_packed_scores(
+                "hardware",
+                context_length=config.context_length,
+                document_length=config.document_length or config.context_length,
+                causal=config.causal,
+                window=config.window,
+            )
+            share /= key[2] / config.context_length  # of varlen's one long sequence
+        elif name.startswith("varlen"):
+            share /= key[2] / config.context_length
+        if self._kernel and ("flash" in name or self._kernel == "flex_attention"):
+            name = self._kernel + ("_backward" if backward else "")
+        passes = BACKWARD_OF_ATTENTION["hardware"] if backward else 1
+        flops = query[0] * int(passes * share * 2 * scores * (query[3] + value[3]))
+        return name, flops, causal, shapes[: first + 3]
+
+
+@cache
+def places_of(path: str) -> Places:
+    """Return the places of a module in the model, by its path."""
+    words = re.sub(r"(^|\.)(_checkpoint_wrapped_module|_fsdp_wrapped_module|module)(?=\.|$)", "", path).strip(".")
+    layer = re.match(r".*?\.\d+(?=\.|$)", words)
+    return Places(re.sub(r"\.\d+(?=\.|$)", ".*", words), layer[0] if layer else "")

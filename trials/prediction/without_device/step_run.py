@@ -1,0 +1,192 @@
+"""One run of a trial's step without its device, which yields what the step allocates and what it computes.
+
+The step is the real one, of one process or of one rank with its synchronization, on tensors without storage; stand-ins
+for compiled parts allocate as their graphs would.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+from torch.nn import Module
+
+from lmsweep.trials.machine.torch_private import unset_random_weights
+from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.model.attention_step import AttentionStep
+from lmsweep.trials.model.precision_modes import MATH_MODES
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.flex_attention import block_mask_of
+from lmsweep.trials.prediction.compiled.compiled_part import as_compiled
+from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, graph_memory
+from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
+from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing, repeated
+from lmsweep.trials.prediction.without_device.fake_device import (
+    Fakes,
+    block_of,
+    eager_on_fakes,
+    fake_device,
+    fake_math_mode,
+    make_state,
+)
+from lmsweep.trials.prediction.without_device.kernel_workspace import scratch_of
+from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.timing.clock import Phase
+
+ITERATIONS = 3
+"""The first creates what persists: the optimizer's state, gradients, the buckets of ranks. The second begins with it;
+the third also with the allocator's cache as the second left it, as do all that follow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepRun:
+    """What a step does."""
+
+    trace: Trace
+    """`init`, then for each iteration its phases and `dropped`: allocations and frees."""
+    log: OperatorLog
+    """The operators of the last iteration that ran."""
+
+
+@lru_cache(maxsize=4)
+def step_run(config: TrialConfig, rank: int | None = None) -> StepRun:
+    """Run all iterations that differ, of one process or of this rank; without a rank, of that with the largest share of
+    the optimizer's state. Raises UnpredictableError if the step needs values, UnsupportedError where the trial would,
+    and what the user's code raises."""
+    if config.ddp == "none":
+        return record(config)
+    from lmsweep.trials.prediction.without_device.fake_ranks import largest_rank
+
+    return record(config, largest_rank(config) if rank is None else rank)
+
+
+def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
+    """Run a step; unless it `repeats` an iteration that leaves nothing, each is run."""
+    memory = None
+    if config.compile != "none":
+        memory = graph_memory(traced_graph(graph_config(config)), block=block_of(config))
+    with _device(config, rank) as (tracker, fake):
+        log = OperatorLog(config)
+        recorder = Recorder(tracker, scratch_of(config), log)
+        recorder.begin("init")
+        running = _process(config, fake, recorder, memory) if rank is None else _rank(config, fake, recorder)
+        begun = len(recorder.trace)
+        with log.watching(running.training.model):
+            for index in range(ITERATIONS if leaves_something(config) else 1):
+                last, begun = recorder.trace[begun:], len(recorder.trace)
+                if repeats and index > 1 and leaves_nothing(last):
+                    recorder.trace += repeated(last, recorder.pieces)
+                    continue
+                log.begin_iteration()
+                for phase in running.phases():
+                    recorder.begin(phase.name)
+                    running.run(phase)
+                recorder.begin("dropped")
+                running.drop()
+        recorder.end()
+    return StepRun(trace=recorder.trace, log=log)
+
+
+def leaves_something(config: TrialConfig) -> bool:
+    """Whether an iteration leaves something to the next: optimizer state, gradients, buckets."""
+    leaves_gradients = config.mode == "forward_backward" and config.zero_grad != "after_step"
+    return config.ddp != "none" or config.mode == "train_step" or leaves_gradients
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Running:
+    """A step that has been built."""
+
+    training: TrainingStep
+    phases: Callable[[], Sequence[Phase]]
+    run: Callable[[Phase], None]
+    drop: Callable[[], None]
+
+
+@contextmanager
+def _device(config: TrialConfig, rank: int | None) -> Iterator[tuple[StorageTracker, Fakes]]:
+    if rank is None:
+        with fake_device(config) as place:
+            yield place
+        return
+    from lmsweep.trials.prediction.without_device.fake_ranks import one_rank
+
+    with one_rank(config, rank) as place:
+        yield place
+
+
+def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:
+    with fake, unset_random_weights():
+        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config))
+        mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
+    if memory:
+        for part in step.blocks if config.compile == "block" else [step.model]:
+            part.forward = partial(as_compiled(memory, recorder), *part.parameters(), *part.buffers())
+
+    def run(phase: Phase) -> None:
+        if phase.name != "optimizer":
+            with fake:
+                phase.run()
+            return
+        if not is_reference(config.optimizer):
+            make_state(step, fake)
+            recorder.begin(phase.name)  # which visits the layers again
+        phase.run()  # AdamW reads its count of steps, so that is a real tensor
+
+    def drop() -> None:
+        step.drop()
+        assert mask is None or config.attention == "flex", "it lives as long as the step"
+
+    return _Running(training=step, phases=step.phases, run=run, drop=drop)
+
+
+def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
+    from lmsweep.trials.prediction.without_device.fake_ranks import divide_stretches, fake_step
+
+    with fake:
+        # `fully_shard` visits the layers again once they are divided.
+        step = fake_step(config, layers_divided=lambda: recorder.begin("init"))
+    step.memory_watch = None
+    divide_stretches(recorder)
+    with fake:
+        step.build()
+
+    def run(phase: Phase) -> None:
+        with fake:
+            phase.run()
+
+    def drop() -> None:
+        with fake:
+            step.forget_gradients()
+
+    return _Running(training=step.training, phases=step.phases, run=run, drop=drop)
+
+
+def attention_run(config: TrialConfig) -> StepRun:
+    """Run forward and backward of attention alone: `init`, the phases. Raises as `step_run` does."""
+    memory = None
+    if config.compile != "none" and config.attention not in FUSED_ATTENTION:
+        traced = traced_attention(replace(config, model=None, mode="train_step"))
+        memory = graph_memory(traced, block=block_of(config))
+    with fake_device(config) as (tracker, fake), fake:
+        log = OperatorLog(config)
+        recorder = Recorder(tracker, scratch_of(config), log)
+        recorder.begin("init")
+        step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision])
+        mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
+        if memory and isinstance(step.attend, Module):
+            step.attend.forward = partial(as_compiled(memory, recorder), *step.attend.buffers())
+        elif memory:
+            step.attend = as_compiled(memory, recorder)
+        recorder.begin("forward")
+        step.forward()
+        if config.mode in ("forward_backward", "train_step"):
+            recorder.begin("backward")
+            step.give_gradient()
+            step.backward()
+        recorder.end()
+        del mask
+    return StepRun(trace=recorder.trace, log=log)
