@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from lmsweep.analysis.report.sections import sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.analysis.report.verdicts import Answer, answer
 from lmsweep.analysis.report.views import STRIP, view_of_answer
-from lmsweep.analysis.report.workload_views import views_of_workloads
+from lmsweep.analysis.report.workload_views import QUESTIONS, views_of_workloads
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
@@ -33,8 +34,8 @@ from lmsweep.trials.spec.config import RequestError
 MOST_ATTEMPTS = 3000
 """Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
 
-MOST_ANSWERS = 8
-"""Comparisons of a page."""
+MOST_ANSWERS, MANY = 8, 500
+"""Comparisons of a page; of a store with so many attempts, only the first."""
 
 _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
 """May differ between two stores; a version of the measuring code that measures otherwise may not."""
@@ -80,10 +81,11 @@ def page_of(
     where = location if len(results.named) == 1 else ""
     views = [*compared, *views_of_workloads(frame, numbers, where)]
     summary = summarize(frame)
-    headline, details = headline_of(first) if first else (summary.headline, ())
     shares = _profile_headline(results, asked)
-    if shares:  # profiles say where time goes; what is faster comes after that
-        views.sort(key=lambda view: view.name != "Where does the time of a step go?")
+    about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
+    headline, details = headline_of(first) if first and about is None else (shares or summary.headline, ())
+    if about is not None:  # it asks for numbers; what is faster comes after them
+        views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
     sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
     figures = {section.id: [figure._asdict() for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
@@ -99,8 +101,8 @@ def page_of(
         policy=_policy(scripts),
         css=Markup(_text("report.css")),
         summary=summary,
-        headline=shares or headline,
-        details=[] if shares else details,
+        headline=headline,
+        details=details,
         apart=first.apart if first else (),
         sides=[option.name for option in first.question.options] if first else [],
         prices=_prices(results, first),
@@ -109,7 +111,7 @@ def page_of(
         data=_json(drilled(frame)),
         drawn=_json([view.data() for view in views]),
         figures=_json(figures),
-        tables=_json(tables),
+        tables=_json({name: b64encode(zlib.compress(text.encode())).decode() for name, text in tables.items()}),
         scripts=[Markup(script) for script in scripts],
     )
 
@@ -117,7 +119,8 @@ def page_of(
 def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
     attempts = results.attempts
     several = len(results.named) > 1
-    if attempts["attempt_id"].nunique() > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
+    size = attempts["attempt_id"].nunique()
+    if size > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
         return
     free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
     known = known_variation(attempts)
@@ -129,7 +132,7 @@ def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Ite
         if found:
             yield found
             count += 1
-        if count == MOST_ANSWERS or attempts["attempt_id"].nunique() > MOST_ATTEMPTS:
+        if count == (MOST_ANSWERS if size < MANY else 1):
             return
 
 
