@@ -92,7 +92,7 @@ def course_cells() -> Iterator[Cell]:
     rows = rows[rows["source"].isin(list(COURSE)) & rows["workload"].eq("timing") & rows["metric"].eq("time")]
     rows = rows[rows["phase"].isin(list(PARTS)) & rows["status"].eq("ok") & rows["context_length"].notna()]
     rows = rows[rows["batch_size"].notna() & rows["precision"].isin(["fp32", "bf16"]) & rows["model"].notna()]
-    doubts = (
+    reasons = (
         "suspected_tf32",
         "repeated",
         "derived",
@@ -102,7 +102,7 @@ def course_cells() -> Iterator[Cell]:
         "not_synchronized",
     )
     for row in rows.to_dict("records"):
-        if any(row[name] is True for name in doubts) or row["device"] not in (None, "cuda"):
+        if any(row[name] is True for name in reasons) or row["device"] not in (None, "cuda"):
             continue
         device = find_device(COURSE[row["source"]])
         asked = {"workloads": "timing", "device": "cuda", "attention": "naive", "model": row["model"],
@@ -113,7 +113,7 @@ def course_cells() -> Iterator[Cell]:
         assert device is not None
         found = step_time(tuple(parts), rates_of(device))
         if found.launching > HOST_DECIDES * found.computing:
-            continue  # nothing is known of that host
+            continue  # that host is unknown
         yield Cell(level="public", source=row["source"], device=device.name, published=float(row["value"]),
                    what=f"{row['model']} {row['precision']} {row['phase']}", predicted=found.computing)  # fmt: skip
 

@@ -182,7 +182,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 
 def rates_with(device: Device, measured: Iterable[MeasuredOperator], network: Network | None = None) -> Rates:
-    """Return the rates of a device of which a store has measured operators."""
+    """Return the rates of a device with operators that a store has measured."""
     return Rates(hardware_of(device), measured, level="measured", network=network)
 
 
