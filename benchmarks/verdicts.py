@@ -1,9 +1,10 @@
-"""How often verdicts and intervals hold, simulated: ``python -m benchmarks.verdicts``.
+"""How often verdicts and intervals hold, simulated: ``python -m benchmarks.verdicts [PICTURE.png]``.
 
 A cell has a true time; the median that a process measures is that time multiplied by exp(variation x normal noise).
 Families of 24 equal cells show false verdicts, a family with one cell 10 % slower shows power.
 """
 
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -106,7 +107,42 @@ def replay() -> list[tuple[str, int, float]]:
     return [(kind, len(pairs), float(np.mean(pairs))) for kind, pairs in found.items() if pairs]
 
 
+def plot(path: str) -> None:
+    """Draw how error rate, power and coverage depend on the number of processes."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
+    titles = (
+        "tables of 24 equal cells with a false verdict",
+        "10 % slower found, among 24",
+        "intervals that hold the truth",
+    )
+    for kind, variation, style in (
+        ("wall", 0.01, "-"),
+        ("wall", 0.03, "--"),
+        ("device", 0.005, "-."),
+        ("device", 0.015, ":"),
+    ):
+        processes, false, _, power, covered = np.array(error_rates(kind, variation, families=300)).T
+        for panel, values in zip(panels, (false, power, covered), strict=True):
+            panel.plot(
+                processes,
+                100 * values,
+                style,
+                marker="o",
+                label=f"{kind} time, {100 * variation:g} % between processes",
+            )
+    for panel, title, wanted in zip(panels, titles, (5, 80, 95), strict=True):
+        panel.axhline(wanted, color="grey", linewidth=0.8)
+        panel.set(title=title, xlabel="processes on each side", ylabel="%", ylim=(-3, 103), xticks=PROCESSES)
+    panels[1].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
+    if len(sys.argv) > 1:
+        plot(sys.argv[1])
+        return
     print("| shipped, one process against another | pairs | covered |\n|---|---|---|")
     for kind, pairs, covered in replay():
         print(f"| {kind} | {pairs} | {100 * covered:.1f} % |")

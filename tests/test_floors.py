@@ -425,3 +425,21 @@ def test_a_private_name_of_torch_is_found(source, names):
 
 def test_the_product_replaces_nothing_by_mocks():
     assert not [path for package in MAY_IMPORT for path in files(package) if touches(path, "unittest", "mock")]
+
+
+DEFINED = re.compile(r"^ *(?:(?:async )?def|class) (_[a-zA-Z]\w*)|^ *(?:self\.)?(_[a-zA-Z]\w*)(?:: [^=\n]+)? = ", re.M)
+"""A function, class, variable or attribute of a name with one underscore, where it is defined."""
+
+
+def private_names(source: str) -> set[str]:
+    return {name for names in DEFINED.findall(source) for name in names if name} - PUBLIC_UNDERSCORES
+
+
+def test_tests_use_no_private_name_of_the_product():
+    ours = [path for one in MAY_IMPORT for path in files(one) if not path.stem.endswith("_private")]
+    private = set().union(*(private_names(path.read_text()) for path in ours))
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        source = path.read_text()
+        used = set(re.findall(r"\.(_[a-zA-Z]\w*)\b|lmsweep[\w.]* import (_\w+)", source))
+        found = {name for names in used for name in names} & private - private_names(source)
+        assert not found - {"_exit", "_recorded"}, path

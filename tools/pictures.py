@@ -27,10 +27,12 @@ class Picture(NamedTuple):
 
     store: str
     """A reference set."""
-    heading: str
-    """The identifier of the section's heading."""
-    part: str = ""
-    """A CSS selector within the section; empty for all of it."""
+    part: str
+    """A CSS selector."""
+    section: str = ""
+    """The identifier of the section that is opened for it."""
+    view: str = ""
+    """The view that is chosen; the first if empty."""
     beside: tuple[str, ...] = ()
     """Other reference sets."""
     prices: tuple[str, ...] = ()
@@ -40,28 +42,32 @@ class Picture(NamedTuple):
 
 
 PICTURES = {
-    "report": Picture("h100-devices", "answer", beside=("h200-devices",), prices=("H100=2.5", "H200=3.5"), width=1180),
-    "memory-timeline": Picture("h200-memory", "memory", part=".chart", width=1000),
-    "kernels": Picture("h200-profile", "kernels", part=".chart", width=1000),
-    "roofline": Picture("h200-end-to-end", "roofline", part=".chart", width=1000),
-    "attention-time": Picture("h200-attention", "results", part=".chart", width=1000),
+    "report": Picture("h100-devices", "main", beside=("h200-devices",), prices=("H100=2.5", "H200=3.5"), width=1180),
+    "memory-timeline": Picture("h200-memory", "#memory .chart", "memory", width=1000),
+    "kernels": Picture("h200-profile", "#kernels .chart", "kernels", width=1000),
+    "roofline": Picture("h200-end-to-end", "#roofline .chart", "roofline", width=1000),
+    "attention-time": Picture("h200-attention", "#chart", view="How long does attention take?", width=1000),
 }
 """Name of the file in docs/, without .png -> what it shows."""
+
+MOST = 820
+"""Height of a picture in CSS pixels."""
 
 
 def draw(page: Page, picture: Picture, path: Path) -> None:
     """Write the picture of the open report. Raises TimeoutError if the report lacks the part."""
-    section = page.locator(f"section:has(> #{picture.heading})")
-    part = section.locator(picture.part).first if picture.part else section
-    part.scroll_into_view_if_needed()
-    if picture.part:
-        part.locator(".main-svg").first.wait_for()
+    if picture.view:
+        page.select_option("#view", label=picture.view)
+    if picture.section:
+        page.click(f"header a[href='#{picture.section}']")
+    part = page.locator(picture.part).first
+    page.locator(f"{picture.part} .main-svg").first.wait_for()
     # The bar at the top stays in view while the page scrolls; in a picture it would cover what is below it.
     page.add_style_tag(content="header { display: none } .modebar { display: none }")
     page.wait_for_timeout(500)  # Plotly draws the last of its text a moment after the lines
     box = part.bounding_box()
-    assert box, f"{picture.heading} is not visible"
-    page.set_viewport_size({"width": picture.width, "height": int(box["height"]) + 2 * MARGIN})
+    assert box, f"{picture.part} is not visible"
+    page.set_viewport_size({"width": picture.width, "height": min(int(box["height"]), MOST) + 2 * MARGIN})
     part.scroll_into_view_if_needed()
     box = part.bounding_box()
     assert box
@@ -70,7 +76,7 @@ def draw(page: Page, picture: Picture, path: Path) -> None:
     page.screenshot(
         path=path,
         full_page=True,
-        clip={**clip, "width": box["width"] + 2 * MARGIN, "height": box["height"] + 2 * MARGIN},  # type: ignore[typeddict-item]
+        clip={**clip, "width": box["width"] + 2 * MARGIN, "height": min(box["height"], MOST) + 2 * MARGIN},  # type: ignore[typeddict-item]
     )
 
 

@@ -74,7 +74,11 @@ def findings(text: str) -> list[Finding]:
 def sources() -> list[Path]:
     """Return the tracked text files."""
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout
-    return [Path(one) for one in tracked.splitlines() if one.endswith(TEXT) and not one.startswith(LEFT_OUT)]
+    return [
+        Path(one)
+        for one in tracked.splitlines()
+        if one.endswith(TEXT) and not one.startswith(LEFT_OUT) and Path(one).exists()
+    ]
 
 
 def main() -> int:

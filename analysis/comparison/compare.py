@@ -125,7 +125,7 @@ class Comparison:
             keys=self.keys,
             units={name: units[name] for name in units if name in self.frame},
             together=("baseline", "contrast"),
-            marked="verdict",  # the flags are of both sides
+            footnotes={"verdict": ("flags",)},  # of both sides
             conditions=self.conditions,
             notes=notes,
             p_values=("p",),
@@ -135,15 +135,14 @@ class Comparison:
     def brief(self) -> Listing:
         """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
         is_time, frame = self.unit == "s", self.frame
-        ratios = [frame[f"ratio{end}"].to_numpy(float) for end in (HIGH, "", LOW)]
-        changes = [100 * (1 / one - 1 if is_time else one - 1) for one in ratios]
-        middle, (low, high) = changes[1], (changes[0], changes[2]) if is_time else (changes[2], changes[0])
-        better = [-np.log(one) for one in ratios]
+        ratios = [frame[f"ratio{end}"].to_numpy(float) for end in ((HIGH, "", LOW) if is_time else (LOW, "", HIGH))]
+        factors = [1 / one if is_time else one for one in ratios]
+        low, middle, high = (100 * (one - 1) for one in factors)
         word, sides = "speed-up" if is_time else "change", self.title.rpartition(": ")[0]
         values = frame["value"].unique()
         keys, of_value = (self.keys[:-1], f" of {values[0]}") if len(values) == 1 < len(self.keys) else (self.keys, "")
         lines = frame[keys].assign(
-            interval=strips(*better),
+            interval=strips(*map(np.log, factors)),
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
@@ -164,7 +163,7 @@ def _change(middle: float, low: float, high: float) -> str:
     if np.isnan(middle):
         return NO_VALUE
     digits = 0 if abs(middle) >= 10 else 1
-    ends = "" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    ends = "" if np.isnan(low) or low == high else f" [{low:.{digits}f}, {high:.{digits}f}]"
     return f"{middle:+.{digits}f} %{ends}"
 
 

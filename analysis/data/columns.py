@@ -165,7 +165,7 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
         "experts": np.nan_to_num(experts, nan=1.0),
         "active_experts": np.where(np.isnan(experts), 1.0, numbers("active_experts", 1)),
         "router": (~np.isnan(experts)).astype(np.float64),
-        "heads": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
+        "vocabulary_matrices": 2.0 - frame["tied_head"].eq(True).to_numpy(dtype=np.float64),
     }
 
 

@@ -78,16 +78,16 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, bool, str]:
 def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
     """Return a line for each flag: the number of results, the values that most often have it, and its advice.
 
-    Advice that the text `said` already contains is not repeated.
+    Flags that the text `said` already explains are left out.
     """
     flagged = _flagged(frame)
     lines = []
     for flag, count in flag_counts(frame).items():
+        if flag.advice in said:
+            continue
         found = Counter(map(str, flagged.loc[flagged["flags"] == flag.value, "name"]))
         names = [name for name, _ in sorted(found.items(), key=_most_first)]
         shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
         many = "result is" if count == 1 else "results are"
-        lines.append(
-            f"{count} {many} flagged {flag.value}, in {shown}" + f". {flag.advice}" * (flag.advice not in said)
-        )
+        lines.append(f"{count} {many} flagged {flag.value}, in {shown}. {flag.advice}")
     return "\n".join(lines)

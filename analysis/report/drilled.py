@@ -160,7 +160,7 @@ def _value(
         "result": _codes(result_of_row[cells.index]),
         "text": [value_text(three[0], three[1], three[2], choose_unit(stored, three[:1])) for three in ends],
     }
-    if cells["n"].gt(1).any():
+    if name.partition(".")[2] not in DERIVED and cells["n"].gt(1).any():
         unit = choose_unit(stored, ends[:, 0])
         value |= {"unit": [unit.name, unit.size]}
         value |= {name: _floats(cells[name]) for name in ("median", "low", "high")}

@@ -50,10 +50,9 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
         said, details = _of_two(found, names[0]), [_sentence(_count_words(cells))] if decided else []
     baseline, *others = (one for one in found.question.options if one.name in {found.baseline, *names})
     if baseline.name == BASELINE:
-        differing = [
-            name for name in baseline.values if any(one.values[name] != baseline.values[name] for one in others)
-        ]
-        details.append(f"The baseline is {option_name({name: baseline.values[name] for name in differing})}.")
+        plain = baseline.values.items()
+        differing = {name: text for name, text in plain if any(one.values[name] != text for one in others)}
+        details.append(f"Baseline: {option_name(differing)}.")
     measure = found.question.measure.name
     return f"{measure[:1].upper()}{measure[1:]}: {said}", [*details, *_limits(found)]
 
@@ -155,7 +154,7 @@ def _limits(found: Answer) -> list[str]:
         if by_device.any():
             wall = float(np.exp(np.log(cells.loc[by_device, "wall"].astype(float)).mean()))
             amount, _ = Gain(wall, np.nan, np.nan).words(timed=True)
-            said.append(f"By device time; by wall time {amount} on average.")
+            said.append(f"By device time; by wall time {amount}.")
     busy = sum(Flag.BUSY_HOST in flags for flags in cells["flags"])
     if busy > NOT_SAID * len(cells):
         said.append(f"The host was busy in {busy} of {len(cells)} cells.")

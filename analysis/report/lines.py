@@ -17,7 +17,7 @@ COLOURS, DASHES = 7, 4
 Codes: TypeAlias = dict[str, NDArray[np.int64]]
 """Name of a key -> the rank of its value at each point."""
 Key: TypeAlias = tuple[int, ...]
-"""What tells a line from others: ranks of values."""
+"""What distinguishes a line from others: ranks of values."""
 
 MOST_LINES, MOST_PANELS = 8, 12
 """Lines of one panel, and panels of a chart; what is left is counted below it."""

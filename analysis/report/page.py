@@ -3,8 +3,10 @@
 import hashlib
 import json
 import warnings
+import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +16,7 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.report.drilled import Json, drilled, result_numbers
 from lmsweep.analysis.report.headline import headline_of
@@ -31,8 +34,8 @@ from lmsweep.trials.spec.config import RequestError
 MOST_ATTEMPTS = 3000
 """Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
 
-MOST_ANSWERS = 8
-"""Comparisons of a page."""
+MOST_ANSWERS, MANY = 8, 500
+"""Comparisons of a page; of a store with so many attempts, only the first."""
 
 _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
 """May differ between two stores; a version of the measuring code that measures otherwise may not."""
@@ -91,7 +94,7 @@ def page_of(
     templates.globals.update(with_code=with_code, strip=STRIP)
     return templates.get_template("template.html").stream(
         name=" and ".join(results.named),
-        question=asked.ask if asked else "",
+        question=asked.ask if asked and (first is None or first.question.text or not asked.compare) else "",
         version=trials.__version__,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         policy=_policy(scripts),
@@ -107,7 +110,7 @@ def page_of(
         data=_json(drilled(frame)),
         drawn=_json([view.data() for view in views]),
         figures=_json(figures),
-        tables=_json(tables),
+        tables=_json({name: b64encode(zlib.compress(text.encode())).decode() for name, text in tables.items()}),
         scripts=[Markup(script) for script in scripts],
     )
 
@@ -115,18 +118,20 @@ def page_of(
 def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
     attempts = results.attempts
     several = len(results.named) > 1
-    if attempts["attempt_id"].nunique() > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
+    size = attempts["attempt_id"].nunique()
+    if size > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
         return
     free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
+    known = known_variation(attempts)
     count = 0
     for question in questions(attempts, asked, across, free):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = answer(question)
+            found = answer(replace(question, variation=known))
         if found:
             yield found
             count += 1
-        if count == MOST_ANSWERS or attempts["attempt_id"].nunique() > MOST_ATTEMPTS:
+        if count == (MOST_ANSWERS if size < MANY else 1):
             return
 
 

@@ -1,4 +1,4 @@
-"""What a page asks: which values of which fields are compared, for which measure, against which baseline."""
+"""What a page asks: the fields and values that are compared, the measure, and the baseline."""
 
 import json
 import re
@@ -10,6 +10,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
 from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
+from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.report.joined import STORE
 from lmsweep.trials.results.roles import AXES, Role, fields_with
@@ -24,7 +25,7 @@ MOST_VALUES = 8
 """A field with more values is an axis of a chart, and no choice."""
 
 NAMED, BASELINE = 2, "the baseline"
-"""Options of more fields than this are named by what differs from the baseline, which has this name."""
+"""Options of more fields than this are named by their difference from the baseline, which has this name."""
 
 WAYS = (*(name for name in AXES if name not in fields_with(Role.EXTENT)), "torch_version")
 """The fields that are choices, with their arguments."""
@@ -70,6 +71,8 @@ class Question:
     text: str = ""
     across: tuple[str, ...] = ()
     """Further keys that may differ."""
+    variation: Known | None = None
+    """Between processes, of the whole store."""
 
     @property
     def title(self) -> str:
@@ -128,7 +131,7 @@ def questions(
 
 
 def measures_of(frame: pd.DataFrame) -> list[Measure]:
-    """Return the measures of which these rows have a number."""
+    """Return the measures that have a number in these rows."""
     known = set(frame["workload"][frame["median"].notna()])
     return [one for one in MEASURES if one.workload in known]
 

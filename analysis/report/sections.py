@@ -13,6 +13,7 @@ from lmsweep.analysis.report.figures import charts, icicle, pareto, pieces
 from lmsweep.analysis.report.figures.charts import Figure
 from lmsweep.analysis.report.question import DEVICE
 from lmsweep.analysis.report.verdicts import Answer
+from lmsweep.analysis.report.views import html_of
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.analysis.tables.pivot import Table
@@ -153,4 +154,4 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
 
 def _named(table: Table | Listing, name: str, question: str) -> NamedTable:
     words = sheet_of(table, Markup())
-    return NamedTable(name, question, words.caption, words.conditions, render(table, "html"), render(table, "csv"))
+    return NamedTable(name, question, words.caption, words.conditions, html_of(table), render(table, "csv"))

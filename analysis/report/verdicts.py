@@ -125,7 +125,14 @@ def _phase(value: str) -> str:
 def _compared(question: Question, one: Option, other: Option) -> Comparison:
     between = {name: (one.values[name], other.values[name]) for name in question.fields}
     between = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
-    return compare(one.rows, other.rows, between=between, across=question.across, values=question.measure.values)
+    return compare(
+        one.rows,
+        other.rows,
+        between=between,
+        across=question.across,
+        values=question.measure.values,
+        variation=question.variation,
+    )
 
 
 def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFrame:
@@ -147,7 +154,12 @@ def _compared_at_once(question: Question) -> Comparison:
     across = (*question.across, *followers)
     whole = pd.concat(copies, ignore_index=True)
     return compare(
-        whole, pd.concat([one.rows for one in others]), between={}, across=across, values=question.measure.values
+        whole,
+        pd.concat([one.rows for one in others]),
+        between={},
+        across=across,
+        values=question.measure.values,
+        variation=question.variation,
     )
 
 

@@ -5,6 +5,7 @@ from math import log
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
 
 from lmsweep.analysis.comparison.compare import ResultKey
@@ -12,7 +13,10 @@ from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
 from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.report.lines import chart_of
 from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.render import render
 
 SIGNS = {
     "faster": ("▲", "better"),
@@ -48,7 +52,6 @@ class Line:
     strip: list[float]
     """Places of the mean and of both ends in pixels; only the mean if the ends are unknown."""
     cell: int
-    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +94,12 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=timed)
         sign, kind = SIGNS[row["verdict"]]
         sizes = [_size(one, found.unit) for one in (row["baseline"], row["contrast"])]
-        words = f"{row[OPTION]} {sizes[1]}, {found.baseline} {sizes[0]}: {row['verdict']}"
         lines.append(
             Line(
                 keys=[label(row[key]) for key in found.keys], option=row[OPTION],
                 baseline=sizes[0], contrast=sizes[1], amount=amount, interval=interval,
                 verdict=row["verdict"], sign=sign, kind=kind, cell=number,
                 strip=[place(end) for end in gains[number] if not np.isnan(end) and end > 0],
-                title="; ".join(filter(None, [words, ", ".join(row["flags"])])),
             )
         )  # fmt: skip
         places.append([row["value"], *(numbers.get(key, -1) if key else -1 for key in (row["one"], row["other"]))])
@@ -139,3 +140,9 @@ def _strip_places(gains: Any) -> Any:
         return round(5 + (STRIP - 10) * log(value / low) / log(high / low), 1)
 
     return place
+
+
+def html_of(table: Table | Listing) -> str:
+    """Return the table as HTML in which each row has all of its keys, so that rows can be sorted and hidden."""
+    with pd.option_context("styler.sparse.index", False):
+        return render(table, "html")

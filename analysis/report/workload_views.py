@@ -12,7 +12,7 @@ from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.selection import cells_of, select, unit_of, values_in
 from lmsweep.analysis.report.drilled import JsonObject, value_text
 from lmsweep.analysis.report.lines import chart_of
-from lmsweep.analysis.report.views import View
+from lmsweep.analysis.report.views import View, html_of
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import arrange, default_layout, pivot
 from lmsweep.analysis.tables.render import render
@@ -107,7 +107,7 @@ def _of_workload(
         if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
             charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
     sheet = sheet_of(table, Written())
-    html = render(table, "html") if len(table.median) <= MOST_ROWS else ""
+    html = html_of(table) if len(table.median) <= MOST_ROWS else ""
     head, body, rest = html.partition("<tbody>")
     marked = re.sub("<td", lambda _: _numbered(next(ids)), rest)
     words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]

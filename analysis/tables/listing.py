@@ -27,10 +27,10 @@ class Listing:
     """Stored unit of each column of numbers."""
     together: tuple[str, ...] = ()
     """Columns that are compared with each other, and so printed in the same unit."""
-    marked: str = ""
-    """Column whose cells carry the marks of flags and reasons; "" is the first column that is not a key."""
     footnotes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none)."""
+    """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none). By default, `flags` and
+    `reason` are those of the first column that is not a key.
+    """
     advice: dict[str, str] = field(default_factory=dict)
     """What words in footnotes mean, if they are not flags."""
     only_in_csv: tuple[str, ...] = ()

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import NO_VALUE, label
+from lmsweep.analysis.data.columns import NO_VALUE, is_null, label
 from lmsweep.analysis.data.selection import ADVICE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
@@ -103,19 +104,17 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
 
 def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
-    apart = ("status", "flags", "reason", *(f"{name}{end}" for name in listing.units for end in (LOW, HIGH)))
-    noted = {name: _footnotes(frame, columns) for name, columns in listing.footnotes.items()}
-    apart += (*listing.only_in_csv, *(source for sources in listing.footnotes.values() for source in sources))
-    shown = [name for name in frame.columns if name not in (*listing.keys, *apart)]
+    intervals = [f"{name}{end}" for name in listing.units for end in (LOW, HIGH)]
+    sources = ("flags", "reason", *chain.from_iterable(listing.footnotes.values()))
+    apart = {*listing.keys, "status", *intervals, *listing.only_in_csv, *sources}
+    shown = [name for name in frame.columns if name not in apart]
+    footnotes = listing.footnotes or {shown[0]: tuple(name for name in ("flags", "reason") if name in frame)}
+    noted = {name: _footnotes(frame, columns) for name, columns in footnotes.items() if columns}
+    letters = _letters(word for of_lines in noted.values() for words in of_lines for word in words)
     units = {}
     for name, unit in listing.units.items():
         columns = listing.together if name in listing.together else (name,)
         units[name] = choose_unit(unit, frame[list(columns)].to_numpy(float, na_value=np.nan).ravel())
-    missing = pd.Series([None] * len(frame), frame.index, dtype=object)
-    statuses, flags, reasons = (frame.get(name, missing).to_list() for name in ("status", "flags", "reason"))
-    marks = [[*(words or ()), *filter(None, [reason])] for words, reason in zip(flags, reasons, strict=True)]
-    every_mark: list[Sequence[str]] = [*marks, *(words for of_lines in noted.values() for words in of_lines)]
-    letters = _letters(word for words in every_mark for word in words)
     texts: list[list[str]] = []
     for name in shown:
         if name in listing.decimals:
@@ -133,12 +132,9 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         else:
             short = short_names(frame[name]) if name in SHORTENED else {}
             texts.append([escape(short.get(value, label(value))) for value in frame[name]])
-    marked = shown.index(listing.marked) if listing.marked else 0
-    for line, (status, words) in enumerate(zip(statuses, marks, strict=True)):
-        if status not in (None, Status.OK):
+    for line, status in enumerate(frame.get("status", ())):
+        if not is_null(status) and status != Status.OK:
             texts[0][line] = escape(status)
-        if words:
-            texts[marked][line] += markup.mark.format(",".join(letters[word] for word in words))
     for name, of_lines in noted.items():
         for line, noted_words in enumerate(of_lines):
             if noted_words:
@@ -162,9 +158,12 @@ def _letters(marks: Iterable[str]) -> dict[str, str]:
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
 
 
-def _footnotes(frame: pd.DataFrame, columns: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _footnotes(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, ...]]:
     lines: Iterable[tuple[Any, ...]] = zip(*(frame[name].to_list() for name in columns), strict=True)
-    return [tuple(word for one in line for word in ((one,) if isinstance(one, str) else one) if word) for line in lines]
+    return [
+        tuple(word for one in line for word in ((one,) if isinstance(one, str) else one or ()) if word)
+        for line in lines
+    ]
 
 
 def _explained(letters: dict[str, str], markup: Markup, advice: dict[str, str] | None = None) -> list[str]:

@@ -25,7 +25,7 @@ JOBS: dict[str, tuple[Callable[..., None], ...]] = {
     "Share": (read.share, read.export, sweep_files.notebooks),
     "Set up": (sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor),
 }
-"""The verbs, by what they are for."""
+"""Job -> the verbs for it."""
 
 COMMON = (
     "store",

@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
-from lmsweep.orchestrator.terminal import on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -30,7 +30,7 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
       lmsweep status results
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.metrics.status import as_json, counts, counts_listing, flag_words
+    from lmsweep.analysis.metrics.status import as_json, counts_listing
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
     frame = load(store, pooled=False)
@@ -39,12 +39,8 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
         return
     if frame.empty:
         say(f"{store} holds no results yet")
-    elif on_terminal() or format != "text":
-        show_table(counts_listing(frame, store), format)
     else:
-        say_data(counts(frame).to_markdown(index=False))
-        if flags := flag_words(frame):
-            say(f"\n{flags}")
+        show_table(counts_listing(frame, store), format)
 
 
 def table(

@@ -31,7 +31,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     "How far can a number be trusted?": ("noise", "noise-cpu", "warmup"),
     "A course": ("cs336-2026", "cs336-2026-tiny", "cs336-2025"),
 }
-"""The packaged sweeps, by what they answer."""
+"""Question -> the packaged sweeps that answer it."""
 
 
 def sweeps() -> None:

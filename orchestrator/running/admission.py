@@ -18,8 +18,9 @@ class Gate:
     One thread asks for admission while another reports which trials have ended.
     """
 
-    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None]) -> None:
-        """until: time.monotonic() by which all trials must have ended; None for no limit."""
+    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], here: bool = True) -> None:
+        """until: time.monotonic() by which all trials must have ended; None for no limit. here: on this machine."""
+        self._here = here
         self._eta = eta
         self.until = until
         self._on_close = on_close
@@ -57,10 +58,11 @@ class Gate:
         return True
 
     def limit(self, planned: PlannedTrial) -> tuple[float, float] | None:
-        """Return the seconds left of the budget, and those that the trial may take even beyond it; None without one."""
-        if self.until is None:
-            return None
-        return self.until - time.monotonic(), PATIENCE * self._eta.expected(planned)
+        """Return time.monotonic() at which the budget ends, and how many seconds the trial may take beyond it.
+
+        None without a budget, and on a cluster, whose nodes have clocks of their own.
+        """
+        return (self.until, PATIENCE * self._eta.expected(planned)) if self.until and self._here else None
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:

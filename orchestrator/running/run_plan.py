@@ -112,7 +112,7 @@ def prepare(
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
-    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close)
+    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close, here=address is None)
     account = Account(began=began, slots=count_slots(plan, nodes))
     return Run(
         planned=planned,

@@ -63,7 +63,7 @@ class Supervisor(tune.Trainable):
             rows = self._run_on_nodes(position)
         else:
             limit = self.config["limit"]
-            ends_at = time.monotonic() + max(limit) if limit else None
+            ends_at = max(limit[0], time.monotonic() + limit[1]) if limit else None
             rows = self._worker.run(position, likely=self.config.get("likely"), ends_at=ends_at)
         return {"done": True, "rows": rows}
 

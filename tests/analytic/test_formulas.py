@@ -20,6 +20,7 @@ from lmsweep.trials.model.transformer.transformer import Transformer, cross_entr
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
+from tests.support.memory_formulas import forward_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -213,7 +214,7 @@ def test_bytes_before_backward_and_at_the_peak_of_forward_are_exactly_the_closed
     before_backward, forward_peak, _ = bytes_in_use(SIZES["small"], shape, mode=mode, autocast=autocast)
     loss = 4
     assert before_backward == formulas.before_backward_bytes(mode=mode, autocast=autocast, **shape) + loss
-    assert forward_peak == formulas.forward_peak_bytes(mode=mode, autocast=autocast, **shape) + loss
+    assert forward_peak == forward_peak_bytes(mode=mode, autocast=autocast, **shape) + loss
 
 
 @pytest.mark.parametrize("mode", ["forward_backward", "train_step"])
@@ -247,7 +248,7 @@ def test_peak_of_a_step_is_within_two_per_cent_of_the_closed_form(
 )
 def test_forward_peaks_are_the_published_ones(context_length: int, autocast: bool, gigabytes: float) -> None:
     shape = dimensions(SIZES["2.7b"], context_length=context_length)
-    peak = formulas.forward_peak_bytes(mode="train_forward", autocast=autocast, **shape)
+    peak = forward_peak_bytes(mode="train_forward", autocast=autocast, **shape)
     assert peak / 1e9 == pytest.approx(gigabytes, abs=0.1)
 
 

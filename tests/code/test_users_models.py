@@ -366,11 +366,13 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
 
         threading.Thread(target=hang_up, daemon=True).start()
         script = (
+            "import torch\n"
             "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.users.hugging_face import read_configuration\n"
+            "from lmsweep.trials.model.users.hugging_face import from_hugging_face\n"
             "from lmsweep.trials.spec.config import TrialConfig\n"
             f"use_code(code_folder({str(FOLDER)!r}))\n"
-            "try: read_configuration(TrialConfig(model_code='hf:some/model', vocab_size=0), {})\n"
+            "config = TrialConfig(model_code='hf:some/model', vocab_size=0)\n"
+            "try: from_hugging_face(config, {}, dtype=torch.float32)\n"
             "except ValueError as error: print(error)"
         )
         environment = os.environ | {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_DISABLE_TELEMETRY": "1"}

@@ -21,7 +21,7 @@ import torch
 import triton
 import triton.language as tl
 from torch.nn import functional as F
-from lmsweep.trials.bench.phases import time_phases
+from lmsweep.trials.workloads.ceiling import time_phases
 
 
 def loss(logits, targets):

@@ -103,7 +103,7 @@ def test_results_on_one_core_are_other_results_than_on_all_cores(finished):
 
 def test_status_counts_what_the_store_holds(finished):
     _, store, _ = finished
-    assert re.search(r"sweep\s*\|.*cores\).*\|\s+2 \|", lmsweep_here("status", store))
+    assert re.search(r"\n\S+ +.*cores\) +2\n", lmsweep_here("status", store))
 
 
 def test_table_pivots_the_store_in_every_format(finished):
@@ -250,7 +250,7 @@ def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
     ("words", "unbuffered"),
     [
         (["--help"], ""),
-        (["--version"], ""),
+        pytest.param(["--version"], "", marks=pytest.mark.slow),
         (["--version"], "1"),
         (["plan", "quick", "--no-predict"], ""),
         pytest.param(["plan", "quick", "--no-predict"], "1", marks=pytest.mark.slow),

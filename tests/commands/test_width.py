@@ -72,3 +72,12 @@ def test_words_are_folded_and_a_command_stays_whole() -> None:
 def test_lines_of_code_are_not_folded() -> None:
     code = f"    {'x' * 30} = 1"
     assert folded(f"In Python:\n\n{code}", 20) == f"In Python:\n\n{code}"
+
+
+@pytest.mark.parametrize(
+    "command", ["/a/long/folder/.venv/bin/python3 -m compileall -q /another/folder", "sudo swapoff -a"]
+)
+def test_a_command_of_the_doctor_stays_whole(command: str) -> None:
+    assert folded(f"torch bytecode: Every process compiles torch's source again. Run once: {command}", 40).endswith(
+        f"\n  {command}"
+    )

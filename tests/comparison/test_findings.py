@@ -33,7 +33,7 @@ def test_a_run_ends_with_what_is_faster_by_how_much_and_in_how_many_cells(tmp_pa
     assert found(attempts) == ["precision: bf16 is 100 % faster than fp32 in 3 of 3 cells"]
 
 
-def test_what_the_samples_do_not_decide_is_said_so_and_one_value_alone_says_nothing(tmp_path: Path) -> None:
+def test_what_the_samples_do_not_decide_is_printed_so_and_one_value_alone_says_nothing(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     measure(attempts, fp32=1.0)
     assert found(attempts) == []

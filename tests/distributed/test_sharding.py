@@ -21,7 +21,7 @@ from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatc
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
-from lmsweep.trials.distributed.traffic.rank_traces import merge_traces, trace_step
+from lmsweep.trials.distributed.traffic.comm_trace import merge_traces, trace_step
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode

@@ -30,9 +30,8 @@ def test_each_example_has_a_readme_with_its_commands() -> None:
         assert "lmsweep run lmsweep.yaml" in (EXAMPLES / name / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    "name", [one if one == "student" else pytest.param(one, marks=pytest.mark.slow) for one in NAMES]
-)
+@pytest.mark.slow  # tests/docs/test_commands.py checks the user's code
+@pytest.mark.parametrize("name", NAMES)
 def test_check_finds_no_error_in_an_example(name: str) -> None:
     needs(name)
     done = lmsweep("check", EXAMPLES / name / "lmsweep.yaml", "--timeout", "3m")

@@ -133,6 +133,7 @@ def test_a_signal_while_a_plan_is_made_is_one_sentence(tmp_path: Path, number: s
     assert (process.returncode, out, err) == (128 + number, "", f"lmsweep: ended by {number.name}\n")
 
 
+@pytest.mark.slow  # tests/faults/test_other_signals.py shows it without a process
 def test_sighup_stays_ignored_under_nohup(tmp_path: Path):
     with subprocess.Popen(["nohup", *COMMAND, "plan", "quick", "--no-predict"], stdout=-1, stderr=-1) as process:
         until = time.monotonic() + 30

@@ -59,10 +59,9 @@ def test_status_counts_the_results_of_each_flag_and_gives_its_advice(flagged: At
     ]
 
 
-def test_advice_that_a_table_gives_already_is_not_repeated(flagged: Attempts):
+def test_a_flag_that_a_table_explains_already_is_not_repeated(flagged: Attempts):
     words = flag_words(analysis.load(flagged.store), said=f"[a] outliers: {Flag.OUTLIERS.advice}")
     assert words.splitlines() == [
-        "2 results are flagged outliers, in step.time, forward.time",
         f"1 result is flagged throttled, in step.time, forward.time. {Flag.THROTTLED.advice}",
     ]
 

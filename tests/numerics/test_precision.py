@@ -19,7 +19,6 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.numerics.accumulation import Accumulation, accumulations, reciprocal_rms
 from lmsweep.trials.numerics.reference_pass import (
     by_part,
     make_reference,
@@ -32,7 +31,7 @@ from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from lmsweep.trials.workloads.precision import number
+from lmsweep.trials.workloads.precision import Accumulation, accumulations, number, reciprocal_rms
 from tests.support.made_up_results import Attempts, config
 
 pytestmark = pytest.mark.usefixtures("one_core")

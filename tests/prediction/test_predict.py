@@ -35,6 +35,7 @@ from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
 from tests.support.command import answer_here, lmsweep_here
+from tests.support.memory_formulas import forward_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -472,7 +473,7 @@ def test_predictions_are_the_closed_forms(model: str, context_length: int, preci
     # The allocator rounds each tensor up to 512 bytes; there are some 20 parameters and kept tensors to a layer.
     rounding = 512 * 60 * config.size.num_layers
     assert 0 <= found.before_backward - formulas.before_backward_bytes(**how, **shape) < rounding
-    assert 0 <= found.peak_forward - formulas.forward_peak_bytes(**how, **shape) < rounding
+    assert 0 <= found.peak_forward - forward_peak_bytes(**how, **shape) < rounding
     assert found.requested == pytest.approx(formulas.step_peak_bytes(**how, **shape), rel=0.02)
     assert found.peak < upper_bound(config, "model")
 

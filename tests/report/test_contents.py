@@ -1,8 +1,12 @@
 """What the page contains before a browser opens it: the icicle, the largest pieces."""
 
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from lmsweep.analysis.data.results import Results
@@ -13,6 +17,7 @@ from lmsweep.analysis.report.figures.charts import timelines
 from lmsweep.analysis.report.figures.icicle import icicles, pieces
 from lmsweep.analysis.report.figures.pieces import largest_pieces
 from lmsweep.analysis.report.joined import Joined
+from lmsweep.analysis.report.lines import COLOURS, chart_of
 from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel, Measurement
 from lmsweep.trials.spec.config import Trial
@@ -82,3 +87,45 @@ def test_a_report_reads_each_table_of_the_store_once() -> None:
         PRESETS[name].make(results)
     assert list(icicles(results)) and list(largest_pieces(results)) and list(timelines(results))
     assert sorted(tables) == ["allocations", "kernels", "measurements", "timelines"]
+
+
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+"""What each kind of colour blindness makes of linear RGB (Machado, Oliveira and Fernandes, 2009, severity 1)."""
+
+
+def cielab(linear: Any) -> Any:
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    xyz = np.clip(linear, 0, 1) @ np.transpose(to_xyz) / [0.95047, 1, 1.08883]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+
+
+@pytest.mark.parametrize("kind", BLINDNESS)
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_the_colours_of_lines_are_far_apart_for_every_eye(kind: str, scheme: int) -> None:
+    css = (ROOT / "analysis/report/report.css").read_text()
+    pairs = re.findall(r"--line-\d: light-dark\(#(\w{6}), #(\w{6})\)", css)
+    assert len(pairs) == COLOURS
+    bytes_ = np.array([list(bytes.fromhex(pair[scheme])) for pair in pairs]) / 255
+    linear = np.where(bytes_ <= 0.04045, bytes_ / 12.92, ((bytes_ + 0.055) / 1.055) ** 2.4)
+    seen = cielab(linear @ np.transpose(BLINDNESS[kind]))
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=2)[np.triu_indices(COLOURS, 1)]
+    assert apart.min() > 25  # 2.3 is a just noticeable difference
+
+
+def test_lines_of_one_panel_differ_in_colour_and_in_dash() -> None:
+    points = pd.DataFrame(
+        [(length, name, length * place) for length in (128, 256) for place, name in enumerate("abcdefg", 1)],
+        columns=["context_length", "option", "y"],
+    )
+    points = points.assign(low=points["y"], high=points["y"], limit=np.nan, text="", cell=range(len(points)))
+    chart: Any = chart_of(points, ["context_length", "option"], title="y", unit="ms", colour="option")
+    assert chart["x"] == "context_length" and chart["ticks"] == [128, 256]
+    looks = [(trace["colour"], trace["dash"]) for trace in chart["traces"]]
+    assert len({colour for colour, _ in looks}) == 7 and len({dash for _, dash in looks}) == 4
+    assert all(one[1] != other[1] for one, other in pairwise(looks))

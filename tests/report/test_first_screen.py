@@ -112,7 +112,7 @@ WORDS_ABOVE_THE_FOLD = """(() => {
     const { parentElement: parent, textContent: text } = nodes.currentNode;
     if (parent.closest("script, style, template, select, table, .chart, dialog")) continue;
     const box = parent.getBoundingClientRect();
-    if (box.width && box.top < innerHeight) count += (text.match(/[A-Za-z]{2,}\\S*/g) ?? []).length;
+    if (box.width && box.right > 0 && box.top < innerHeight) count += (text.match(/[A-Za-z]{2,}\\S*/g) ?? []).length;
   }
   return count;
 })()"""
@@ -133,7 +133,7 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     page.locator("#matrix td.opens").first.click()
     text = page.inner_text("#drill")
     assert "step.device_time: small, context_length 256, fp32" in text
-    assert "2.56" in text and "5.12" in text and "H200 2.56 ms, H100 5.12 ms: faster" in text
+    assert "2.56" in text and "5.12" in text and "H100 5.12 ms, H200 2.56 ms: faster" in text
     assert page.locator("#drill-chart .scatterlayer .trace").count() == 4  # samples and warm-up of both devices
     assert "10 samples after 2 warm-up iterations" in text
     commands = page.locator("#drill code").all_inner_texts()

@@ -52,3 +52,19 @@ def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monk
     assert line.startswith(
         "context_length 32: 0 s after its start, with a timeout of 0.2 s, its worker does not answer"
     )
+
+
+def test_a_run_says_once_that_its_time_is_over_while_a_trial_runs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.05)
+    store, trials, said = Store(str(tmp_path)), [planned(0)], io.StringIO()
+    eta = Eta(trials, {one.index: Estimates(store).of(one) for one in trials})
+    progress = RunProgress(trials, eta, Console(file=said))
+    writer = StoreWriter(store, lambda planned, records: None)
+    gate = Gate(eta, until=time.monotonic() + 0.1, on_close=lambda: None)
+    with Liveness(trials, gate, progress, writer):
+        progress.started(trials[0])
+        time.sleep(0.5)
+    writer.close()
+    assert said.getvalue() == "the time for the run is over; finishing 1 trial\n"
+    assert gate.limit(trials[0]) == (gate.until, 2 * eta.expected(trials[0]))
+    assert Gate(eta, until=1.0, on_close=lambda: None, here=False).limit(trials[0]) is None

@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.orchestrator.commands.text.run_summary import show_trial
-from lmsweep.orchestrator.running.progress.trial_words import describe, outcome
+from lmsweep.orchestrator.running.progress.trial_words import describe, outcome, short_values
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.attempt import Attempt
@@ -96,3 +96,11 @@ def test_fields_that_a_model_determines_are_no_columns() -> None:
     named = [config(model, f'{{"name":"{model}"}}', word) for model in ("a", "b") for word in ("fp32", "bf16")]
     assert varying_fields(named) == ["model", "precision"]
     assert varying_fields([*named, config("a", "{}", "fp32")]) == ["model", "model_args", "precision"]
+
+
+def test_a_trial_of_own_code_is_named_by_the_arguments_that_differ() -> None:
+    texts = ('{"dropout":0.1,"theta":1}', '{"dropout":0.1,"theta":2}')
+    configs = [TrialConfig(model="GPT", model_code="gpt.py:GPT", model_args=text) for text in texts]
+    names, short = varying_fields(configs), short_values(configs)
+    assert [describe(one, names, short) for one in configs] == ["theta 1", "theta 2"]
+    assert describe(configs[0], ["model", "model_args"], short_values(configs[:1])) == "model GPT, dropout 0.1, theta 1"

@@ -363,14 +363,13 @@ def test_two_writers_that_compact_lose_nothing_and_readers_see_every_row_once(tm
         thread.start()
     while not all(counted):
         time.sleep(0.01)
-    deadline = time.monotonic() + 1
     seen_least = []
-    while time.monotonic() < deadline:
+    while len(seen_least) < 10:
         before = sum(counted)
         seen = read(store)
         assert not seen.duplicated(["attempt_id", "phase"]).any()
         seen_least.append(len(seen) / 2 - before)
-    assert len(seen_least) > 5 and min(seen_least) >= 0
+    assert min(seen_least) >= 0
     for process in processes:
         process.kill()
         process.wait()

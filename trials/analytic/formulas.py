@@ -47,7 +47,7 @@ def parameter_count(
     experts: Number = 1,
     active_experts: Number = 1,
     router: Number = 0,
-    heads: Number = 2,
+    vocabulary_matrices: Number = 2,
 ) -> Number:
     """Return the number of parameters, P = eVd + L(2da + 2dk + n + E·mdf + rdE + 2d) + d.
 
@@ -55,7 +55,8 @@ def parameter_count(
     """
     widths = _widths(d_model, query_width, key_width)
     per_layer = 2 * d_model * widths + norm_width + experts * matrices * d_model * d_ff
-    return heads * vocab_size * d_model + num_layers * (per_layer + router * experts * d_model + 2 * d_model) + d_model
+    layers = num_layers * (per_layer + router * experts * d_model + 2 * d_model)
+    return vocabulary_matrices * vocab_size * d_model + layers + d_model
 
 
 def tokens_per_step(*, context_length: Number, batch_size: Number) -> Number:
@@ -78,7 +79,7 @@ def forward_flops(
     experts: Number = 1,
     active_experts: Number = 1,
     router: Number = 0,
-    heads: Number = 2,
+    vocabulary_matrices: Number = 2,
 ) -> Number:
     """Return the FLOPs of one forward pass, TL(4da + 4dk + 4sa + 2A·mdf + 2rdE) + 2TdV.
 
@@ -168,12 +169,6 @@ def before_backward_bytes(*, mode: str | Words, autocast: Number = False, **dime
     parameters, logits = _parameters(dimensions), _logits(dimensions)
     held = (4 - 2 * autocast) * logits + _tables_bytes(dimensions)
     return _look_up(_STATE_BYTES, mode) * parameters + saved_bytes(autocast=autocast, **dimensions) + held
-
-
-def forward_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:
-    """Return the peak bytes of forward, reached in the loss: `before_backward_bytes` + 4TV + 4T. Same arguments."""
-    loss = 4 * _logits(dimensions) + 4 * dimensions["batch_size"] * dimensions["context_length"]
-    return before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + loss
 
 
 def step_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:

@@ -1,15 +1,20 @@
 """A workload that is not lmsweep's: the user's own, which a sweep names by reference, or another package's."""
 
+import types
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import fields
+from functools import cache
 from importlib import import_module
-from typing import cast
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at
-from lmsweep.trials.results.checked import checked
-from lmsweep.trials.results.measurement import Measurement, Yielded
+from lmsweep.trials.results.measurement import DETAIL_TABLES, Artifact, Measurement, Yielded
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.workloads import Workload
 
 
@@ -43,3 +48,73 @@ def _checked(found: object, name: str, refused: Callable[[str], Exception]) -> I
                     found.throw(TypeError(words))  # raised at its yield, so that the traceback names the line
             raise refused(words) from None
         yield plain
+
+
+LONGEST_NAME = 200
+"""Characters of an artifact's name: file systems allow 255 bytes."""
+
+WORDS: dict[type, str] = {
+    float: "a number",
+    int: "a whole number",
+    str: "text",
+    bytes: "bytes",
+    Flag: "a Flag",
+    tuple: "a tuple",
+}
+"""Type of a field -> what its value must be."""
+
+
+def checked(found: object) -> Yielded:
+    """Return it in values of Python's own types. Raises ValueError that names the field and what it must be."""
+    kind = next((kind for kind in (Measurement, Artifact, *DETAIL_TABLES.values()) if isinstance(found, kind)), None)
+    if kind is None:
+        raise ValueError(f"{_shown(found)}; it must be a Measurement")
+    name = f"{'an' if kind.__name__[0] in 'AO' else 'a'} {kind.__name__}"
+    try:
+        plain: Yielded = kind(**{field: _plain(getattr(found, field), hint, field) for field, hint in _hints(kind)})
+    except ValueError as error:
+        raise ValueError(f"{name} whose {error}") from None
+    if isinstance(plain, Measurement) and not plain.samples and (plain.samples is not None or not plain.reason):
+        raise ValueError(f"{name} without samples; give None, and why in reason")
+    if isinstance(plain, Artifact) and len(plain.name) > LONGEST_NAME:
+        raise ValueError(f"{name} whose name is too long for a file")
+    return plain
+
+
+@cache
+def _hints(kind: type) -> list[tuple[str, Any]]:
+    hints = get_type_hints(kind)
+    return [(field.name, hints[field.name]) for field in fields(kind)]
+
+
+def _plain(value: object, hint: Any, name: str) -> object:
+    if get_origin(hint) in (Union, types.UnionType):
+        (hint,) = (one for one in get_args(hint) if one is not type(None))
+        if value is None:
+            return None
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"{name} is {_shown(value)}; it must be {WORDS[tuple]}")
+        of = get_args(hint)[0]
+        return tuple(_plain(one, of, f"{name}[{i}]") for i, one in enumerate(value))
+    allowed = {float: Real, int: Integral}.get(hint, hint)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and hint is not bool):
+        raise ValueError(f"{name} is {_shown(value)}; it must be {WORDS[hint]}")
+    try:
+        plain: Any = str.__str__(value) if isinstance(value, str) and hint is str else hint(value)
+        if hint is int and not -(2**63) <= plain < 2**63:
+            raise OverflowError
+        if hint is str:
+            plain.encode()
+        if hint is float and not isfinite(plain):
+            raise ValueError(f"{name} is {plain}; it must be finite")
+    except OverflowError:
+        raise ValueError(f"{name} is too large for a number of 64 bits") from None
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is no text that can be stored: it has half a character") from None
+    return plain
+
+
+def _shown(value: object) -> str:
+    plain = value is None or type(value) in (bool, int, float, str)
+    return repr(value)[:60] if plain else f"a {type(value).__name__}"

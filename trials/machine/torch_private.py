@@ -6,6 +6,8 @@ Light modules are imported here; those that take long to import, in the function
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -174,9 +176,8 @@ def unset_random_weights() -> AbstractContextManager[None]:
 # Autograd
 
 
-def backward_node() -> Any:
-    """Return the node of autograd's graph that is running; None outside of backward."""
-    return torch._C._current_autograd_node()
+backward_node: Callable[[], Any] = torch._C._current_autograd_node
+"""Return the node of autograd's graph that is running; None outside of backward."""
 
 
 def latest_number() -> int:
@@ -192,14 +193,10 @@ def number_of(node: Any) -> int:
 # Memory of CUDA
 
 
-def record_memory_history(*arguments: Any, **options: Any) -> None:
-    """Make CUDA's allocator remember its actions; see `torch.cuda.memory._record_memory_history`."""
-    torch.cuda.memory._record_memory_history(*arguments, **options)
-
-
-def memory_snapshot() -> dict[str, Any]:
-    """Return what CUDA's allocator remembers: segments, blocks, actions."""
-    return dict(torch.cuda.memory._snapshot())
+record_memory_history: Callable[..., None] = torch.cuda.memory._record_memory_history
+"""Make CUDA's allocator remember its actions."""
+memory_snapshot: Callable[[], dict[str, Any]] = torch.cuda.memory._snapshot
+"""Return what CUDA's allocator remembers: segments, blocks, actions."""
 
 
 def clear_cublas_workspaces() -> None:
@@ -237,39 +234,20 @@ def traced_without_operators(run: Callable[[], object], activities: set[Any]) ->
 # torch.compile
 
 
-def dynamo() -> Any:
-    """Return the module of torch.compile, whose `config` has its options."""
-    import torch._dynamo
-
-    return torch._dynamo
+def _imported(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
 
 
-def graph_settings() -> Any:
-    """Return the options of the partitioner into forward and backward, such as `activation_memory_budget`."""
-    import torch._functorch.config
-
-    return torch._functorch.config
-
-
-def inductor_settings() -> Any:
-    """Return the options of Inductor, such as `compile_threads`."""
-    import torch._inductor.config
-
-    return torch._inductor.config
-
-
-def compile_counters() -> Any:
-    """Return Dynamo's counters by kind."""
-    from torch._dynamo.utils import counters
-
-    return counters
-
-
-def inductor() -> Any:
-    """Return the function that compiles a graph with Inductor, after an import of seconds."""
-    from torch._inductor.compile_fx import compile_fx
-
-    return compile_fx
+dynamo: Callable[[], Any] = partial(import_module, "torch._dynamo")
+"""Return the module of torch.compile, whose `config` has its options."""
+graph_settings: Callable[[], Any] = partial(import_module, "torch._functorch.config")
+"""Return the options of the partitioner into forward and backward, such as `activation_memory_budget`."""
+inductor_settings: Callable[[], Any] = partial(import_module, "torch._inductor.config")
+"""Return the options of Inductor, such as `compile_threads`."""
+compile_counters: Callable[[], Any] = partial(_imported, "torch._dynamo.utils", "counters")
+"""Return Dynamo's counters by kind."""
+inductor: Callable[[], Any] = partial(_imported, "torch._inductor.compile_fx", "compile_fx")
+"""Return the function that compiles a graph with Inductor, after an import of seconds."""
 
 
 def inductor_options(mode: str) -> dict[str, Any]:
@@ -398,12 +376,26 @@ def assigned_buckets(tensors: list[Tensor], limits: list[int]) -> list[list[int]
     return list(_compute_bucket_assignment_by_size(tensors, limits, [False] * len(tensors))[0])
 
 
+class ChunksOnDemand:
+    """The chunks of a tensor as `_chunk_with_empty` makes them, each when it is asked for: of a thousand, two are."""
+
+    def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._dim = tensor, dim
+        self._size = -(-tensor.size(dim) // num_chunks)
+
+    def __getitem__(self, index: int) -> Tensor:
+        left = self._tensor.size(self._dim) - index * self._size
+        if left <= 0:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, index * self._size, min(self._size, left))
+
+
 @contextmanager
 def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
     """A context in which this process is a rank of a group whose other ranks do not exist; nothing is sent."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp._fully_shard import _fully_shard
+    from torch.distributed.fsdp._fully_shard import _fsdp_param, _fully_shard
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -412,6 +404,7 @@ def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
         smaller = "_get_post_forward_mesh_info"  # the mesh of `reshard: 2`
         with (
             replaced(_fully_shard, smaller, without_fakes(getattr(_fully_shard, smaller))),
+            replaced(_fsdp_param, "_chunk_with_empty", ChunksOnDemand),
             replaced(DeviceMesh, "__init__", without_fakes(DeviceMesh.__init__)),
         ):
             yield

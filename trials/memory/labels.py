@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -23,20 +24,26 @@ _VIEWS = {
 """Operators that compute nothing. The operator of their result is that of their argument."""
 
 
-def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
-    """Labels of weights, optimizer state, batch, rotary tables, and the gradients that exist now, by storage."""
-    weights = list(step.model.parameters())
-    states = step.optimizer.state.values() if step.optimizer else ()
-    device = step.inputs.device.type
-    tensors: dict[str, list[Any]] = {
+def lasting_tensors(step: TrainingStep) -> dict[str, list[Tensor]]:
+    """Weights, optimizer state, batch and rotary tables, and the gradients that exist now, by category."""
+    weights: list[Tensor] = list(step.model.parameters())
+    held = [] if step.optimizer is None else vars(step.optimizer).values()
+    optimizers = [step.optimizer, *(one for one in held if isinstance(one, torch.optim.Optimizer))]
+    states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
+    return {
         "weights": weights,
         "optimizer_state": [part for state in states for part in state.values() if isinstance(part, Tensor)],
         "inputs": [step.inputs, step.targets, *step.model.buffers()],
         "gradients": [weight.grad for weight in weights if weight.grad is not None],
     }
+
+
+def lasting_labels(step: TrainingStep, key: Key) -> dict[int, Label]:
+    """Labels of the lasting tensors by storage."""
+    device = step.inputs.device.type
     return {
         key(part): Label(category=category, bytes=part.untyped_storage().nbytes())
-        for category, found in tensors.items()
+        for category, found in lasting_tensors(step).items()
         for tensor in found
         for part in plain_tensors(tensor)
         if part.device.type == device

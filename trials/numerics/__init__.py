@@ -1,6 +1,5 @@
 """What rounding does: sums in 16 bits, errors against float64, the type of each tensor; whether own code is right.
 
-accumulation.py      sums of many small numbers, and the mean of squares in RMSNorm
 check_code.py        the program behind `lmsweep check`: a process with a time limit for each reference
 check_findings.py    what it finds about one: whether it works, and what lmsweep cannot do with it
 check_model.py       the user's model on the CPU if it is small, and on tensors without values

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmsweep.trials.machine.gpu.accelerator import has_float64
 from lmsweep.trials.model.loss_functions import loss_for
@@ -27,12 +27,36 @@ class ReferencePass:
 
 
 def make_reference(step: TrainingStep) -> ReferencePass:
-    """Draw float32 weights, copy them into the step's model, and run its batch in float64 with naive attention."""
+    """Draw float32 weights, copy them into the step's model, and run its batch in float64, ours by naive attention."""
     config = step.config
     device = config.device_type if has_float64(config.device_type) else "cpu"
+    model = _exact_model(step, device)
+    with torch.no_grad():
+        for exact, weight in zip(model.parameters(), step.model.parameters(), strict=True):
+            rounded = exact.float()
+            exact.copy_(rounded)
+            weight.copy_(rounded)
+    inputs, targets = step.inputs.to(device), step.targets.to(device)
+    if config.model_code is None:
+        logits = model(inputs)
+        loss = cross_entropy(logits, targets)
+    else:
+        taken = inputs_of(model)
+        output = call_model(model, taken, inputs, targets)
+        shape = (config.batch_size, config.context_length)
+        logits, own = logits_of(output, shape, config.model_code), users_loss(taken, output)
+        loss = loss_for(config).function(logits, targets) if own is None else own
+    loss.backward()
+    return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=_gradients(model))
+
+
+def _exact_model(step: TrainingStep, device: str) -> nn.Module:
+    config = step.config
     if config.model_code is not None:
-        return _own_reference(step, device)
-    model = Transformer(
+        attention = "naive" if config.is_hugging_face else config.attention
+        changed = replace(config, attention=attention, checkpointing="none")
+        return build_users_model(changed, device=device, dtype=torch.float64).train(step.model.training)
+    return Transformer(
         config.size,
         vocab_size=config.vocab_size,
         context_length=config.context_length,
@@ -42,43 +66,6 @@ def make_reference(step: TrainingStep) -> ReferencePass:
         checkpointing=config.checkpointing,
         positions=positions_in_documents(config, device),
     )
-    with torch.no_grad():
-        for exact, weight in zip(model.parameters(), step.model.parameters(), strict=True):
-            rounded = exact.float()
-            exact.copy_(rounded)
-            weight.copy_(rounded)
-    logits = model(step.inputs.to(device))
-    loss = cross_entropy(logits, step.targets.to(device))
-    loss.backward()
-    gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
-    return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=gradients)
-
-
-def _own_reference(step: TrainingStep, device: str) -> ReferencePass:
-    config = step.config
-    attention = "naive" if config.is_hugging_face else config.attention
-    model = build_users_model(
-        replace(config, attention=attention, checkpointing="none"), device=device, dtype=torch.float64
-    )
-    model.train(step.model.training)
-    with torch.no_grad():
-        for exact, weight in zip(model.parameters(), step.model.parameters(), strict=True):
-            rounded = exact.float()
-            exact.copy_(rounded)
-            weight.copy_(rounded)
-    shape = (config.batch_size, config.context_length)
-    targets = step.targets.to(device)
-    inputs = inputs_of(model)
-    output = call_model(model, inputs, step.inputs.to(device), targets)
-    logits, own = logits_of(output, shape, config.model_code or ""), users_loss(inputs, output)
-    loss = loss_for(config).function(logits, targets) if own is None else own
-    loss.backward()
-    gradients = {
-        name.replace(CHECKPOINTED, ""): weight.grad
-        for name, weight in model.named_parameters()
-        if weight.grad is not None
-    }
-    return ReferencePass(logits=logits.detach(), loss=loss.detach(), gradients=gradients)
 
 
 def relative_error(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
@@ -117,7 +104,7 @@ def unscaled_gradients(step: TrainingStep) -> dict[str, Tensor]:
     step.forward()
     assert step.loss is not None
     step.loss.backward()
-    return _gradients(step)
+    return _gradients(step.model)
 
 
 def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
@@ -127,7 +114,7 @@ def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
         step.forward()
         step.backward()
         scale = step.scaler.get_scale()
-        gradients = _gradients(step)
+        gradients = _gradients(step.model)
         if scale <= 1 or all(bool(gradient.isfinite().all()) for gradient in gradients.values()):
             for gradient in gradients.values():
                 gradient /= scale  # exact: a power of two
@@ -135,6 +122,6 @@ def scaled_gradients(step: TrainingStep) -> tuple[float, dict[str, Tensor]]:
         step.scaler.update(scale * step.scaler.get_backoff_factor())
 
 
-def _gradients(step: TrainingStep) -> dict[str, Tensor]:
-    named = step.model.named_parameters()
+def _gradients(model: nn.Module) -> dict[str, Tensor]:
+    named = model.named_parameters()
     return {name.replace(CHECKPOINTED, ""): weight.grad for name, weight in named if weight.grad is not None}

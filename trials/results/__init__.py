@@ -1,7 +1,6 @@
 """What is stored: the rows that a trial leaves, and the Arrow schemas of their tables.
 
 measurement.py    what a workload yields: measurements, detail rows and files
-checked.py        checks what code that is not lmsweep's yields, so that it can be stored
 environment.py    the hardware and software of a trial, and the identifier of what makes results comparable
 metrics.py        the registry of metrics: units, who stores them, how they are derived and printed
 outcome.py        the status words of a workload, and the flags that question a measurement

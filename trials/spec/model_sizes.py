@@ -46,7 +46,7 @@ class ModelSize:
             "experts": self.num_experts or 1,
             "active_experts": (self.active_experts or 1) if self.num_experts else 1,
             "router": int(self.num_experts is not None),
-            "heads": 2 - self.tied_head,
+            "vocabulary_matrices": 2 - self.tied_head,
         }
 
 

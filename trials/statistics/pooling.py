@@ -2,7 +2,7 @@
 
 The pooled median is the Hodges-Lehmann centre of the processes' medians. Its interval covers the variation between
 processes (`lmsweep.trials.statistics.variation`), so it reaches beyond the samples, and with one process it is that of
-its samples, widened by what is known of other processes. Values that may be negative have Student's t of their own.
+its samples, widened by the variation of other processes. Values that may be negative have Student's t of their own.
 """
 
 import numpy as np

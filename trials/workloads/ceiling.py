@@ -1,18 +1,23 @@
 """The workload `ceiling`: the rates of a large matrix product and of a large copy, which bound those of a model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from statistics import median
 
 import torch
 
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.bench.phases import time_phases
+from lmsweep.trials.bench.host_bound import queued_host_bound_flags
+from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.float8 import float8_product
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.timing.clock import Phase
+from lmsweep.trials.timing.queued_timer import QueuedTimer
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
@@ -41,3 +46,22 @@ def _exceeds(bench: Workbench, phase: str, rate: float) -> bool:
         return False
     peak = peak_flops(device, bench.config.precision) if phase == "matmul" else device.bytes_per_second
     return peak is not None and rate > peak
+
+
+def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:
+    """Yield `PHASE.time` for each keyword, in seconds, with the flags of the series and of the GPU's telemetry."""
+    config = bench.config
+    timer = QueuedTimer(
+        [Phase(name=name, run=run) for name, run in phases.items()],
+        config.device_type,
+        warmup=config.warmup_steps,
+        measured=config.measure_steps,
+    )
+    with Watch(config.device_type) as watch, bench.quiet():
+        watch.wait()
+        series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
+        host_bound = queued_host_bound_flags(bench, timer, series.measured)
+    flags = (*host_bound, *series.flags, *gpu_flags(watch, since=series.since, until=series.until))
+    for i, name in enumerate(phases):
+        warmup, samples = (tuple(one.phases[i] for one in taken) for taken in (series.warmup, series.measured))
+        yield Measurement(phase=name, metric="time", unit="s", samples=samples, warmup_samples=warmup, flags=flags)

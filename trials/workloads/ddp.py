@@ -15,8 +15,13 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import (
 from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
-from lmsweep.trials.distributed.traffic.comm_trace import Communication, trace_communication
-from lmsweep.trials.distributed.traffic.rank_traces import FILE_NAME, merge_traces, trace_step
+from lmsweep.trials.distributed.traffic.comm_trace import (
+    FILE_NAME,
+    Communication,
+    merge_traces,
+    trace_communication,
+    trace_step,
+)
 from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, pair_rows
 from lmsweep.trials.distributed.traffic.step_report import report_rows, report_step
 from lmsweep.trials.distributed.traffic.wait_rows import wait_rows

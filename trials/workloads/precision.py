@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,14 +12,6 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.numerics.accumulation import (
-    PUBLISHED_ACTIVATION,
-    PUBLISHED_ADDEND,
-    PUBLISHED_COUNT,
-    SHORT_NAMES,
-    accumulations,
-    reciprocal_rms,
-)
 from lmsweep.trials.numerics.reference_pass import (
     ReferencePass,
     by_part,
@@ -118,3 +110,51 @@ def number(phase: str, metric: str, value: float) -> Measurement:
     known = math.isfinite(value)
     reason = None if known else "not finite: the arithmetic overflowed"
     return Measurement(phase=phase, metric=metric, unit="1", samples=(value,) if known else None, reason=reason)
+
+
+PUBLISHED_ADDEND, PUBLISHED_COUNT = 0.01, 1000
+"""The addend and its count in the experiment of the CS336 assignment; the exact sum is 10."""
+
+PUBLISHED_ACTIVATION = 1e3
+"""The elements in the published example of RMSNorm; their squares exceed 65504, the largest float16."""
+
+SHORT_NAMES = {torch.float64: "fp64", torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accumulation:
+    accumulator: torch.dtype
+    addend: torch.dtype
+    casts: bool = False
+    """Whether addends are cast to the accumulator's type first, rather than left to PyTorch's type promotion."""
+
+    @property
+    def name(self) -> str:
+        """Accumulator, addend, and `cast` if addends are cast: `fp32_fp16_cast`."""
+        return "_".join([SHORT_NAMES[self.accumulator], SHORT_NAMES[self.addend], *(["cast"] if self.casts else [])])
+
+    def run(self, *, addend: float, count: int, device: str = "cpu") -> float:
+        """Add `addend` to zero `count` times, one addition after the other."""
+        total = torch.zeros((), dtype=self.accumulator, device=device)
+        term = torch.tensor(addend, dtype=self.addend, device=device)
+        for _ in range(count):
+            total += term.to(self.accumulator) if self.casts else term
+        return total.item()
+
+
+def accumulations(narrow: torch.dtype, wide: torch.dtype = torch.float32) -> tuple[Accumulation, ...]:
+    """The four variants of the experiment: all wide, all narrow, narrow addends to a wide sum, and those cast first."""
+    return (
+        Accumulation(accumulator=wide, addend=wide),
+        Accumulation(accumulator=narrow, addend=narrow),
+        Accumulation(accumulator=wide, addend=narrow),
+        Accumulation(accumulator=wide, addend=narrow, casts=True),
+    )
+
+
+def reciprocal_rms(value: float, dtype: torch.dtype, *, upcast: bool = False, device: str = "cpu") -> float:
+    """1 / sqrt(mean(x²)) of equal elements, as RMSNorm computes it; `upcast`: x is float32 before it is squared."""
+    x = torch.full((16,), value, dtype=dtype, device=device)
+    if upcast:
+        x = x.float()
+    return torch.rsqrt(x.square().mean()).item()

@@ -1,18 +1,24 @@
 """The workload `profile`: the kernels of a step, their time, and the part of the model that each belongs to."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.model.annotations import Range
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.users.users_model import CHECKPOINTED
 from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, surroundings
 from lmsweep.trials.profiling.events import STEP, Trace
 from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
-from lmsweep.trials.profiling.module_ranges import modules_ranged
 from lmsweep.trials.profiling.nsys import profile_with_nsys
 from lmsweep.trials.profiling.torch_trace import take_trace, trace_file
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.spec.words import Compile
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
@@ -71,3 +77,53 @@ def _rows(trace: Trace, *, any_range: bool) -> Iterator[Yielded]:
     yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
     yield from range_rows(pieces, starts)
     yield trace_file(trace.file_name, trace.file)
+
+
+@contextmanager
+def modules_ranged(step: TrainingStep) -> Iterator[None]:
+    """A context in which the modules of the user's model run inside ranges; lmsweep's model has its own."""
+    open_ranges: list[Range] = []
+    handles = []
+
+    def enter(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any) -> None:
+            open_ranges.append(Range(name))
+            open_ranges[-1].__enter__()
+
+        return hook
+
+    def leave(module: nn.Module, inputs: Any, output: Any) -> None:
+        open_ranges.pop().__exit__(None, None, None)
+
+    if step.config.model_code is not None:
+        for name, module in ranged_modules(step.model, step.blocks, step.config.compile).items():
+            handles.append(module.register_forward_pre_hook(enter(name), prepend=True))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compile) -> dict[str, nn.Module]:
+    """The modules that get a range, by path: each block with its children, and outside of blocks each layer. Without
+    those that torch.compile compiles, because a graph has kernels of several modules."""
+    if compiled == "model":
+        return {}
+    found: dict[str, nn.Module] = {}
+    inside = {id(module) for block in blocks for module in block.modules()}
+    for name, module in model.named_modules():
+        if name and id(module) not in inside and not any(True for _ in module.children()):
+            found[name] = module
+    for name, module in model.named_modules():
+        if compiled == "none" and any(module is block for block in blocks):
+            inner = getattr(module, "_checkpoint_wrapped_module", module)
+            found[name] = module
+            found |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}
+    return {name.replace(CHECKPOINTED, ""): module for name, module in found.items()}
+
+
+def _runs(module: nn.Module) -> bool:
+    """Whether it is called itself: a list of modules is not."""
+    return not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.ParameterList | nn.ParameterDict)

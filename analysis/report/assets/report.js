@@ -11,7 +11,9 @@ document.getElementById("copy-link").addEventListener("click", (event) => copyTe
 const tables = embedded("tables");
 addEventListener("click", ({ target }) => {
   const name = target.closest?.("button[data-table]")?.dataset.table;
-  if (name != null) download(`${name}.csv`, tables[name]);
+  if (name == null) return;
+  const packed = new Blob([decoded(tables[name], Uint8Array)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  new Response(packed).text().then((text) => download(`${name}.csv`, text));
 });
 
 // A preset table is prepared when it is first shown.

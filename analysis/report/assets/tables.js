@@ -14,30 +14,6 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Gives each row all of its cells, so that rows can be sorted and hidden; keys like those above are marked.
-function withoutSpans(table) {
-  const above = [];
-  for (const row of table.tBodies[0]?.rows ?? []) {
-    let column = 0;
-    for (const cell of [...row.cells]) {
-      while (above[column]?.left > 0) column = placeCopy(row, above[column], column);
-      if (cell.rowSpan > 1) above[column] = { left: cell.rowSpan - 1, cell };
-      cell.removeAttribute("rowspan");
-      column += 1;
-    }
-    while (above[column]?.left > 0) column = placeCopy(row, above[column], column);
-  }
-  function placeCopy(row, held, column) {
-    const copy = held.cell.cloneNode(true);
-    copy.removeAttribute("rowspan");
-    copy.removeAttribute("id");
-    copy.classList.add("again");
-    row.insertBefore(copy, row.cells[column] ?? null);
-    held.left -= 1;
-    return column + 1;
-  }
-}
-
 // The header cells above each column, from top to bottom.
 function headerCells(table) {
   const columns = [];
@@ -111,7 +87,6 @@ function prepareTable(table) {
     const empty = element("td", { colspan: cell.colSpan });
     cell.replaceWith(empty);
   });
-  withoutSpans(table);
   nameCells(table);
   makeSortable(table);
   const most = matchMedia("(max-width: 40rem)").matches ? 8 : 24;

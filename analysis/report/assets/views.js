@@ -8,7 +8,7 @@ class Views {
     this.drill = drill;
     this.nodes = new Map();
     this.where = {};
-    this.log = state.get("logY") !== "0";
+    this.log = state.get("log") !== "0";
     this.number = Number(state.get("view")) || 0;
     if (!views[this.number]) this.number = 0;
     for (const part of (state.get("where") ?? "").split(";")) {
@@ -66,13 +66,13 @@ class Views {
   }
 
   prepare(table) {
-    table.querySelectorAll("[data-cell]").forEach((cell) => opens(cell, () => this.open(Number(cell.dataset.cell), cell.title)));
+    table.querySelectorAll("[data-cell]").forEach((cell) => opens(cell, () => this.open(Number(cell.dataset.cell), wordsOf(cell.parentElement))));
     prepareTable(table);
     walkable(table);
     table.closest(".scroll").after(tableTools("the results", table));
   }
 
-  // Hides the rows and columns of which no cell is chosen.
+  // Hides the rows and columns without a chosen cell.
   filterTable(table) {
     const shown = new Set();
     for (const row of table.tBodies[0].rows) {
@@ -128,13 +128,17 @@ class Views {
   }
 
   showAxes(names, value) {
-    const choose = (name, chosen) => { this[name] = chosen; remember(name === "log" ? "logY" : name, name === "log" && chosen ? null : name === "log" ? "0" : chosen); this.showChart(); };
+    const choose = (name, chosen, kept) => {
+      this[name] = chosen;
+      remember(name, kept);
+      this.showChart();
+    };
     document.getElementById("axes").replaceChildren(...[
       names.length > 1 && element("label", {}, "y axis ", element(
-        "select", { id: "drawn", onchange: (event) => choose("value", event.target.value) },
+        "select", { id: "drawn", onchange: ({ target }) => choose("value", target.value, target.value) },
         ...names.map((name) => element("option", { value: name, selected: name === value }, name)))),
       names.length && !this.view.compared && element("label", {}, element(
-        "input", { id: "log-y", type: "checkbox", checked: this.log, onchange: (event) => choose("log", event.target.checked) }), " log y"),
+        "input", { id: "log-y", type: "checkbox", checked: this.log, onchange: ({ target }) => choose("log", target.checked, target.checked ? null : "0") }), " log y"),
     ].filter(Boolean));
   }
 
@@ -175,4 +179,10 @@ class Views {
     this.said();
     this.show();
   }
+}
+
+// What a row of an answer says: both numbers, and the verdict.
+function wordsOf(row) {
+  const numbers = [...row.querySelectorAll(".size")].map((cell) => `${cell.dataset.label} ${cell.textContent}`);
+  return numbers.length ? `${numbers.join(", ")}: ${row.querySelector(".verdict").textContent.slice(2)}` : "";
 }

@@ -19,14 +19,13 @@ from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, FleetEstimate, StepEstimate, StepEstimates
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.quantities import gib
-from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
@@ -156,7 +155,7 @@ class PlanText:
         stepping = ["step"] if steps and any(_is_known(steps.of(one)) for one in trials) else []
         names = varying_fields([planned.trial.config for planned in trials])
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
-        short = {name: short_names(getattr(one.trial.config, name) for one in trials) for name in REFERENCES}
+        short = short_values([one.trial.config for one in trials])
         rows = [
             [
                 *(short.get(name, {}).get(value := getattr(one.trial.config, name), label(value)) for name in names),

@@ -1,5 +1,6 @@
 """Says in a few words what a trial is and how it ended, and what a plan will run."""
 
+import json
 import re
 import statistics
 from collections import Counter
@@ -11,7 +12,7 @@ from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import varying_fields
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, TrialConfig
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
 
@@ -84,16 +85,35 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
     for workloads, together in groups.items():
         configs = [planned.trial.config for planned in together]
         names = varying_fields(configs)
-        short = {name: short_names(getattr(config, name) for config in configs) for name in REFERENCES}
+        short = short_values(configs)
         prefix = f"{'+'.join(workloads)}: " if len(groups) > 1 else ""
         found |= {planned.index: prefix + describe(planned.trial.config, names, short) for planned in together}
+    return found
+
+
+def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]:
+    """Return shorter texts for values by field: the names of references, and arguments only where they differ."""
+    found: dict[str, dict[object, str]] = {
+        name: dict(short_names(getattr(config, name) for config in configs)) for name in REFERENCES
+    }
+    for name in ARGUMENTS.values():
+        given = {text: json.loads(text) for config in configs if (text := getattr(config, name))}
+        every = list(given.values())
+        same = {key for key in every[0] if all(one.get(key) == every[0][key] for one in every)} if every[1:] else set()
+        found[name] = {
+            text: ", ".join(f"{key} {label}" for key, label in one.items() if key not in same)
+            for text, one in given.items()
+        }
     return found
 
 
 def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
     """Return these fields as `name value, name value`. short: other names for values, by field."""
     values = ((name, getattr(config, name)) for name in names)
-    words = [f"{name} {(short or {}).get(name, {}).get(value, value)}" for name, value in values if value is not None]
+    shown = [(name, (short or {}).get(name, {}).get(value, value)) for name, value in values if value is not None]
+    words = [
+        str(text) if name in ARGUMENTS.values() and short else f"{name} {text}" for name, text in shown if text != ""
+    ]
     return ", ".join(words) or config.model or "trial"
 
 

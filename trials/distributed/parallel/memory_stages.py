@@ -1,12 +1,11 @@
 """What a rank holds in memory after init, before and after a step, and at its peak, by category."""
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
 from lmsweep.trials.machine.torch_private import TorchDispatchMode, schema_name
+from lmsweep.trials.memory.labels import lasting_tensors
 from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in, without_mode
 from lmsweep.trials.model.training_step import TrainingStep
 
@@ -55,19 +55,13 @@ class MemoryWatch(TorchDispatchMode):
         self._peak: int | None = None
         self._at_peak: list[tuple[Piece, int]] = []
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
         allocates = self._see(tensors_in(result), "other")
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
-            self._see(_tensors(args), "gradients" if whole_gradients else "communication")
-            self._see(chain(_tensors((kwargs or {}).values()), tensors_in(result)), "communication")
+            self._see(tensors_in(args), "gradients" if whole_gradients else "communication")
+            self._see(tensors_in([*(kwargs or {}).values(), result]), "communication")
             allocates = True  # fully_shard has allocated the memory that these operators fill
         if allocates and self._peak is not None:
             self._note_peak()
@@ -99,18 +93,8 @@ class MemoryWatch(TorchDispatchMode):
 
     def label(self, step: TrainingStep) -> None:
         """Note what the storages of weights, gradients, optimizer and batch are for."""
-        weights = list(step.model.parameters())
-        own = [] if step.optimizer is None else vars(step.optimizer).values()
-        optimizers = [step.optimizer, *(one for one in own if isinstance(one, torch.optim.Optimizer))]
-        states = chain.from_iterable(getattr(one, "state", {}).values() for one in optimizers)
-        lasting: dict[Part, list[Any]] = {
-            "weights": weights,
-            "gradients": [weight.grad for weight in weights if weight.grad is not None],
-            "optimizer_state": [part for state in states for part in state.values() if isinstance(part, Tensor)],
-            "inputs": [step.inputs, step.targets, *step.model.buffers()],
-        }
-        for part, tensors in lasting.items():
-            self._see(tensors, part)
+        for part, tensors in lasting_tensors(step).items():
+            self._see(tensors, cast(Part, part))
 
     def _see(self, tensors: Iterable[Tensor], part: Part) -> bool:
         """Note what the storages of these tensors are for; return whether one of them is new."""
@@ -152,11 +136,3 @@ def _held(sizes: list[tuple[Piece, int]], total: int | None) -> Held:
     if total is not None:
         parts["other"] += total - counted
     return Held(total=counted if total is None else total, parts=parts)
-
-
-def _tensors(argument: object) -> Iterator[Tensor]:
-    if isinstance(argument, Tensor):
-        yield argument
-    elif isinstance(argument, Iterable) and not isinstance(argument, str):
-        for item in argument:
-            yield from _tensors(item)

@@ -28,11 +28,12 @@ def divide_layers(blocks: list[nn.Module], mesh: DeviceMesh) -> None:
     """Replace the weights of COLUMNS and ROWS in each block by this rank's part of them."""
     for block in blocks:
         assert isinstance(block, Block), "the model is lmsweep's own"
+        layers = dict(block.named_modules())
         for name in COLUMNS:
-            if hasattr(block.get_submodule(name.partition(".")[0]), name.partition(".")[2]):
-                distribute_module(block.get_submodule(name), mesh, _by_columns, _replicated_input, _local_output)
+            if name in layers:
+                distribute_module(layers[name], mesh, _by_columns, _replicated_input, _local_output)
         for name in ROWS:
-            distribute_module(block.get_submodule(name), mesh, _by_rows, _divided_input, _summed_output)
+            distribute_module(layers[name], mesh, _by_rows, _divided_input, _summed_output)
 
 
 def _divide(dimension: int, _: str, module: nn.Module, mesh: DeviceMesh) -> None:

@@ -2,21 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import count, pairwise
-from typing import NamedTuple
 
 from lmsweep.trials.distributed.traffic.block_waits import Needed
 from lmsweep.trials.results.measurement import Measurement, Wait, Yielded
 
 REASONS = ("late_host", "late_queue", "late_rank", "late_link")
-
-
-class _Cause(NamedTuple):
-    """The parts of a wait, in seconds; together `late`."""
-
-    host: float
-    queue: float
-    rank: float
-    link: float
 
 
 def wait_rows(ranks: Sequence[Sequence[Needed]], *, same_ranks: bool) -> Iterator[Yielded]:
@@ -29,7 +19,7 @@ def wait_rows(ranks: Sequence[Sequence[Needed]], *, same_ranks: bool) -> Iterato
         rows.append([])
         for position, (key, one) in enumerate(_numbered(found), 1):
             others = [other[key].began for other in began if key in other] if same_ranks else []
-            cause = _cause(one, max([one.began, *others]))
+            host, queue, other_rank, link = _causes(one, max([one.began, *others]))
             row = Wait(
                 rank=rank,
                 position=position,
@@ -39,10 +29,10 @@ def wait_rows(ranks: Sequence[Sequence[Needed]], *, same_ranks: bool) -> Iterato
                 needed_by=one.needed_by,
                 time=(one.ended - one.began) / 1e9,
                 late=one.late / 1e9,
-                late_host=cause.host,
-                late_queue=cause.queue,
-                late_rank=cause.rank if same_ranks else None,
-                late_link=cause.link,
+                late_host=host,
+                late_queue=queue,
+                late_rank=other_rank if same_ranks else None,
+                late_link=link,
             )
             rows[-1].append(row)
             yield row
@@ -56,16 +46,16 @@ def _numbered(found: Sequence[Needed]) -> list[tuple[tuple[str, str, str, int], 
     return [((*key, next(numbers.setdefault(key, count()))), one) for key, one in zip(keys, found, strict=True)]
 
 
-def _cause(one: Needed, last_began: int) -> _Cause:
-    """Divide a wait. Its `host` part is what an earlier launch would have saved. The rest is divided at the launch, at
-    the begin, and at the begin on the last rank."""
+def _causes(one: Needed, last_began: int) -> tuple[float, float, float, float]:
+    """Divide a wait into seconds of host, queue, other ranks and link. The host's part is what an earlier launch would
+    have saved. The rest is divided at the launch, at the begin, and at the begin on the last rank."""
     earlier = max(0, one.issued - one.possible)
     edges = [one.needed]
     for moment in (one.issued, one.began, last_began, one.ended):
         edges.append(max(edges[-1], min(moment, one.ended) - earlier))
     launch, queue, rank, link = ((after - before) / 1e9 for before, after in pairwise(edges))
     saved = (one.late - (edges[-1] - edges[0])) / 1e9
-    return _Cause(saved + launch, queue, rank, link)
+    return saved + launch, queue, rank, link
 
 
 def _sums(rows: Sequence[Sequence[Wait]]) -> Iterator[Measurement]:

@@ -5,6 +5,8 @@ saves the same tensors, so that memory is comparable. Its kernels differ: the co
 PyTorch runs as batched products.
 """
 
+from typing import TypedDict, Unpack
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,6 +23,13 @@ ROPE_THETA = 10_000.0
 Device = torch.device | str
 
 
+class Factory(TypedDict):
+    """Where and in which type weights are created."""
+
+    device: Device
+    dtype: torch.dtype
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """x itself if it is float32 or wider, else a float32 copy."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
@@ -29,19 +38,19 @@ def at_least_float32(x: Tensor) -> Tensor:
 class Linear(nn.Module):
     """y = x Wᵀ."""
 
-    def __init__(self, d_in: int, d_out: int, *, device: Device, dtype: torch.dtype) -> None:
+    def __init__(self, d_in: int, d_out: int, **factory: Unpack[Factory]) -> None:
         super().__init__()
         std = (2 / (d_in + d_out)) ** 0.5
-        self.weight = nn.Parameter(torch.empty(d_out, d_in, device=device, dtype=dtype).normal_(std=std))
+        self.weight = nn.Parameter(torch.empty(d_out, d_in, **factory).normal_(std=std))
 
     def forward(self, x: Tensor) -> Tensor:
         return x @ self.weight.T
 
 
 class Embedding(nn.Module):
-    def __init__(self, vocab_size: int, d_model: int, *, device: Device, dtype: torch.dtype) -> None:
+    def __init__(self, vocab_size: int, d_model: int, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab_size, d_model, device=device, dtype=dtype).normal_())
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model, **factory).normal_())
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (...) to (..., d_model)."""
@@ -51,9 +60,9 @@ class Embedding(nn.Module):
 class RMSNorm(nn.Module):
     """x / sqrt(mean(x²) + ε) · weight, computed in at least float32."""
 
-    def __init__(self, d_model: int, *, device: Device, dtype: torch.dtype) -> None:
+    def __init__(self, d_model: int, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model, device=device, dtype=dtype))
+        self.weight = nn.Parameter(torch.ones(d_model, **factory))
 
     def forward(self, x: Tensor) -> Tensor:
         with Range("norm"):
@@ -94,25 +103,19 @@ class CausalSelfAttention(nn.Module):
     """Multi-head or grouped-query attention (Ainslie et al. 2023) with rotary embeddings."""
 
     def __init__(
-        self,
-        size: ModelSize,
-        *,
-        rope: RotaryEmbedding,
-        attention: AttentionFunction,
-        device: Device,
-        dtype: torch.dtype,
+        self, size: ModelSize, *, rope: RotaryEmbedding, attention: AttentionFunction, **factory: Unpack[Factory]
     ) -> None:
         super().__init__()
         self.head_width = size.head_width
         self.rope = rope
         self.attention = attention
         of_queries, of_keys = size.terms["query_width"], size.terms["key_width"]
-        self.query = Linear(size.d_model, of_queries, device=device, dtype=dtype)
-        self.key = Linear(size.d_model, of_keys, device=device, dtype=dtype)
-        self.value = Linear(size.d_model, of_keys, device=device, dtype=dtype)
-        self.output = Linear(of_queries, size.d_model, device=device, dtype=dtype)
-        self.query_norm = RMSNorm(self.head_width, device=device, dtype=dtype) if size.qk_norm else None
-        self.key_norm = RMSNorm(self.head_width, device=device, dtype=dtype) if size.qk_norm else None
+        self.query = Linear(size.d_model, of_queries, **factory)
+        self.key = Linear(size.d_model, of_keys, **factory)
+        self.value = Linear(size.d_model, of_keys, **factory)
+        self.output = Linear(of_queries, size.d_model, **factory)
+        self.query_norm = RMSNorm(self.head_width, **factory) if size.qk_norm else None
+        self.key_norm = RMSNorm(self.head_width, **factory) if size.qk_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
         with Range("attention"):
@@ -130,32 +133,21 @@ class CausalSelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: W2(silu(W1 x) · W3 x)."""
+    """SwiGLU, W2(silu(W1 x) · W3 x), or as in GPT-2 W2 gelu(W1 x), with the tanh approximation of GELU."""
 
-    def __init__(self, d_model: int, d_ff: int, *, device: Device, dtype: torch.dtype) -> None:
+    def __init__(self, size: ModelSize, **factory: Unpack[Factory]) -> None:
         super().__init__()
-        self.w1 = Linear(d_model, d_ff, device=device, dtype=dtype)
-        self.w2 = Linear(d_ff, d_model, device=device, dtype=dtype)
-        self.w3 = Linear(d_model, d_ff, device=device, dtype=dtype)
+        self.w1 = Linear(size.d_model, size.d_ff, **factory)
+        self.w2 = Linear(size.d_ff, size.d_model, **factory)
+        self.w3 = Linear(size.d_model, size.d_ff, **factory) if size.feed_forward == "swiglu" else None
 
     def forward(self, x: Tensor) -> Tensor:
         with Range("feed_forward"):
-            gate = self.w1(x)
-            down: Tensor = self.w2(gate * torch.sigmoid(gate) * self.w3(x))
-            return down
-
-
-class GeluFeedForward(nn.Module):
-    """W2 gelu(W1 x), with the tanh approximation of GELU, as in GPT-2."""
-
-    def __init__(self, d_model: int, d_ff: int, *, device: Device, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.w1 = Linear(d_model, d_ff, device=device, dtype=dtype)
-        self.w2 = Linear(d_ff, d_model, device=device, dtype=dtype)
-
-    def forward(self, x: Tensor) -> Tensor:
-        with Range("feed_forward"):
-            down: Tensor = self.w2(functional.gelu(self.w1(x), approximate="tanh"))
+            if self.w3 is None:
+                down: Tensor = self.w2(functional.gelu(self.w1(x), approximate="tanh"))
+            else:
+                gate = self.w1(x)
+                down = self.w2(gate * torch.sigmoid(gate) * self.w3(x))
             return down
 
 
@@ -163,31 +155,18 @@ class Block(nn.Module):
     """Attention, then feed-forward, each after a norm and added to the residual stream."""
 
     def __init__(
-        self,
-        size: ModelSize,
-        *,
-        rope: RotaryEmbedding,
-        attention: AttentionFunction,
-        device: Device,
-        dtype: torch.dtype,
+        self, size: ModelSize, *, rope: RotaryEmbedding, attention: AttentionFunction, **factory: Unpack[Factory]
     ) -> None:
         super().__init__()
-        self.attention_norm = RMSNorm(size.d_model, device=device, dtype=dtype)
-        self.attention = CausalSelfAttention(size, rope=rope, attention=attention, device=device, dtype=dtype)
-        self.feed_forward_norm = RMSNorm(size.d_model, device=device, dtype=dtype)
-        self.feed_forward = _feed_forward(size, device=device, dtype=dtype)
+        self.attention_norm = RMSNorm(size.d_model, **factory)
+        self.attention = CausalSelfAttention(size, rope=rope, attention=attention, **factory)
+        self.feed_forward_norm = RMSNorm(size.d_model, **factory)
+        self.feed_forward = (FeedForward if size.num_experts is None else Experts)(size, **factory)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
         mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return mixed
-
-
-def _feed_forward(size: ModelSize, *, device: Device, dtype: torch.dtype) -> nn.Module:
-    if size.num_experts is not None:
-        return Experts(size, device=device, dtype=dtype)
-    kind = FeedForward if size.feed_forward == "swiglu" else GeluFeedForward
-    return kind(size.d_model, size.d_ff, device=device, dtype=dtype)
 
 
 class Transformer(nn.Module):
@@ -200,20 +179,17 @@ class Transformer(nn.Module):
         vocab_size: int,
         context_length: int,
         attention: AttentionFunction,
-        device: Device,
-        dtype: torch.dtype,
         checkpointing: str = "none",
         positions: Tensor | None = None,
+        **factory: Unpack[Factory],
     ) -> None:
         super().__init__()
         d_model, num_layers = size.d_model, size.num_layers
-        rope = RotaryEmbedding(size.head_width, context_length, device=device, dtype=dtype, positions=positions)
-        self.token_embedding = Embedding(vocab_size, d_model, device=device, dtype=dtype)
-        self.blocks = nn.ModuleList(
-            Block(size, rope=rope, attention=attention, device=device, dtype=dtype) for _ in range(num_layers)
-        )
-        self.final_norm = RMSNorm(d_model, device=device, dtype=dtype)
-        self.head = Linear(d_model, vocab_size, device=device, dtype=dtype)
+        rope = RotaryEmbedding(size.head_width, context_length, **factory, positions=positions)
+        self.token_embedding = Embedding(vocab_size, d_model, **factory)
+        self.blocks = nn.ModuleList(Block(size, rope=rope, attention=attention, **factory) for _ in range(num_layers))
+        self.final_norm = RMSNorm(d_model, **factory)
+        self.head = Linear(d_model, vocab_size, **factory)
         if size.tied_head:
             self.head.weight = self.token_embedding.weight
         self.returns_hidden = False

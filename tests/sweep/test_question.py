@@ -1,0 +1,60 @@
+"""What a sweep asks: in its file, in its rows, and never in its identifiers."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import LAPTOP
+
+GRID = "grids:\n  - workloads: [timing]\n    axes: {precision: [fp32, bf16]}\n    fixed: {device: cpu, model: tiny}\n"
+ASKED = """question:
+  ask: Is bf16 faster?
+  compare: [precision]
+  baseline: {precision: fp32}
+  where: {workload: timing, causal: true}
+"""
+
+
+def sweep(tmp_path: Path, question: str) -> str:
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"name: mine\n{question}{GRID}")
+    return str(path)
+
+
+def test_a_question_reaches_the_rows_and_no_identifier(tmp_path: Path) -> None:
+    asked, plain = (load_sweep(sweep(tmp_path, text)).trials for text in (ASKED, ""))
+    assert [trial_id(one.config) for one in asked] == [trial_id(one.config) for one in plain]
+    row = Attempt.begin(asked[0]).failure("timing", "oom", "why", LAPTOP)
+    assert json.loads(str(row.question)) == {
+        "ask": "Is bf16 faster?",
+        "compare": ["precision"],
+        "baseline": {"precision": "fp32"},
+        "where": {"workload": "timing", "causal": "true"},
+    }
+    assert plain[0].question is None
+
+
+def test_every_packaged_sweep_asks_one(tmp_path: Path) -> None:
+    for name in packaged_sweeps():
+        if name not in ("cs336-2025", "cs336-2026", "attention-2026"):  # large: their files are read elsewhere
+            assert json.loads(str(load_sweep(name).trials[0].question))["ask"].endswith("?"), name
+    assert all("\nquestion:\n  ask: " in text for text in packaged_sweeps().values())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("question: {compare: [precision]}\n", "ask"),
+        ("question: {ask: 'Why?', compare: [precison]}\n", "did you mean precision"),
+        ("question: {ask: 'Why?', basline: {precision: fp32}}\n", "basline"),
+        ("question: Why?\n", "question"),
+    ],
+)
+def test_a_mistake_in_a_question_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RequestError, match=rf"mine\.yaml:2: .*{said}"):
+        load_sweep(sweep(tmp_path, text))
