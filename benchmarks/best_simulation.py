@@ -42,7 +42,8 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import axes_of, job_of, value_of
-from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Cell, cells_of
+from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.cells import Cell, cells_of
 from lmsweep.analysis.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.time_estimate import SETUP_SECONDS
 from lmsweep.orchestrator.planning.time_model import (
@@ -67,6 +68,8 @@ AXES: dict[str, tuple[object, ...]] = {
     "precision": ("tf32", "bf16"),
     "optimizer": ("adamw_fused", "adamw_foreach"),
 }
+BETWEEN_PROCESSES = 0.01
+"""Standard deviation between processes; best_reliability.py draws others, and lets the search repeat."""
 INTERACTION, REST = 0.03, 0.015
 """Standard deviations of the logarithm."""
 LAYERS, ITERATIONS, START_SECONDS = 24, 60, 3.0
@@ -173,7 +176,8 @@ def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) ->
     while (cell := found.choose(left)) is not None:
         left.discard(cell)
         order.append(cell)
-        found.learn(cell, None if grid.failed[cell] else seen[cell])
+        measured = Processes(logs=(float(seen[cell]),), within=0.0, kind="wall")
+        found.learn(cell, None if grid.failed[cell] else measured)
     return order
 
 
@@ -348,7 +352,7 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
         failed = np.array([clock not in cell.values for cell in cells])
         work = np.log([_flops(cell) if pool else cell.tokens for cell in cells])
         cost = np.log([np.nan if clock not in cell.values else cell.values[clock].median for cell in cells]) - work
-        errors = [0.0 if clock not in cell.values else cell.values[clock].error for cell in cells]
+        errors = [0.0 if clock not in cell.values else cell.values[clock].error.deviation for cell in cells]
         devices = [datasheet_of(cell.environment) or NOMINAL[cell.config.device_type] for cell in cells]
         pairs = [(cell.config, device) for cell, device in zip(cells, devices, strict=True)]
         expected = [
@@ -367,7 +371,7 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
             expected=np.array(expected),
             failed=failed,
         )
-        found.append(Stored(grid=grid, errors=np.hypot(errors, BETWEEN_PROCESSES)))
+        found.append(Stored(grid=grid, errors=np.array(errors)))
     return found
 
 

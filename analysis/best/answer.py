@@ -2,23 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
-from lmsweep.analysis.best.cells import WITHIN, Cell, key_of
+from lmsweep.analysis.best.cell_processes import Error
+from lmsweep.analysis.best.cells import Cell, Value, key_of
 from lmsweep.analysis.best.effects import Effect, main_effects
+from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.analysis.best.surrogate import Space, Surrogate
-from lmsweep.trials.results.metrics import WALL_TIME
+from lmsweep.analysis.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
+from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
-
-FEWEST = 4
-"""Minimum number of cells for estimating effects."""
 
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
@@ -36,14 +34,20 @@ class Beaten:
     """The 95 % interval of `ratio`, the variation between processes included."""
     chance: float
     """Probability that the winner is better at all."""
+    is_close: bool
+    """Whether it may be better by more than CLOSE."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     aim: Aim
     winner: Cell
+    cost: Value
+    """What the winner is believed to cost: its own result and those of cells that share its values."""
     beaten: tuple[Beaten, ...]
     """The other measured cells within the limit, best first."""
+    wrong: float
+    """Probability that one of them is better by more than CLOSE."""
     over_limit: int
     """Measured cells that exceed the limit, or whose memory is unknown."""
     failed: int
@@ -54,6 +58,11 @@ class Answer:
     """The best cell that needs more memory; None if all fit, or no estimate exists for the others."""
     names: tuple[str, ...]
     """The fields in which the cells differ, `device` among them if there are several devices."""
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether the winner is likely to be the best, up to CLOSE."""
+        return self.wrong < WRONG
 
 
 class NoAnswer(NamedTuple):
@@ -75,17 +84,27 @@ def answer(
         return NoAnswer(f"no cell has a {missing}")
     if not within:
         return NoAnswer(f"none of {len(known)} measured cells is known to meet the limit ({aim.words})")
-    ranked = sorted(within, key=lambda one: one.known_cost(aim))
     names = axes_of([*cells, *grid, *larger])
+    costs = np.log([one.known_cost(aim) for one in known])
+    errors = [one.error(aim) for one in known]
+    space = Space.of(names, [[value_of(one, name) for name in names] for one in known])
+    belief = believed(space, costs, errors)
+    places = np.array([place for place, one in enumerate(known) if one.keeps(aim)], dtype=np.int64)
+    among = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
+    stands = standing(among, [errors[place] for place in places])
+    order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
+    winner = within[stands.leader]
     return Answer(
         aim=aim,
-        winner=ranked[0],
-        beaten=tuple(_compare(ranked[0], one, aim) for one in ranked[1:]),
+        winner=winner,
+        cost=Value(exp(stands.value), Error(stands.value_error, stands.freedom)),
+        beaten=tuple(_beaten(within[place], stands, place) for place in order),
+        wrong=stands.wrong,
         over_limit=len(known) - len(within),
         failed=len(cells) - len(known),
         front=tuple(pareto_front(within, aim)),
         effects=tuple(_effects(known, aim, names, grid)),
-        larger=_larger(ranked[0], cells, larger, aim, names),
+        larger=_larger(winner, cells, larger, aim, names),
         names=tuple(names),
     )
 
@@ -114,34 +133,15 @@ def axes_of(cells: Sequence[Cell | TrialConfig]) -> list[str]:
     return [DEVICE, *varying] if len(devices) > 1 else varying
 
 
-def pareto_front(cells: Sequence[Cell], aim: Aim) -> list[Cell]:
-    """Return the cells that no other one dominates in time per token, peak memory and dollars, the fastest first.
-
-    Unknown values count as the worst.
-    """
-
-    def coordinates(cell: Cell) -> list[float]:
-        time = cell.values.get(WALL_TIME)
-        seconds = np.inf if time is None else time.median / cell.tokens
-        return [seconds, *(np.inf if one is None else one for one in (cell.peak, cell.dollars(aim)))]
-
-    points = np.array([coordinates(one) for one in cells])
-    no_worse = np.all(points[:, None] <= points, axis=2)
-    better = np.any(points[:, None] < points, axis=2)
-    dominated = np.any(no_worse & better, axis=0)
-    order = np.lexsort(points.T[::-1])
-    return [cells[index] for index in order if not dominated[index]]
-
-
-def _compare(winner: Cell, other: Cell, aim: Aim) -> Beaten:
-    ahead = log(other.known_cost(aim) / winner.known_cost(aim))
-    error = float(np.hypot(winner.error(aim), other.error(aim)))
+def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
+    ahead, within = stands.ahead[place], stands.reach * stands.error[place]
     return Beaten(
-        cell=other,
+        cell=cell,
         ratio=exp(ahead),
-        low=exp(ahead - WITHIN * error),
-        high=exp(ahead + WITHIN * error),
-        chance=float(ndtr(ahead / error)) if error else 1.0,
+        low=exp(ahead - within),
+        high=exp(ahead + within),
+        chance=float(stands.chance()[place]),
+        is_close=bool(stands.chance(CLOSE)[place] < 1 - WRONG),
     )
 
 
@@ -168,7 +168,7 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
     points = [[value_of(one, name) for name in names] for one in everything]
     space = Space.of(names, points)
     costs = np.log([one.known_cost(aim) for one in known])
-    errors = np.array([one.error(aim) for one in known])
+    errors = np.array([one.error(aim).deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     tried = [[value_of(one, axis.name) for one in known] for axis in space.axes]
     return main_effects(space, surrogate, tried)

@@ -1,75 +1,74 @@
-"""The answer of `lmsweep best` in words and tables."""
+"""The answer of `lmsweep best` in words, short enough for a terminal."""
 
 from collections.abc import Sequence
 
-import pandas as pd
-
-from lmsweep.analysis.best.answer import DEVICE, Answer, value_of
+from lmsweep.analysis.best.answer import DEVICE, Answer, Beaten, value_of
 from lmsweep.analysis.best.cells import Cell
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.recipe import pytorch_snippet, trial_command
+from lmsweep.analysis.best.standing import CLOSE
 from lmsweep.analysis.data.columns import label
-from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
-DIFFERENCE = "differs in"
-"""Title of the column with the values in which a cell differs from the winner."""
-MOST_BEATEN = 5
+MOST_BEATEN, MOST_ON_FRONT, MOST_EFFECTS = 3, 4, 5
 CLEAR = 0.95
 """Probability above which the winner is called better."""
 
 
-def answer_parts(found: Answer, *, cells: int, largest_batch: str | None = None) -> list[str | Listing]:
-    """Return the answer in paragraphs and tables; cells: how many were measured; largest_batch: a sentence about it."""
+def answer_parts(found: Answer, *, cells: int, largest_batch: str | None = None) -> list[str]:
+    """Return the answer in paragraphs; cells: how many were measured; largest_batch: a sentence about it."""
     parts = [
         winner_words(found),
-        _beaten_table(found),
-        _front_table(found),
+        _beaten_words(found),
+        _front_words(found),
         _effect_words(found, cells),
         "\n".join(words for words in (largest_batch, _larger_words(found)) if words),
-        f"To measure it again:\n\n{_indented(trial_command(found.winner.config, _workloads(found)))}",
-        f"In plain PyTorch:\n\n{_indented(pytorch_snippet(found.winner.config))}",
     ]
     return [part for part in parts if part]
 
 
-def winner_words(found: Answer) -> str:
-    """Return what is best, and how surely."""
-    winner = found.winner
+def recipe_parts(found: Answer) -> list[str]:
+    """Return the command that measures the winner again, and plain PyTorch that sets it up."""
+    return [
+        f"To measure it again:\n\n{_indented(trial_command(found.winner.config, _workloads(found)))}",
+        f"In plain PyTorch:\n\n{_indented(pytorch_snippet(found.winner.config))}",
+    ]
+
+
+def winner_words(found: Answer, *, is_short: bool = False) -> str:
+    """Return what is best, and how surely; without its time, memory and cost if it is to be short."""
+    winner, goal = found.winner, found.aim.goal
     names = found.names or ("batch_size", "precision", "compile", "attention")
-    cost = winner.cost(found.aim)
-    assert cost is not None, "the winner has a cost"
-    shown = [found.aim.goal.shown(one) for one in cost]
-    low, high = (_number(one, found.aim.goal) for one in sorted(shown[1:]))
+    low, high = (_number(one, goal) for one in sorted(map(goal.shown, found.cost.interval)))
     ends = f"{low.removesuffix(high[high.rindex(' ') :])} to {high}"  # a unit that both have is written once
     processes = f"{winner.processes} process{'es' if winner.processes > 1 else ''}"
-    words = [f"Best for {found.aim.words}: {cell_words(winner, names)}"]
     where = "" if DEVICE in names else f" on {winner.environment.device_name}"
-    words.append(f"{_number(shown[0], found.aim.goal)} (95 % interval {ends}){where}, {processes}")
-    words += [account] if (account := _account_words(winner, found.aim)) else []
+    words = [
+        f"{'Best' if found.can_tell else 'Cannot tell the best'} for {found.aim.words}"
+        f"{':' if found.can_tell else '; ahead:'} {cell_words(winner, names)}",
+        f"{_number(goal.shown(winner.known_cost(found.aim)), goal)} (95 % interval {ends}){where}, {processes}",
+    ]
+    account = "" if is_short else _account_words(winner, found.aim)
+    return "\n".join([*words, *([account] if account else []), _lead_words(found)])
+
+
+def _lead_words(found: Answer) -> str:
     if not found.beaten:
         limit = " that meets the limit" if found.aim.peak is not None else ""
-        return "\n".join([*words, f"nothing else was measured{limit}"])
-    second = found.beaten[0]
-    close = [one for one in found.beaten if one.chance < CLEAR]
+        return f"nothing else was measured{limit}"
+    count, second = len(found.beaten), found.beaten[0]
+    close = sum(one.chance < CLEAR for one in found.beaten)
+    risk = f"{_share(found.wrong)} that another is more than {100 * CLOSE:.0f} % better"
     if close:
-        words.append(
-            f"{len(close)} of {len(found.beaten)} others may be as good: the nearest, with "
-            f"{_difference(second.cell, found)}, is {_ratio(second.ratio, second.low, second.high)} behind"
+        return f"{close} of {count} others may be as good; {risk}"
+    if count == 1:
+        return (
+            f"better than the only other measured: with {_difference(second.cell, found)} it is {_ratio(second)} behind"
         )
-    else:
-        behind = _ratio(second.ratio, second.low, second.high)
-        next_one = f"with {_difference(second.cell, found)}"
-        if found.beaten[1:]:
-            words.append(
-                f"better than all {len(found.beaten)} others measured; the next, {next_one}, is {behind} behind"
-            )
-        else:
-            words.append(f"better than the only other measured: {next_one} it is {behind} behind")
-    return "\n".join(words)
+    return f"better than all {count} others measured; {risk}"
 
 
 def _account_words(winner: Cell, aim: Aim) -> str:
@@ -82,12 +81,12 @@ def _account_words(winner: Cell, aim: Aim) -> str:
         if busy is not None:
             words.append(f"the device busy for {number_text(busy.median / unit.size)} {unit.name} of it")
     if winner.peak is not None and aim.goal is not Goal.MEMORY:
-        words.append(_peak_words(winner, winner.peak))
-    if dollars is not None:
-        idle = winner.dollars(aim, DEVICE_TIME)
-        never = f"{number_text(idle)} if the GPU never waited" if idle is not None else ""
-        paid = f"{number_text(dollars)} dollars per million tokens"
-        words.append(f"{paid} ({never})" if never else paid)
+        words.append(_peak_words(winner))
+    idle = winner.dollars(aim, DEVICE_TIME)
+    if dollars is not None and aim.goal is not Goal.MONEY:
+        words.append(f"{number_text(dollars)} dollars per million tokens")
+    if idle is not None:
+        words.append(f"{number_text(idle)} if the GPU never waited")
     return ", ".join(words)
 
 
@@ -96,18 +95,19 @@ def _larger_words(found: Answer) -> str:
     if larger is None:
         return ""
     cell = larger.cell
-    peak = "" if cell.peak is None else f" ({_peak_words(cell, cell.peak)})"
+    peak = "" if cell.peak is None else f" ({_peak_words(cell)})"
     of = f", the best of {larger.others + 1} that do not fit," if larger.others else ""
     which = f"{_difference(cell, found)}{peak}{of} {'is' if larger.is_measured else 'is expected to be'}"
     if larger.ratio >= 1:
-        return f"With more memory: {which} {_ratio(larger.ratio, larger.low, larger.high)} better"
-    worse = _ratio(1 / larger.ratio, 1 / larger.high, 1 / larger.low)
+        return f"With more memory: {which} {_interval(larger.ratio, larger.low, larger.high)} better"
+    worse = _interval(1 / larger.ratio, 1 / larger.high, 1 / larger.low)
     return f"More memory would not help: {which} {worse} worse"
 
 
-def _peak_words(cell: Cell, peak: float) -> str:
-    unit = choose_unit("B", [peak])
-    return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(peak / unit.size)} {unit.name}"
+def _peak_words(cell: Cell) -> str:
+    assert cell.peak is not None, "only a known peak has words"
+    unit = choose_unit("B", [cell.peak])
+    return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(cell.peak / unit.size)} {unit.name}"
 
 
 def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
@@ -115,47 +115,39 @@ def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {label(value_of(cell, name))}" for name in names if value_of(cell, name) is not None)
 
 
-def _beaten_table(found: Answer) -> Listing | None:
-    if not found.beaten:
-        return None
-    rows = [
-        (_difference(one.cell, found), one.ratio, one.low, one.high, one.chance, one.cell.processes)
-        for one in found.beaten[:MOST_BEATEN]
-    ]
-    count = len(found.beaten)
-    others = "all others" if count <= MOST_BEATEN else f"the nearest {MOST_BEATEN} of {count} others"
-    return Listing(
-        title=f"The winner against {others}: how many times better it is",
-        frame=pd.DataFrame(rows, columns=[DIFFERENCE, "ratio", "ratio_low", "ratio_high", "sure", "processes"]),
-        keys=[DIFFERENCE],
-        units={"ratio": "1", "sure": "share"},
-        notes=["the interval holds the variation between processes; sure: the probability that it is better at all"],
-    )
+def _beaten_words(found: Answer) -> str:
+    if len(found.beaten) < 2:
+        return ""
+    nearest = found.beaten[:MOST_BEATEN]
+    lines = [f"  {_difference(one.cell, found)}: {_ratio(one)}, {_share(one.chance)} sure" for one in nearest]
+    return "\n".join(["How many times better it is than the nearest (95 % interval between processes):", *lines])
 
 
-def _front_table(found: Answer) -> Listing | str:
-    rows = [
-        (_difference(cell, found), time and cell.tokens / time.median, time and time.median, cell.peak, dollars)
-        for cell in found.front
-        for time, dollars in [(cell.values.get(WALL_TIME), cell.dollars(found.aim))]
-    ]
-    frame = pd.DataFrame(rows, columns=[DIFFERENCE, "speed", "step", "peak", "cost"])
-    units = {"speed": "tokens/s", "step": "s", "peak": "B", "cost": "$/Mtoken"}
-    known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
-    kinds = [words for name, words in {"speed": "time", "peak": "memory", "cost": "money"}.items() if name in known]
+def _front_words(found: Answer) -> str:
+    shown = [_front_numbers(cell, found.aim) for cell in found.front]
+    kinds = list(dict.fromkeys(name for one in shown for name in one))
     if len(kinds) < 2 or not found.beaten:
         return ""
     which = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
-    if len(frame) < 2:
+    if len(shown) < 2:
         return f"The Pareto front is one cell, the best in {which}: {cell_words(found.front[0], found.names)}"
-    predicted = [cell for cell in found.front if cell.has_predicted_peak]
-    return Listing(
-        title=f"The Pareto front: no other is as good in {which}, and better in one",
-        frame=frame[[DIFFERENCE, *known]],
-        keys=[DIFFERENCE],
-        units=known,
-        notes=["peak: predicted, as the workload memory did not run"] if predicted else [],
-    )
+    lines = [
+        f"  {_difference(cell, found)}: {', '.join(numbers.values())}"
+        for cell, numbers in zip(found.front[:MOST_ON_FRONT], shown, strict=False)
+    ]
+    more = [f"  and {count} more"] if (count := len(shown) - MOST_ON_FRONT) > 0 else []
+    return "\n".join([f"The Pareto front: no other is clearly better in {which}", *lines, *more])
+
+
+def _front_numbers(cell: Cell, aim: Aim) -> dict[str, str]:
+    time, dollars, numbers = cell.values.get(WALL_TIME), cell.dollars(aim), {}
+    if time is not None:
+        numbers["time"] = _number(cell.tokens / time.median, Goal.SPEED)
+    if cell.peak is not None:
+        numbers["memory"] = _peak_words(cell)
+    if dollars is not None:
+        numbers["money"] = _number(dollars, Goal.MONEY)
+    return numbers
 
 
 def _difference(cell: Cell, found: Answer) -> str:
@@ -169,11 +161,10 @@ def _effect_words(found: Answer, cells: int) -> str:
     if not found.effects:
         return ""
     lines = [
-        f"  {one.axis}: {label(one.best)} is {_ratio(one.ratio, one.low, one.high)} better than {label(one.worst)}"
-        for one in found.effects
+        f"  {one.axis}: {label(one.best)} is {_interval(one.ratio, one.low, one.high)} better than {label(one.worst)}"
+        for one in found.effects[:MOST_EFFECTS]
     ]
-    title = f"What mattered most (geometric mean over the grid, estimated from {cells} cells, 95 % interval):"
-    return "\n".join([title, *lines])
+    return "\n".join([f"What mattered most (geometric mean over the grid, from {cells} cells, 95 % interval):", *lines])
 
 
 def _workloads(found: Answer) -> list[str]:
@@ -189,7 +180,17 @@ def _number(value: float, goal: Goal) -> str:
     return f"{number_text(value)} {unit.name}"
 
 
-def _ratio(ratio: float, low: float, high: float) -> str:
+def _share(chance: float) -> str:
+    if chance < 0.005:
+        return "less than 0.5 %"
+    return "more than 99.5 %" if chance > 0.995 else f"{two_digits(100 * chance)} %"
+
+
+def _ratio(one: Beaten) -> str:
+    return _interval(one.ratio, one.low, one.high)
+
+
+def _interval(ratio: float, low: float, high: float) -> str:
     digits = 2 if high - low > 0.02 else 3
     return f"{ratio:.{digits}f}x [{low:.{digits}f}, {high:.{digits}f}]"
 

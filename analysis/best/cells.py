@@ -1,45 +1,44 @@
 """The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri
 
+from lmsweep.analysis.best.cell_processes import Error, Processes
 from lmsweep.analysis.best.goal import Aim, Goal, tokens_of
+from lmsweep.analysis.data.pooled_rows import VARIATION
+from lmsweep.analysis.data.process_variation import kinds
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.statistics.median_interval import CONFIDENCE
-from lmsweep.trials.statistics.pooling import student
+from lmsweep.trials.statistics.variation import Variation, reach
 
-BETWEEN_PROCESSES = 0.01
-"""Standard deviation between processes of the same configuration, as a share, where only one process measured it; that
-of the runs behind `analysis/reference/h200-end-to-end` with a warm compile cache.
-"""
-
-WITHIN = float(ndtri((1 + CONFIDENCE) / 2))
-"""Half the width of a 95 % interval, in standard deviations of a normal distribution."""
+COUNTED = ("step.time", "step.energy")
+"""The values whose processes are the cell's."""
+TINY = 1e-300
+"""In place of a value of 0, which has no logarithm."""
 
 
 class Value(NamedTuple):
-    """A median with its 95 % interval, in SI units."""
+    """A median, and how far it is from the true one."""
 
     median: float
-    low: float
-    high: float
+    """In SI units."""
+    error: Error
+    """The variation between processes included."""
 
     @property
-    def error(self) -> float:
-        """The standard error of its logarithm."""
-        if not (0 < self.low <= self.high):
-            return 0.0
-        return float(np.log(self.high / self.low)) / 2 / WITHIN
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval."""
+        within = float(reach(np.array(self.error.freedom))) * self.error.deviation
+        return self.median * exp(-within), self.median * exp(within)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +54,8 @@ class Cell:
     status: str
     reason: str | None
     """Why it failed."""
+    measured: Mapping[str, Processes] = field(default_factory=dict)
+    """What its processes measured, by `phase.metric`."""
     predicted_peak: float | None = None
     """Predicted bytes, if its memory was not measured."""
 
@@ -79,8 +80,17 @@ class Cell:
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         if name is None or (aim.goal is Goal.MONEY and hourly is None):
             return None
-        ends = (aim.goal.cost(one, self.config, hourly) for one in self.values[name])
-        return Value(*ends)
+        value = self.values[name]
+        return Value(aim.goal.cost(value.median, self.config, hourly), value.error)
+
+    def measured_cost(self, aim: Aim) -> Processes | None:
+        """Return what its processes measured of the cost; None as for `cost`."""
+        name, cost = aim.goal.first_of(self.values), self.cost(aim)
+        if name is None or cost is None:
+            return None
+        found = self.measured[name]
+        scale = log(max(cost.median, TINY)) - log(max(self.values[name].median, TINY))
+        return replace(found, logs=tuple(one + scale for one in found.logs))
 
     def known_cost(self, aim: Aim) -> float:
         cost = self.cost(aim)
@@ -98,23 +108,11 @@ class Cell:
         """Return whether its peak is known to be within the limit."""
         return aim.peak is None or (self.peak is not None and self.peak < aim.peak)
 
-    def error(self, aim: Aim) -> float:
-        """Return the standard error of the logarithm of its cost, the variation between processes included."""
+    def error(self, aim: Aim) -> Error:
+        """Return the error of the logarithm of its cost."""
         cost = self.cost(aim)
         assert cost is not None, "a cell without a cost has no error"
-        if self.processes < 2:
-            return float(np.hypot(cost.error, BETWEEN_PROCESSES))
-        # The interval of several processes is Student's, much wider than a normal one if they are few.
-        measured = cost.error * WITHIN / student(self.processes - 1)
-        return max(measured, BETWEEN_PROCESSES / float(np.sqrt(self.processes)))
-
-
-def _range_as_interval(median: float, least: float, most: float, processes: int) -> tuple[float, float]:
-    """An interval whose standard error is half the range: samples that are too few for one of their own."""
-    errors = WITHIN if processes < 2 else student(processes - 1)
-    if least <= 0:
-        return median, median
-    return float(median * (least / median) ** errors), float(median * (most / median) ** errors)
+        return cost.error
 
 
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
@@ -123,7 +121,7 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     Workloads of one configuration, mode and environment are one cell. The newest protocol counts.
     """
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
-    steps = steps.sort_values("started_at", kind="stable")
+    steps = steps.assign(kind=kinds(steps)).sort_values("started_at", kind="stable")
     return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
 
 
@@ -137,16 +135,19 @@ def with_predicted_peaks(cells: list[Cell], peaks: Mapping[str, float]) -> list[
     return [replace(one, predicted_peak=peaks.get(key_of(one.config), one.predicted_peak)) for one in cells]
 
 
+_COLUMNS = ("metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind")
+
+
 def _cell(rows: pd.DataFrame) -> Cell:
     values: dict[str, Value] = {}
-    processes = 0
+    measured: dict[str, Processes] = {}
     of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
-    columns = [of_steps[name].to_list() for name in ("metric", "median", "low", "high", "min", "max", "processes")]
-    for metric, median, low, high, least, most, count in zip(*columns, strict=True):
-        ends = _range_as_interval(median, least, most, count) if np.isnan(low) else (low, high)
-        values[f"step.{metric}"] = Value(median, *ends)
-        if metric in ("time", "energy"):
-            processes = count
+    one: Any
+    for one in of_steps[[*_COLUMNS, *VARIATION]].itertuples(index=False):
+        name = f"step.{one.metric}"
+        variation = Variation(scale=one.variation, freedom=one.variation_freedom)
+        measured[name] = _processes(one, variation)
+        values[name] = Value(one.median, measured[name].error(variation))
     last = rows.iloc[-1]
     failed = rows[rows["status"] != Status.OK]
     end = failed.iloc[-1] if len(failed) and not values else None
@@ -155,7 +156,22 @@ def _cell(rows: pd.DataFrame) -> Cell:
         environment=environment_of(last.to_dict()),
         environment_id=str(last["environment_id"]),
         values=values,
-        processes=max(processes, 1),
+        measured=measured,
+        processes=max((len(one.logs) for name, one in measured.items() if name in COUNTED), default=1),
         status=str(end["status"]) if end is not None else str(Status.OK.value),
         reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
     )
+
+
+def _processes(row: Any, variation: Variation) -> Processes:
+    """Return what the processes of a pooled row measured. Samples that are too few for an interval have their range."""
+    if row.processes > 1:
+        ends = np.cumsum(row.process_lengths)[:-1]
+        medians = [float(np.median(one)) for one in np.split(np.asarray(row.samples, dtype=np.float64), ends)]
+        return Processes(logs=tuple(log(max(one, TINY)) for one in medians), within=0.0, kind=row.kind)
+    if row.low > 0:
+        whole = log(row.high / row.low) / 2 / float(reach(np.array(variation.freedom)))
+        within = sqrt(max(whole**2 - variation.scale**2, 0.0))
+    else:
+        within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
+    return Processes(logs=(log(max(row.median, TINY)),), within=within, kind=row.kind)

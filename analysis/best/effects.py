@@ -6,7 +6,7 @@ from math import exp
 
 import numpy as np
 
-from lmsweep.analysis.best.cells import WITHIN
+from lmsweep.analysis.best.standing import WITHIN
 from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
 
 MOST = 200

@@ -6,8 +6,9 @@ from math import exp, log
 
 import numpy as np
 
-from lmsweep.analysis.best.cells import WITHIN, Cell
+from lmsweep.analysis.best.cells import Cell
 from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.best.standing import WITHIN
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.median_interval import Floats
@@ -40,7 +41,7 @@ def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim
     if not larger or aim.goal is Goal.MEMORY:
         return None
     costs = np.log([one.known_cost(aim) for one in known])
-    errors = np.array([one.error(aim) for one in known])
+    errors = np.array([one.error(aim).deviation for one in known])
     inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
     trend = _slope(space, costs, inverse[: len(known)]) * inverse
     rest = costs - trend[: len(known)]
@@ -52,8 +53,11 @@ def best_larger(winner: Cell, known: Sequence[Cell], larger: Sequence[Cell], aim
     values = [log(cost.median) if cost else value for cost, value in zip(measured, expected.tolist(), strict=True)]
     place = int(np.argmin(values))
     chosen = larger[place]
-    error = chosen.error(aim) if measured[place] else float(deviation[place])
-    ahead, within = log(winner.known_cost(aim)) - values[place], WITHIN * float(np.hypot(error, winner.error(aim)))
+    error = chosen.error(aim).deviation if measured[place] else float(deviation[place])
+    ahead, within = (
+        log(winner.known_cost(aim)) - values[place],
+        WITHIN * float(np.hypot(error, winner.error(aim).deviation)),
+    )
     return Larger(
         cell=chosen,
         others=len(larger) - 1,

@@ -19,6 +19,7 @@ from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,15 @@ class Candidates:
 def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapping[int, float]) -> Candidates:
     """Sort the trials of a plan. cells: what the store has of them. peaks: predicted bytes, by index in the plan."""
     stored = {_key(cell.config, cell.environment_id): cell for cell in cells if cell.cost(aim) is not None}
-    seen = set(stored)
+    seen, goal = set(stored), aim.goal.workload
     kept: list[PlannedTrial] = []
     over_limit = unknown_peak = 0
     for one in planned.plan.trials:
-        key = _key(one.trial.config, environment_id(one.environment, one.trial.config.software))
+        key = _key_of(one)
         if one.action == "run" and key in seen:
-            continue  # only other workloads or further processes of it are missing, which a run measures
-        seen.add(key)
+            if goal in one.trial.workloads:  # it may be repeated; only a run measures what else is missing
+                kept.append(replace(one, trial=replace(one.trial, workloads=(goal,))))
+            continue
         if one.action == "run" and aim.peak is not None:
             peak = peaks.get(one.index)
             if peak is not None and peak >= aim.peak:
@@ -54,6 +56,7 @@ def candidates_of(planned: Planned, cells: Sequence[Cell], aim: Aim, peaks: Mapp
             if peak is None and "memory" not in one.trial.workloads:
                 unknown_peak += 1
                 continue
+        seen.add(key)
         kept.append(one)
     return Candidates(replace(planned.plan, trials=tuple(kept)), tuple(stored.values()), over_limit, unknown_peak)
 
@@ -82,32 +85,38 @@ def search_of(
     *,
     estimates: Mapping[int, Estimate],
     peaks: Mapping[int, float],
+    variations: Mapping[Kind, Variation] = PRIORS,
 ) -> Search:
-    """Return a search whose cells are the trials in the order of the run, followed by the known cells.
+    """Return a search whose positions are those of the trials; several may measure the same cell.
 
-    estimates, peaks: durations and predicted bytes, by the index of a trial in the plan.
+    estimates, peaks: durations and predicted bytes, by the index of a trial in the plan. variations: between processes,
+    as known before the search.
     """
-    cells = [(one.trial.config, one.environment, peaks.get(one.index)) for one in to_run]
-    cells += [(one.config, one.environment, one.predicted_peak) for one in known]
+    places: dict[tuple[str, str], int] = {}
+    of_positions = [places.setdefault(_key_of(one), len(places)) for one in to_run]
+    first = dict(zip(reversed(of_positions), reversed(to_run), strict=True))
+    trials = [first[place] for place in range(len(places))]
+    of_known = [places.setdefault(_key(one.config, one.environment_id), len(places)) for one in known]
+    cells = [(one.trial.config, one.environment, peaks.get(one.index)) for one in trials]
+    more = [one for one, place in zip(known, of_known, strict=True) if place >= len(trials)]
+    cells += [(one.config, one.environment, one.predicted_peak) for one in more]
     names = [DEVICE, *(name for name in axes_of([config for config, _, _ in cells]) if name != DEVICE)]
     points = [[device.device_name, *(getattr(config, name) for name in names[1:])] for config, device, _ in cells]
     prior = [_expected(aim, *cell) for cell in cells]
     unknown = statistics.fmean([one for one in prior if one is not None] or [0.0])
     # Nothing hides the compilation of a graph from a search.
-    compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in to_run]
-    seconds = [estimates[one.index].seconds + more for one, more in zip(to_run, compiling, strict=True)]
+    compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in trials]
+    seconds = [estimates[one.index].seconds + more for one, more in zip(trials, compiling, strict=True)]
     search = Search(
         Space.of(names, points),
         prior=np.array([unknown if one is None else one for one in prior]),
-        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(known))]),
+        seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(more))]),
         aim=aim,
+        cells=of_positions,
+        variations=variations,
     )
-    for place, cell in enumerate(known, start=len(to_run)):
-        cost = cell.cost(aim)
-        if cost and cell.keeps(aim):
-            search.learn(place, log(cost.median), cell.error(aim))
-        else:
-            search.learn(place, None)
+    for place, cell in zip(of_known, known, strict=True):
+        search.learn(place, cell.measured_cost(aim) if cell.keeps(aim) else None)
     return search
 
 
@@ -121,6 +130,10 @@ def _expected(aim: Aim, config: TrialConfig, environment: Fingerprint, peak: flo
         return None
     hourly = aim.hourly(environment.device_name, environment.accelerator_type)
     return log(aim.goal.cost(seconds, config, hourly))
+
+
+def _key_of(one: PlannedTrial) -> tuple[str, str]:
+    return _key(one.trial.config, environment_id(one.environment, one.trial.config.software))
 
 
 def _key(config: TrialConfig, environment: str) -> tuple[str, str]:

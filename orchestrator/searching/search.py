@@ -1,64 +1,68 @@
-"""Chooses which trial to run next, and says when no other can beat the best one.
+"""Chooses which trial to run next, repeats what is close, and says when it knows the best or cannot tell.
 
 Set-up and compilation dominate a trial, so what saves time is not to run trials. Each choice takes the cell with the
 most expected improvement per second of its trial (Jones, Schonlau and Welch, Efficient global optimization, 1998),
-under the surrogate of all results so far. The time model is the surrogate's prior mean.
+under the surrogate of all results so far. The time model is the surrogate's prior mean. When no other cell is likely to
+be better, more processes measure the cells that may be the best.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from math import hypot, log
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-from scipy.special import ndtr
 
-from lmsweep.analysis.best.cells import BETWEEN_PROCESSES, Value
+from lmsweep.analysis.best.cell_processes import Processes
 from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
-from lmsweep.trials.results.metrics import PEAKS
-from lmsweep.trials.results.outcome import Status
+from lmsweep.analysis.best.standing import CLOSE
+from lmsweep.analysis.best.surrogate import Indices, Space
+from lmsweep.orchestrator.searching.beliefs import Beliefs, Results
+from lmsweep.orchestrator.searching.trial_costs import cost_of_rows
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import Floats
-from lmsweep.trials.statistics.sample_stats import describe_samples
+from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
-MARGIN = 0.01
-"""A cell counts as better only if it is better by more than this share."""
-DOUBT = 0.002
-"""The search ends when the probability that any cell left is better, under the surrogate, falls below this.
-
-The surrogate is surer than it should be: in the simulations of docs/best.md, this threshold ends within 2 % of the best
-in more than 95 % of the searches; 0.05 does in 83 %.
-"""
-
-
-class Forecast(NamedTuple):
-    """What is expected of cells that were not measured."""
-
-    mean: Floats
-    deviation: Floats
-    runs: Floats
-    """Probability that the cell runs at all."""
+DOUBT = 0.02
+"""The search looks at no further cell when the probability that any of them is better falls below this."""
+RISK = 0.05
+"""The search repeats until the probability that the answer is wrong falls below this."""
+MOST_PROCESSES = 8
+"""Processes that measure a cell at most."""
+FEWEST_REPEATS = 4
+"""Repetitions before an answer: they show how far processes differ."""
+LEAST_REPEATS, MOST_REPEATS = 10, 2
+"""Repetitions that are always allowed; and how many for each measured cell."""
 
 
 class Search:
-    """A search for the cell with the smallest value. Cells are numbered; values are natural logarithms of costs."""
+    """A search for the cell with the smallest value. Values are natural logarithms of costs.
 
-    def __init__(self, space: Space, *, prior: Floats, seconds: Floats, aim: Aim | None = None) -> None:
-        """prior: expected values. seconds: expected durations of trials. aim: what `learn_trial` reads from rows."""
+    Trials are chosen by their position. Several positions may measure the same cell, each by a process of its own.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        *,
+        prior: Floats,
+        seconds: Floats,
+        aim: Aim | None = None,
+        cells: Sequence[int] | None = None,
+        variations: Mapping[Kind, Variation] = PRIORS,
+    ) -> None:
+        """prior: expected values of cells. seconds: expected durations of their trials.
+
+        aim: what `learn_trial` reads from rows. cells: the cell of each position; None: each position is a cell.
+        variations: between processes, as known before the search.
+        """
         self.aim = aim
-        self._space = space
-        self._prior = prior
+        self.results = Results(space, prior, variations)
         self._seconds = seconds
-        self._values: dict[int, float] = {}
-        self._errors: dict[int, float] = {}
-        self._failed: set[int] = set()
-        self._running: set[int] = set()
-        self._parameters: Floats | None = None
-        self._surrogate: Surrogate | None = None
+        self._cells = np.arange(len(prior)) if cells is None else np.array(cells, dtype=np.int64)
+        self._running: Counter[int] = Counter()
+        self._beliefs: Beliefs | None = None
         self.likely: list[int] = []
-        """The cells most likely to be chosen after the last one, the likeliest first."""
+        """Positions of the cells most likely to be chosen after the last one, the likeliest first."""
         self.left = set(range(len(prior)))
         """The cells that have neither begun nor been learned."""
         self.ran = 0
@@ -69,151 +73,115 @@ class Search:
         """Whether a cell that it chose did not begin."""
 
     @property
+    def beliefs(self) -> Beliefs:
+        if self._beliefs is None:
+            self._beliefs = Beliefs(self.results, sorted(+self._running))
+        return self._beliefs
+
+    @property
     def leader(self) -> int | None:
-        """The best of the measured cells; None if none has a value yet."""
-        return min(self._values, key=self._values.__getitem__, default=None)
+        """The measured cell that is believed to be the best; None if none has a value yet."""
+        return self.beliefs.leader if self.results.measured else None
 
-    def learn(self, cell: int, value: float | None, error: float = BETWEEN_PROCESSES) -> None:
-        """Learn the value of a cell and its standard error; None if it failed or does not meet the limits."""
-        self._running.discard(cell)
+    def learn(self, cell: int, found: Processes | None) -> None:
+        """Learn what more processes of a cell measured; None if it failed or does not meet the limits."""
+        self._running[cell] = max(0, self._running[cell] - 1)
         self.left.discard(cell)
-        self._surrogate = None
-        if value is None:
-            self._failed.add(cell)
-        else:
-            self._values[cell] = value
-            self._errors[cell] = error
+        self.results.add(cell, found)
+        self._beliefs = None
 
-    def learn_trial(self, cell: int, config: TrialConfig, records: Sequence[Record]) -> None:
-        """Learn the value of a cell from the rows of its trial."""
-        self.ran += 1
-        if cost := self._cost(config, records):
-            self.learn(cell, log(cost.median), hypot(cost.error, BETWEEN_PROCESSES))
-        else:
-            self.learn(cell, None)
-
-    def _cost(self, config: TrialConfig, records: Sequence[Record]) -> Value | None:
-        """Return the cost in the rows of a trial; None if it failed or exceeds the limit."""
+    def learn_trial(self, position: int, config: TrialConfig, records: Sequence[Record]) -> None:
+        """Learn the value of a cell from the rows of a trial."""
         assert self.aim, "a search of trials has an aim"
-        values = {
-            f"{row.phase}.{row.metric}": Value(*describe_samples(row.samples))
-            for row in records
-            if row.status == Status.OK and row.samples
-        }
-        name = self.aim.goal.first_of(values)
-        peak = next((values[one].median for one in PEAKS if one in values), None)
-        if name is None or (self.aim.peak is not None and peak is not None and peak >= self.aim.peak):
-            return None
-        environment = records[0].fingerprint
-        hourly = self.aim.hourly(environment.device_name, environment.accelerator_type)
-        return Value(*(self.aim.goal.cost(one, config, hourly) for one in values[name]))
+        self.ran += 1
+        self.learn(int(self._cells[position]), cost_of_rows(self.aim, config, records))
 
-    def withdraw(self, cell: int) -> None:
-        """Take back a choice: the cell's trial does not begin."""
-        self._running.discard(cell)
-        self.left.add(cell)
+    def withdraw(self, position: int) -> None:
+        """Take back a choice: the trial does not begin."""
+        cell = int(self._cells[position])
+        self._running[cell] -= 1
+        if cell not in self.results.measured:
+            self.left.add(cell)
         self._was_cut_short = True
+        self._beliefs = None
 
     def choose(self, left: Collection[int]) -> int | None:
-        """Return which of these cells to measure next, or None if none of them is likely to be better.
+        """Return which of these positions to measure next, or None if the best is known or cannot be told.
 
-        The cell counts as running until `learn` hears of it.
+        Its cell counts as running until `learn` hears of it.
         """
         self.is_settled = False
-        cells = np.array(sorted(set(left) - self._running), dtype=np.int64)
-        if not len(cells):
+        positions: dict[int, int] = {}
+        for position in sorted(left, reverse=True):
+            cell = int(self._cells[position])
+            if not self._running[cell] and cell not in self.results.failed:
+                positions[cell] = position
+        order = self._order(np.array(sorted(positions), dtype=np.int64))
+        if not order:
+            self.is_settled = not self._was_cut_short
             return None
-        chosen: int
-        first = self._choose_first(cells)
-        if first:
-            best: list[int] = cells[np.argsort(self._prior[cells], kind="stable")].tolist()
-            chosen, *self.likely = dict.fromkeys([*first, *best])
-        else:
-            forecast = self._forecast(cells)
-            if self._doubt_in(forecast) < DOUBT:
-                self.is_settled = not self._was_cut_short
-                return None
-            gain = forecast.runs * self._improvement(forecast) / self._seconds[cells]
-            chosen, *self.likely = cells[np.argsort(-gain, kind="stable")].tolist()
-        self._running.add(chosen)
+        chosen, *likely = order
+        self.likely = [positions[cell] for cell in likely]
+        self._running[chosen] += 1
+        self._beliefs = None
         self.left.discard(chosen)
-        return chosen
+        return positions[chosen]
 
     def doubt(self) -> float:
-        """Return at most how probable it is that a cell left is better than the leader by more than MARGIN."""
+        """Return how probable it is that a cell left is better than the leader by more than MARGIN."""
         if not self.left:
             return 0.0
-        return self._doubt_in(self._forecast(np.array(sorted(self.left), dtype=np.int64))) if self._values else 1.0
+        left = np.array(sorted(self.left), dtype=np.int64)
+        return self.beliefs.doubt(left, self.beliefs.forecast(left)) if self.results.measured else 1.0
 
-    def _doubt_in(self, forecast: Forecast) -> float:
-        assert self.leader is not None, "a search without a value has no leader"
-        deviation = np.hypot(forecast.deviation, self._errors[self.leader])
-        better = ndtr((self._goal_to_beat() - forecast.mean) / deviation)
-        return float(1 - np.prod(1 - forecast.runs * better))
+    def _order(self, cells: Indices) -> list[int]:
+        """Return cells in the order in which to measure them; none if no more is worth it."""
+        measured = self.results.measured
+        fresh = np.array([cell for cell in cells.tolist() if cell not in measured], dtype=np.int64)
+        if len(fresh):
+            prior = self.results.prior
+            if first := self._choose_first(fresh):
+                best: list[int] = fresh[np.argsort(prior[fresh], kind="stable")].tolist()
+                return [*dict.fromkeys([*first, *best])]
+            forecast = self.beliefs.forecast(fresh)
+            if self.beliefs.doubt(fresh, forecast) >= DOUBT:
+                gain = self.beliefs.gain(forecast) / self._seconds[fresh]
+                order: list[int] = fresh[np.argsort(-gain, kind="stable")].tolist()
+                return order
+        return self._repeats({*cells.tolist()} & {*measured}) if measured else []
 
-    def _forecast(self, cells: Indices) -> Forecast:
-        surrogate = self._fit()
-        mean, deviation = surrogate.mean_and_deviation(self._space.codes[cells], np.full(len(cells), -1))
-        return Forecast(mean + self._prior[cells], deviation, self._chance_to_run(cells))
-
-    def _goal_to_beat(self) -> float:
-        assert self.leader is not None, "a search without a value has no leader"
-        return self._values[self.leader] - MARGIN
-
-    def _improvement(self, forecast: Forecast) -> Floats:
-        ahead = self._goal_to_beat() - forecast.mean
-        scaled = ahead / forecast.deviation
-        density = np.exp(-(scaled**2) / 2) / np.sqrt(2 * np.pi)
-        improvement: Floats = forecast.deviation * (scaled * ndtr(scaled) + density)
-        return np.maximum(improvement, 1e-300)
+    def _repeats(self, cells: Collection[int]) -> list[int]:
+        """Return measured cells in the order in which to repeat them; none if it is of no use."""
+        measured, found = self.results.measured, self.beliefs.standing
+        leader = self.beliefs.cells[found.leader]
+        repeats = sum(len(one.logs) - 1 for one in measured.values())
+        if found.wrong < RISK and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
+            return []
+        if repeats >= max(LEAST_REPEATS, MOST_REPEATS * len(measured)):
+            return []  # what differs by so little is not worth more
+        chance = dict(zip(self.beliefs.cells, found.chance(CLOSE).tolist(), strict=True))
+        rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]
+        pair = [one for one in (leader, *rival) if one in cells]
+        return sorted(pair, key=lambda cell: -self.beliefs.errors[cell].deviation)
 
     def _choose_first(self, cells: Indices) -> list[int]:
         """Return the next cells to try in order until every value of every axis was tried; none if it was and a
         value is known.
         """
-        codes = self._space.codes
-        tried = [*self._values, *self._failed, *self._running]
+        codes, prior = self.results.space.codes, self.results.prior
+        tried = [*self.results.measured, *self.results.failed, *(+self._running)]
         seen = [set(codes[tried, place].tolist()) for place in range(codes.shape[1])]
         chosen: list[int] = []
         while True:
             fresh = np.zeros(len(cells))
             for place, known in enumerate(seen):
                 fresh += [code not in known for code in codes[cells, place].tolist()]
-            if not fresh.max() and (chosen or self._values):
+            if not fresh.max() and (chosen or self.results.measured):
                 return chosen
             most = cells[fresh == fresh.max()]
-            chosen.append(int(most[np.argmin(self._prior[most])]))
+            chosen.append(int(most[np.argmin(prior[most])]))
             cells = cells[cells != chosen[-1]]
             for place, known in enumerate(seen):
                 known.add(int(codes[chosen[-1], place]))
             if not len(cells):
                 return chosen
-
-    def _chance_to_run(self, cells: Indices) -> Floats:
-        """Return how probable it is that each cell runs: of its values, the one that failed most often decides."""
-        codes = self._space.codes
-        chance = np.ones(len(cells))
-        for place in range(codes.shape[1]):
-            failed = Counter(codes[[*self._failed], place].tolist() if self._failed else [])
-            worked = Counter(codes[[*self._values], place].tolist() if self._values else [])
-            share = {code: (worked[code] + 1) / (worked[code] + failed[code] + 1) for code in failed}
-            chance = np.minimum(chance, [share.get(code, 1.0) for code in codes[cells, place].tolist()])
-        return chance
-
-    def _fit(self) -> Surrogate:
-        """Return the surrogate of all values. A running cell counts as measured, with the value expected of it."""
-        if self._surrogate is None:
-            self._surrogate = self._surrogate_of([*self._values], [*self._values.values()])
-            self._parameters = self._surrogate.parameters
-        if not self._running:
-            return self._surrogate
-        running = np.array(sorted(self._running), dtype=np.int64)
-        mean, _ = self._surrogate.mean_and_deviation(self._space.codes[running], np.full(len(running), -1))
-        expected = (mean + self._prior[running]).tolist()
-        return self._surrogate_of([*self._values, *running.tolist()], [*self._values.values(), *expected])
-
-    def _surrogate_of(self, cells: Sequence[int], values: Sequence[float]) -> Surrogate:
-        measured = np.array(cells, dtype=np.int64)
-        rest = np.array(values, dtype=np.float64) - self._prior[measured]
-        errors = np.array([self._errors.get(cell, BETWEEN_PROCESSES) for cell in cells])
-        return Surrogate(self._space, self._space.codes[measured], rest, errors, start=self._parameters)

@@ -11,6 +11,7 @@ import pytest
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, job_of, job_words
 from lmsweep.analysis.best.cells import cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Goal, parse_aim
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.trials.analytic.prices import parse_prices
@@ -56,8 +57,8 @@ def test_the_winner_beats_the_others_by_the_ratio_of_their_times(attempts: Attem
     assert got.winner.config.attention == "sdpa"
     (second,) = got.beaten
     assert second.ratio == pytest.approx(1.25)
-    assert 1.20 < second.low < 1.25 < second.high < 1.30
-    assert second.chance > 0.999
+    assert 1.15 < second.low < 1.25 < second.high < 1.36, "one process each: the shipped prior is in the interval"
+    assert second.chance > 0.99 and got.wrong < 0.05
 
 
 def test_one_process_each_does_not_separate_cells_that_differ_by_less_than_processes_do(attempts: Attempts) -> None:
@@ -119,6 +120,22 @@ def test_no_cell_of_the_pareto_front_is_dominated(attempts: Attempts) -> None:
     assert shown == {(4, "block", "sdpa")}  # a batch of 8 is as fast and takes more memory
 
 
+def test_what_differs_by_less_than_its_error_is_not_on_the_front(attempts: Attempts) -> None:
+    """Checkpointing saves 30 % of the memory for 30 % of the time; 28 KiB of a predicted peak are no reason."""
+    peaks = {"none": 4e9, "block": 2.8e9}
+    for attention, checkpointing in itertools.product(("sdpa", "sdpa_flash"), peaks):
+        seconds = (0.04 if attention == "sdpa" else 0.0402) * (1.3 if checkpointing == "block" else 1)
+        one = gpu(attention=attention, checkpointing=checkpointing)
+        attempts.ok(one, {"step.time": samples(seconds, 1e-6)})
+    cells = cells_of(load(attempts.store))
+    less = {key_of(one.config): 28 * 1024 * (one.config.attention == "sdpa_flash") for one in cells}
+    cells = with_predicted_peaks(
+        cells, {key_of(one.config): peaks[one.config.checkpointing] - less[key_of(one.config)] for one in cells}
+    )
+    front = pareto_front(cells, parse_aim("tokens/s", [], []))
+    assert [(one.config.attention, one.config.checkpointing) for one in front] == [("sdpa", "none"), ("sdpa", "block")]
+
+
 def test_the_effects_are_those_of_the_grid(attempts: Attempts) -> None:
     grid(attempts)
     effects = {one.axis: one for one in found(attempts).effects}
@@ -160,7 +177,7 @@ def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts
     grid(attempts)
     text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.6", "--no-predict")
     assert "\n19.20 ms per step, the device busy for 9.600 ms of it, peak 7.451 GiB, " in text
-    assert "0.01875 dollars per million tokens (0.009375 if the GPU never waited)\n" in text
+    assert "0.01875 dollars per million tokens, 0.009375 if the GPU never waited\n" in text
 
 
 def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:
@@ -190,16 +207,29 @@ def test_the_words_of_goals_are_those_of_the_option() -> None:
     assert [one.value for one in Goal] == ["tokens/s", "$/Mtoken", "J/Mtoken", "memory"]
 
 
-def test_best_of_a_store_answers_for_each_job(attempts: Attempts) -> None:
+def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Attempts) -> None:
     grid(attempts)
     attempts.ok(config("medium", device="cuda"), {"step.time": samples(0.2, 1e-4)})
-    text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.5", "--no-predict")
-    first, second = text.split("\nmedium, context_length 256, mode train_step\n")
+    store, options = attempts.store.location, ("--price", "H200=3.5", "--no-predict")
+    first, second = lmsweep_here("best", store, *options).split("\nmedium, context_length 256, mode train_step\n")
     assert first.startswith("small, context_length 256, mode train_step\n")
     assert "Best for tokens/s: batch_size 4, compile block, attention sdpa\n" in first
-    assert "compile: block is 1.67x" in first
-    assert "lmsweep trial model=small" in first and "block.compile(" in first
-    assert "nothing else was measured" in second
+    assert "1 of 7 others may be as good" in first, "a batch of 8"
+    assert "nothing else was measured" in second and "--where FIELD=VALUE" in second
+    whole = lmsweep_here("best", store, "--where", "model=small", *options)
+    assert "compile: block is 1.6" in whole and "--recipe" in whole and "import torch" not in whole
+    assert len(whole.splitlines()) <= 40
+    recipe = lmsweep_here("best", store, "--where", "model=small", "--recipe", *options)
+    assert "lmsweep trial model=small" in recipe and "block.compile(" in recipe
+
+
+def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attempts) -> None:
+    for process, more in enumerate((0.0, 0.004, -0.003, 0.002, -0.004)):
+        for attention in ("naive", "sdpa"):
+            attempts.ok(gpu(attention=attention), {"step.time": samples(0.04 * np.exp(more), 1e-6)})
+        got = found(attempts)
+        assert got.can_tell == (process > 0), (process, got.wrong)
+        assert got.cost.interval[0] < 0.04 / (4 * TOKENS) < got.cost.interval[1]
 
 
 def test_a_measured_peak_that_is_as_predicted_is_not_called_predicted(attempts: Attempts) -> None:
@@ -234,8 +264,8 @@ def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None
 def test_a_median_without_an_interval_has_half_the_range_of_its_samples_as_error(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": (0.01, 0.03)})
     attempts.ok(config(context_length=512), {"step.time": (0.01,)})
-    found = [cell.values["step.time"].error for cell in cells_of(load(attempts.store))]
-    assert found == pytest.approx([np.log(3) / 2, 0])
+    found = [cell.values["step.time"].error.deviation for cell in cells_of(load(attempts.store))]
+    assert found == pytest.approx([np.hypot(np.log(3) / 2, 0.03), 0.03])  # 3 % between processes on a CPU
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:

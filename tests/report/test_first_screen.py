@@ -234,6 +234,12 @@ def test_a_y_axis_always_has_two_ticks(glance: Page) -> None:
         assert len([tick for tick in ticks if 10**low <= tick <= 10**high]) >= 2, values
 
 
+def test_the_axis_of_differences_holds_zero_and_every_interval(glance: Page) -> None:
+    for values, ends in (([-24, 7], (-24, 7)), ([3, 9], (0, 9)), ([-5, -2], (-5, 0))):
+        low, high = glance.evaluate("values => yAxisOf(values, false, true).range", values)
+        assert low <= ends[0] and ends[1] <= high and (0 in (low, high) or low < 0 < high)
+
+
 def math_log10(step: int, power: int) -> float:
     return {1: 0.0, 2: 0.30103, 5: 0.69897}[step] + power
 

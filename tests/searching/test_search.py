@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
+from lmsweep.analysis.best.cell_processes import Processes
 from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
@@ -28,13 +29,17 @@ def search() -> Search:
     return Search(Space.of(list(AXES), CELLS), prior=np.zeros(len(CELLS)), seconds=np.ones(len(CELLS)))
 
 
+def measured(value: float | None, within: float = 0.0) -> Processes | None:
+    return None if value is None else Processes(logs=(value,), within=within, kind="wall")
+
+
 def run(one: Search, costs: dict[int, float | None]) -> list[int]:
     """Measure what the search chooses until it stops; the cells in order."""
     left, order = set(costs), []
     while (cell := one.choose(left)) is not None:
         left.discard(cell)
         order.append(cell)
-        one.learn(cell, costs[cell])
+        one.learn(cell, measured(costs[cell]))
     return order
 
 
@@ -66,7 +71,7 @@ def test_likely_cells_are_mostly_chosen_next() -> None:
         left.discard(cell)
         assert set(one.likely) <= left
         named = one.likely
-        one.learn(cell, float(COSTS[cell]))
+        one.learn(cell, measured(float(COSTS[cell])))
     assert followed and sum(followed) > len(followed) / 2
 
 
@@ -86,7 +91,7 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
     assert len(set(chosen)) == 4
     for cell in chosen:
         assert cell is not None
-        one.learn(cell, float(COSTS[cell]))
+        one.learn(cell, measured(float(COSTS[cell])))
     again = [one.choose(left - {*chosen}) for _ in range(3)]
     assert len({*again} - {None}) == len([cell for cell in again if cell is not None])
 
@@ -94,7 +99,7 @@ def test_cells_that_run_at_the_same_time_differ() -> None:
 def test_with_every_cell_known_nothing_runs() -> None:
     one = search()
     for cell, cost in enumerate(COSTS.tolist()):
-        one.learn(cell, cost)
+        one.learn(cell, measured(cost))
     assert one.choose(set()) is None
     assert one.leader == BEST
 
@@ -106,7 +111,7 @@ def test_noise_keeps_the_search_from_being_sure() -> None:
         cell = one.choose(left)
         assert cell is not None
         left.discard(cell)
-        one.learn(cell, float(COSTS[cell]), 0.5)
+        one.learn(cell, measured(float(COSTS[cell]), 0.5))
     assert one.doubt() > DOUBT
 
 
@@ -224,7 +229,7 @@ def test_a_search_that_ran_out_of_time_is_not_settled() -> None:
     whole, cut = search_of_trials(configs, "tokens/s"), search_of_trials(configs, "tokens/s")
     for one in (whole, cut):
         for position, asked in enumerate(configs[1:], start=1):
-            one.learn(position, 1 / asked.batch_size + (asked.compile == "none"), 0.001)
+            one.learn(position, measured(1 / asked.batch_size + (asked.compile == "none")))
     position = cut.choose({0})
     assert (whole.choose({0}), position) == (None, None) and whole.is_settled
     cut.withdraw(0)

@@ -1,12 +1,12 @@
 """Charts of the Pareto front of each job: speed against memory and against money, with the front drawn."""
 
 from collections.abc import Callable, Iterator, Sequence
-from math import inf
 from typing import NamedTuple
 
-from lmsweep.analysis.best.answer import DEVICE, axes_of, job_of, job_words, pareto_front
+from lmsweep.analysis.best.answer import DEVICE, axes_of, job_of, job_words
 from lmsweep.analysis.best.answer_text import cell_words
 from lmsweep.analysis.best.cells import Cell, cells_of
+from lmsweep.analysis.best.front import Quantity, pareto_front
 from lmsweep.analysis.best.goal import Aim, parse_aim
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.report.drilled import JsonObject
@@ -26,6 +26,7 @@ class _Cost(NamedTuple):
     words: str
     of: Callable[[Cell], float | None]
     """In the unit of the axis; None if it is unknown."""
+    quantity: Quantity
 
 
 def fronts(results: Results) -> Iterator[Figure]:
@@ -40,8 +41,8 @@ def fronts(results: Results) -> Iterator[Figure]:
         if "step.time" in cell.values:
             jobs.setdefault(job_of(cell), []).append(cell)
     axes = (
-        _Cost(_PEAK, lambda cell: None if cell.peak is None else cell.peak / 2**30),
-        _Cost(_MONEY, lambda cell: cell.dollars(aim)),
+        _Cost(_PEAK, lambda cell: None if cell.peak is None else cell.peak / 2**30, "memory"),
+        _Cost(_MONEY, lambda cell: cell.dollars(aim), "money"),
     )
     for cells in jobs.values():
         for axis in axes:
@@ -74,7 +75,7 @@ def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
                         "lines": [_lines(cell, names, aim) for cell in among],
                     }
                 )  # fmt: skip
-    line = _staircase(cells, axis)
+    line = pareto_front(cells, aim, ("time", axis.quantity))[::-1]
     traces.append(
         {
             "type": "scatter", "mode": "lines", "name": "the front of these two", "colour": len(devices),
@@ -88,18 +89,6 @@ def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
         "yaxis": {"title": {"text": axis.words}, "rangemode": "tozero"},
     }
     return Figure(title=f"{what} of {job_words(cells[0].config)}", traces=traces, layout=layout)
-
-
-def _staircase(cells: Sequence[Cell], axis: _Cost) -> list[Cell]:
-    """Return the cells for which no faster cell costs as little, the slowest first."""
-    found: list[Cell] = []
-    least = inf
-    for cell in sorted(cells, key=lambda one: (-speed(one), axis.of(one))):
-        cost = axis.of(cell)
-        if cost is not None and cost < least:
-            least = cost
-            found.append(cell)
-    return found[::-1]
 
 
 def _lines(cell: Cell, names: Sequence[str], aim: Aim) -> list[str]:

@@ -17,10 +17,15 @@ from lmsweep.trials.spec.config import RequestError
 if TYPE_CHECKING:
     from lmsweep.analysis.best.cells import Cell
     from lmsweep.analysis.best.goal import Aim
-    from lmsweep.analysis.tables.listing import Listing
 
 
-@takes_request("what goal subject_to price budget where on other store grids overrides address predict code trusted")
+MOST_JOBS = 8
+"""Answers about one store that are printed at most."""
+
+
+@takes_request(
+    "what goal subject_to price budget where on other recipe store grids overrides address predict code trusted"
+)
 def best(
     request: PlanRequest,
     what: Annotated[Texts, Argument(help="A sweep to search, or stores whose results are enough.")] = ["results"],
@@ -35,6 +40,7 @@ def best(
     other: Annotated[
         Texts, Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable.")
     ] = [],
+    recipe: Annotated[bool, Option("--recipe", help="Also plain PyTorch that sets the winner up.")] = False,
 ) -> None:
     """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
 
@@ -62,7 +68,7 @@ def best(
         predict = request.predict and find_spec("torch") is not None
         if request.predict and not predict:
             say("PyTorch is not installed here, so no memory is predicted", error=True)
-        _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other)
+        _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other, recipe=recipe)
         return
     (sweep,) = what
     if on or other:
@@ -77,7 +83,7 @@ def best(
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
     request = replace(request, sweep=sweep, budget=budget)
-    best_of_sweep(request, aim, resume=request.resume_command("best", more), began=began)
+    best_of_sweep(request, aim, resume=request.resume_command("best", more), began=began, recipe=recipe)
 
 
 def _keep_arithmetic_to_one_core() -> None:
@@ -103,11 +109,18 @@ def _is_store(what: str) -> bool:
 
 
 def _best_of_stores(
-    locations: list[str], where: list[str], aim: "Aim", *, predict: bool, devices: list[str], others: list[str]
+    locations: list[str],
+    where: list[str],
+    aim: "Aim",
+    *,
+    predict: bool,
+    devices: list[str],
+    others: list[str],
+    recipe: bool,
 ) -> None:
     from lmsweep.analysis import load
-    from lmsweep.analysis.best.answer import NoAnswer, answer, job_of, job_words
-    from lmsweep.analysis.best.answer_text import answer_parts
+    from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, job_of, job_words
+    from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts, winner_words
     from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
@@ -122,6 +135,10 @@ def _best_of_stores(
         if frame.empty:
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         cells += cells_of(select(of_present_devices(frame, conditions), conditions))
+    jobs: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        jobs.setdefault(job_of(cell), []).append(cell)
+    predict = predict and (len(jobs) == 1 or aim.peak is not None)  # of many jobs no memory is shown
     if predict:
         from lmsweep.orchestrator.commands.search.best_sweep import largest_batch_words
         from lmsweep.orchestrator.searching.candidates import predicted_peaks_of
@@ -134,17 +151,20 @@ def _best_of_stores(
         say_transfers([*cells, *more], devices, aim, title=", ".join(locations))
         return
     hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
-    jobs: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        jobs.setdefault(job_of(cell), []).append(cell)
-    parts: list[str | Listing] = []
-    for of_job in jobs.values():
-        found = answer(of_job, aim)
-        if isinstance(found, NoAnswer):
-            continue
-        largest = largest_batch_words(found) if predict else None
-        parts.append(job_words(of_job[0].config))
-        parts += answer_parts(found, cells=len(of_job) - found.failed, largest_batch=largest)
+    found = {job: got for job, each in jobs.items() if isinstance(got := answer(each, aim), Answer)}
+    parts: list[str] = [
+        f"{job_words(got.winner.config)}\n{winner_words(got, is_short=len(found) > 1)}"
+        for got in [*found.values()][:MOST_JOBS]
+    ]
+    if len(found) == 1:
+        ((job, only),) = found.items()
+        largest = largest_batch_words(only) if predict else None
+        details = answer_parts(only, cells=len(jobs[job]) - only.failed, largest_batch=largest)[1:]
+        advice = "Plain PyTorch, and the command that measures it again: --recipe"
+        parts += [*details, *(recipe_parts(only) if recipe else [advice])]
+    elif parts:
+        rest = f"{len(found) - MOST_JOBS} more; " if len(found) > MOST_JOBS else ""
+        parts.append(f"{rest}For one of them in full: --where FIELD=VALUE")
     if not parts:
         first = answer(cells, aim)
         reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"

@@ -9,9 +9,10 @@ import typer
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
-from lmsweep.analysis.best.answer_text import answer_parts
+from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
@@ -20,8 +21,9 @@ from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
+from lmsweep.orchestrator.searching.beliefs import MARGIN
 from lmsweep.orchestrator.searching.candidates import Candidates, candidates_of, predicted_peaks, search_of
-from lmsweep.orchestrator.searching.search import MARGIN, Search
+from lmsweep.orchestrator.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
@@ -32,19 +34,21 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.reference import Code, is_reference
+from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
 ANSWERING = ("timing", "energy", "memory")
 """Workloads whose results the answer is made of."""
 
 
-def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) -> None:
+def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, recipe: bool = False) -> None:
     """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
     resume: the command that resumes the search. began: time.monotonic() at its start. Raises RequestError if the sweep
     cannot answer the question.
     """
     _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
-    planned = make_planned(request, will_run=True, needs_peaks=True)
+    repeating = replace(request, overrides=(*request.overrides, f"processes={MOST_PROCESSES}"))
+    planned = make_planned(repeating, will_run=True, needs_peaks=True)
     whole = planned.plan
     _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
@@ -52,12 +56,20 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
     planned_search = replace(planned, plan=candidates.plan)
     ready = prepare(planned_search, began=began, address=request.address, is_search=True)
-    search = search_of(ready.to_run, candidates.known, aim, estimates=ready.estimate.trials, peaks=peaks)
+    search = search_of(
+        ready.to_run,
+        candidates.known,
+        aim,
+        estimates=ready.estimate.trials,
+        peaks=peaks,
+        variations=_variations(planned),
+    )
     say(_heading(whole, candidates, aim))
     run_or_exit(ready, resume, search=search)
 
     cells = _stored_cells(planned, peaks)
-    grid = [one.trial.config for one in whole.trials if one.action in ("run", "stored")]
+    shown = [one for one in whole.trials if one.action in ("run", "stored") and one.process == 1]
+    grid = [replace(one.trial.config, processes=1) for one in shown]
     found = answer(cells, aim, grid=grid, larger=_larger_cells(whole, aim, peaks))
     if isinstance(found, NoAnswer):
         say(f"\n{found.reason}. To resume: {resume}", error=True)
@@ -66,7 +78,8 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float) 
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
     largest = largest_batch_words(found, code) if request.predict else None
     say("")
-    show_parts(answer_parts(found, cells=measured, largest_batch=largest), pages=False)
+    parts = answer_parts(found, cells=measured, largest_batch=largest)
+    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
     say(f"\n{_account(whole, candidates, search, aim, failed=found.failed)}")
     if ready.account.statuses:
         say(where_the_time_went(ready.account))
@@ -131,6 +144,17 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     return with_predicted_peaks(cells_of(frame), predicted)
 
 
+def _variations(planned: Planned) -> dict[Kind, Variation]:
+    """Return how processes differ on these devices, by what the store has of other sweeps, `lmsweep noise` included."""
+    if not planned.store.exists():
+        return dict(PRIORS)
+    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
+    frame = load(planned.store, pooled=False)
+    known = known_variation(frame[~frame["measurement_id"].isin(wanted)])
+    devices = {one.environment.device_name for one in planned.plan.trials}
+    return {**PRIORS, **{kind: one for (device, kind), one in known.items() if device in devices}}
+
+
 def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
     """Return the cells that did not run because their predicted peak exceeds the device or the limit."""
     return [
@@ -160,7 +184,8 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
         "not run, as their peak would not be known": candidates.unknown_peak,
     }
     known = ", ".join(f"{count} {words}" for words, count in counts.items() if count)
-    left = len(candidates.plan.to_run)
+    to_run = {key_of(one.trial.config) for one in candidates.plan.to_run}
+    left = len(to_run - {key_of(one.config) for one in candidates.known})
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
     heading = f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {known}' if known else ''}. "
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
@@ -168,7 +193,7 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
 
 def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
     first = _heading(plan, candidates, aim).partition(". ")[0]
-    words = [f"{first}, {search.ran} ran{f' ({failed} failed)' if failed else ''}"]
+    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
     if search.left:
         chance = search.doubt()
         share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"

@@ -1,0 +1,58 @@
+"""The Pareto front of time, memory and money: the cells that no other beats by more than the errors."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from lmsweep.analysis.best.cell_processes import Error
+from lmsweep.analysis.best.cells import Cell
+from lmsweep.analysis.best.goal import Aim
+from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
+from lmsweep.trials.statistics.variation import reach
+
+Quantity = Literal["time", "memory", "money"]
+
+PREDICTED = Error(0.0025, 0)
+"""Of a predicted peak: the largest error of 54 steps (docs/prediction.md)."""
+
+
+class Coordinate(NamedTuple):
+    size: float
+    """Seconds per token, bytes or dollars per million tokens; infinite if it is unknown."""
+    error: Error
+
+
+def pareto_front(
+    cells: Sequence[Cell], aim: Aim, quantities: Sequence[Quantity] = ("time", "memory", "money")
+) -> list[Cell]:
+    """Return the cells that are better than each other one of them in something, by more than the error; fastest first.
+
+    Unknown values count as the worst. Of cells that differ nowhere by more than their errors, the fastest stands.
+    """
+    points = [[_coordinate(cell, aim, one) for one in quantities] for cell in cells]
+    sizes = np.array([[one.size for one in point] for point in points]).reshape(len(cells), len(quantities))
+    errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)
+    freedom = np.array([[one.error.freedom or np.inf for one in point] for point in points]).reshape(sizes.shape)
+    kept = np.lexsort(sizes.T[::-1]).tolist()
+    for place in kept[::-1]:
+        others = np.array([one for one in kept if one != place], dtype=np.int64)
+        within = reach(np.minimum(freedom[place], freedom[others])) * np.hypot(errors[place], errors[others])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ahead = np.nan_to_num(np.log(sizes[others] / sizes[place]), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        wins, loses = (ahead > within).any(axis=1), (ahead < -within).any(axis=1)
+        is_faster = np.array([kept.index(one) < kept.index(place) for one in others.tolist()], dtype=bool)
+        if (~wins & (loses | is_faster)).any():
+            kept.remove(place)
+    return [cells[place] for place in kept]
+
+
+def _coordinate(cell: Cell, aim: Aim, quantity: Quantity) -> Coordinate:
+    exact = Error(0.0, 0)
+    if quantity == "memory":
+        measured = next((cell.values[name] for name in PEAKS if name in cell.values), None)
+        error = measured.error if measured else PREDICTED
+        return Coordinate(np.inf if cell.peak is None else cell.peak, error if cell.peak is not None else exact)
+    time = cell.values.get(WALL_TIME)
+    size = cell.dollars(aim) if quantity == "money" else time and time.median / cell.tokens
+    return Coordinate(np.inf if size is None else size, time.error if time and size is not None else exact)

@@ -1,0 +1,108 @@
+"""How surely a cell is the best, under what a surrogate believes about all cells together.
+
+Noise makes the smallest of many measured values too small. The surrogate takes that back: it knows what other cells
+with the same values measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr
+
+from lmsweep.analysis.best.cell_processes import Error
+from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
+from lmsweep.trials.statistics.median_interval import Floats
+from lmsweep.trials.statistics.variation import reach
+
+CLOSE = 0.02
+"""How much worse than the best an answer may be and still be right."""
+WRONG = 0.2
+"""Probability above which it cannot be told which cell is the best, up to CLOSE."""
+FEWEST = 4
+"""Minimum number of cells for a surrogate."""
+MOST = 300
+"""Maximum number of cells that a surrogate is fitted to; cells far behind the best are believed as measured."""
+DRAWS = 2000
+CONTENDERS = 100
+"""Cells that are drawn together at most: those most likely to be better than the leader."""
+TAIL = 7.0
+"""Degrees of freedom of the surrogate's error, whose parameters come from a few dozen cells; fitted to simulations."""
+WITHIN = float(reach(np.array(TAIL)))
+"""Half the width of its 95 % intervals, in standard errors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A leader against other cells; logarithms of costs."""
+
+    leader: int
+    value: float
+    """What the leader is believed to cost."""
+    value_error: float
+    ahead: Floats
+    """By how much the leader is believed to be better than each cell."""
+    error: Floats
+    """Standard error of `ahead`."""
+    freedom: float
+    """Degrees of freedom of `error`."""
+    wrong: float
+    """Probability that any cell is better than the leader by more than CLOSE."""
+
+    def chance(self, margin: float = 0.0) -> Floats:
+        """Return the probability that the leader is better than each cell, or at most `margin` worse."""
+        distance = self.ahead + np.log1p(margin)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            standard = np.where(self.error > 0, distance / self.error, np.where(distance >= 0, np.inf, -np.inf))
+        return np.asarray(stdtr(self.freedom, standard))
+
+    @property
+    def reach(self) -> float:
+        """Half the width of a 95 % interval in standard errors."""
+        return float(reach(np.array(self.freedom)))
+
+
+def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
+    """Return how the cell with the smallest believed value stands. errors: of the cells as they were measured."""
+    freedom = min(TAIL, float(np.median([one.freedom or np.inf for one in errors])))
+    leader = int(np.argmin(belief.mean))
+    variances = np.diag(belief.covariance)
+    squares = variances + variances[leader] - 2 * belief.covariance[leader]
+    found = Standing(
+        leader=leader,
+        value=float(belief.mean[leader]),
+        value_error=float(np.sqrt(max(variances[leader], 0.0))),
+        ahead=belief.mean - belief.mean[leader],
+        error=np.sqrt(np.maximum(squares, 0)),
+        freedom=freedom,
+        wrong=0.0,
+    )
+    nearest = np.argsort(found.chance(CLOSE), kind="stable")[:CONTENDERS]
+    nearest = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
+    few = Belief(belief.mean[nearest], belief.covariance[np.ix_(nearest, nearest)])
+    return Standing(**{**vars(found), "wrong": chance_of_better(few, CLOSE, freedom)})
+
+
+def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:
+    """Return the belief about measured cells. costs: logarithms; errors: of these."""
+    deviations = np.array([one.deviation for one in errors])
+    belief = Belief(costs.copy(), np.diag(deviations**2))
+    if len(costs) < FEWEST or not space.axes or not deviations.any():
+        return belief
+    near = np.argsort(costs, kind="stable")[:MOST]
+    middle = costs[near].mean()
+    surrogate = Surrogate(space, space.codes[near], costs[near] - middle, deviations[near])
+    mean, covariance = surrogate.believe(space.codes[near], np.arange(len(near)))
+    belief.mean[near] = mean + middle
+    belief.covariance[np.ix_(near, near)] = covariance
+    return belief
+
+
+def chance_of_better(belief: Belief, margin: float, freedom: float) -> float:
+    """Return the probability that any cell is better than the first by more than the margin, a share."""
+    rng = np.random.default_rng(0)
+    count = len(belief.mean)
+    values, vectors = np.linalg.eigh(belief.covariance)  # cells that repeat exactly have no variance
+    moves = rng.standard_normal((DRAWS, count)) @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    drawn = belief.mean + moves * np.sqrt(freedom / rng.chisquare(freedom, DRAWS))[:, None]
+    return float(np.mean(drawn.min(axis=1) < drawn[:, 0] - np.log1p(margin)))
