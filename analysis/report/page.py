@@ -26,7 +26,7 @@ from lmsweep.analysis.report.sections import sections_of
 from lmsweep.analysis.report.summary import summarize
 from lmsweep.analysis.report.verdicts import Answer, answer
 from lmsweep.analysis.report.views import STRIP, view_of_answer
-from lmsweep.analysis.report.workload_views import views_of_workloads
+from lmsweep.analysis.report.workload_views import QUESTIONS, views_of_workloads
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
@@ -81,10 +81,11 @@ def page_of(
     where = location if len(results.named) == 1 else ""
     views = [*compared, *views_of_workloads(frame, numbers, where)]
     summary = summarize(frame)
-    headline, details = headline_of(first) if first else (summary.headline, ())
     shares = _profile_headline(results, asked)
-    if shares:  # profiles say where time goes; what is faster comes after that
-        views.sort(key=lambda view: view.name != "Where does the time of a step go?")
+    about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
+    headline, details = headline_of(first) if first and about is None else (shares or summary.headline, ())
+    if about is not None:  # it asks for numbers; what is faster comes after them
+        views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
     sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
     figures = {section.id: [figure._asdict() for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
@@ -100,8 +101,8 @@ def page_of(
         policy=_policy(scripts),
         css=Markup(_text("report.css")),
         summary=summary,
-        headline=shares or headline,
-        details=[] if shares else details,
+        headline=headline,
+        details=details,
         apart=first.apart if first else (),
         sides=[option.name for option in first.question.options] if first else [],
         prices=_prices(results, first),

@@ -31,8 +31,8 @@ class Gain(NamedTuple):
 
     def words(self, *, timed: bool) -> tuple[str, str]:
         """Return `10 % faster` and `8 to 12`; from twice on `3.1 times as fast`. The interval may be empty."""
-        known = not (np.isnan(self.low) or np.isnan(self.high))
-        if not 0.5025 < self.mean < 1.995:
+        known = self.high - self.low > 1e-9  # NaN is not
+        if not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
             return f"{flipped.mean:.3g} {word}", f"{flipped.low:.3g} to {flipped.high:.3g}" if known else ""

@@ -54,7 +54,7 @@ def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measur
     assert f"\ntime ?: {words}" in text
     assert "dollars, without 1 trial of unknown time\n" in text
     alone = lmsweep_here(*command[:1], sweep_of(tmp_path, OWN), *command[2:])
-    assert alone.startswith("s: 1 trial, 1 to run\n")
+    assert alone.startswith("s: 1 trial, 1 to run, in unknown time\n")
 
 
 @pytest.mark.slow

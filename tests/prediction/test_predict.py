@@ -25,12 +25,12 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.compiled.aot_graph import scale_graph
 from lmsweep.trials.prediction.compiled.trial_graph import traced_graph
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
-from lmsweep.trials.prediction.peak_memory import fits, predict
+from lmsweep.trials.prediction.peak_memory import fits, predict, summary
 from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import answer_batches, by_run
 from lmsweep.trials.prediction.shared_runs import model_trace, one_run_for
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
-from lmsweep.trials.prediction.without_device.step_run import step_run
+from lmsweep.trials.prediction.without_device.step_run import record, step_run
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS, SIZES
@@ -260,6 +260,23 @@ def test_one_run_serves_all_modes(mode: Any, fields: dict[str, Any]) -> None:
     config = small(device="cuda", mode=mode, **fields)
     assert predict(config, run="train_step") == predict(config)
     assert one_run_for(config) == one_run_for(replace(config, mode="train_step"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"attention": "sdpa", "precision": "bf16"},
+        {"optimizer": "adamw_foreach", "checkpointing": "block"},
+        {"optimizer": "adamw_loop", "batch_size": 4, "accumulate": 2},
+    ],
+    ids=str,
+)
+def test_a_later_iteration_with_adamw_is_the_first_without_the_state_it_creates(fields: dict[str, Any]) -> None:
+    config = small(device="cuda", **fields)
+    assembled, run = record(config), record(config, repeats=False)
+    sizes = [[[change for _, change in stretch.events] for stretch in one.trace] for one in (assembled, run)]
+    assert sizes[0] == sizes[1] and summary(assembled.trace, config) == summary(run.trace, config)
+    assert assembled.log.operators() == run.log.operators()
 
 
 def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:

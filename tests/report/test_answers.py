@@ -12,6 +12,7 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.headline import headline_of, overall
 from lmsweep.analysis.report.joined import joined
+from lmsweep.analysis.report.page import page_of
 from lmsweep.analysis.report.question import Asked, asked_in, questions
 from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
 from lmsweep.trials.results.outcome import Flag
@@ -49,6 +50,7 @@ def grid(tmp_path: Path, times: dict[str, list[float]], **more: Any) -> str:
         (Gain(3.1, 3.0, 3.2), True, ("3.1 times as fast", "3 to 3.2")),
         (Gain(0.25, 0.2, 0.4), True, ("4 times as long", "2.5 to 5")),
         (Gain(0.75, 0.74, 0.76), False, ("25 % less", "24 to 26")),
+        (Gain(0.44, 0.43, 0.45), False, ("56 % less", "55 to 57")),
         (Gain(1.05, float("nan"), float("nan")), True, ("5.0 % faster", "")),
     ],
 )
@@ -120,7 +122,7 @@ def test_memory_is_less_or_more(tmp_path: Path) -> None:
             trial = config(device="cuda", context_length=length, precision=precision)
             attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"})
     [found] = answers_of(attempts.store.location)
-    assert headline_of(found)[0].startswith("Peak memory: bf16 needs 25.00 % less than fp32")
+    assert headline_of(found)[0].startswith("Peak memory: bf16 needs 25 % less than fp32")
 
 
 def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path: Path) -> None:
@@ -136,6 +138,20 @@ def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path
 def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [12]}, question=json.dumps({"ask": "How fast?", "compare": ["precision"]}))
     assert asked_in(joined(location).measurements) == Asked(ask="How fast?", compare=("precision",))
+
+
+def test_a_question_for_numbers_begins_with_them_and_one_that_compares_with_the_answer(tmp_path: Path) -> None:
+    for number, (asked, headline, first) in enumerate(
+        (
+            ({"ask": "How long?", "where": {"workload": "timing"}}, "4 results on NVIDIA H200", "How long does a"),
+            ({"ask": "Which?", "compare": ["precision"]}, "Training step: bf16 is ", "Which?"),
+        )
+    ):
+        times = {"fp32": [12.0, 24.0], "bf16": [10.0, 20.0]}
+        text = "".join(page_of(grid(tmp_path / str(number), times, question=json.dumps(asked))))
+        assert f"<h1>{asked['ask']}</h1>" in text
+        assert re.findall(r'class="headline">([^<]*)', text)[0].startswith(headline)
+        assert re.findall(r'<select id="view"><option value="0">([^<]*)', text)[0].startswith(first)
 
 
 def test_stores_beside_are_one_frame_and_a_device_of_both_has_the_name_of_its_store(tmp_path: Path) -> None:

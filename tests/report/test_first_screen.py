@@ -122,7 +122,8 @@ def test_prices_are_edited_on_the_page(page: Page) -> None:
     assert page.input_value("#price-0") == "2"  # given with --price
     rows = page.locator(".prices tbody tr")
     assert rows.nth(1).inner_text().split()[-1] == "$4.00/h"  # twice as fast at twice the price costs the same
-    page.fill("#price-1", "3")
+    page.click("#price-1")
+    page.keyboard.type("3")
     page.keyboard.press("Tab")
     wait_until(page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('0.750×')")
     page.reload()
@@ -232,6 +233,12 @@ def test_a_y_axis_always_has_two_ticks(glance: Page) -> None:
             if low <= math_log10(step, power) <= high
         ]
         assert len([tick for tick in ticks if 10**low <= tick <= 10**high]) >= 2, values
+
+
+def test_the_axis_of_differences_holds_zero_and_every_interval(glance: Page) -> None:
+    for values, ends in (([-24, 7], (-24, 7)), ([3, 9], (0, 9)), ([-5, -2], (-5, 0))):
+        low, high = glance.evaluate("values => yAxisOf(values, false, true).range", values)
+        assert low <= ends[0] and ends[1] <= high and (0 in (low, high) or low < 0 < high)
 
 
 def math_log10(step: int, power: int) -> float:

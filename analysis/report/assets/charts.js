@@ -208,7 +208,11 @@ function ticksOf({ ticks, labels, numeric }, isLog, room) {
 
 // The y axis of these numbers: with two ticks or more, however close they are; of differences, zero is drawn.
 function yAxisOf(values, isLog, compared = false) {
-  if (compared) return { type: "linear", rangemode: "tozero", zeroline: true, zerolinewidth: 2 };
+  if (compared) { // Plotly finds no range for panels that share one with values below zero
+    const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)];
+    const room = 0.06 * (high - low || 1);
+    return { type: "linear", range: [low && low - room, high && high + room], zeroline: true, zerolinewidth: 2 };
+  }
   if (!isLog) return { type: "linear", rangemode: "tozero" };
   const shown = values.filter((value) => value > 0);
   if (!shown.length) return { type: "log" };

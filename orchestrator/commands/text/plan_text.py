@@ -20,7 +20,7 @@ from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, FleetEstimate, StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
-from lmsweep.orchestrator.terminal import format_seconds, say
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
@@ -160,7 +160,7 @@ class PlanText:
             [
                 *(short.get(name, {}).get(value := getattr(one.trial.config, name), label(value)) for name in names),
                 *(_process_text(one) for _ in repeated),
-                one.trial_id[:SHORT_ID],
+                one.trial_id[: SHORT_ID if on_terminal() else None],
                 self._peak_text(one),
                 *(self._step_text(one) for _ in stepping),
                 self._seconds_text(one),

@@ -32,6 +32,7 @@ def report_step(step: DataParallelStep) -> StepReport:
             for phase in step.phases():
                 phase.run()
         step.forget_gradients()
+        step.align()  # gloo's threads hold what they have sent until the next collective
         memory = {"init": step.after_init, "before_step": watch.held(training)}
     with counter, watch or nullcontext(), watch.peak_noted() if watch else nullcontext():
         for phase in step.phases():

@@ -58,6 +58,20 @@ def leaves_nothing(iteration: Trace) -> bool:
     return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
 
 
+def without_lasting(iteration: Trace) -> Trace:
+    """Return the iteration without what it allocates and leaves, which a later one finds."""
+    freed = {piece for stretch in iteration for piece, change in stretch.events if change < 0}
+    return [
+        replace(one, first_product=None, events=[event for event in one.events if event[0] in freed])
+        for one in iteration
+    ]
+
+
+def allocations(iteration: Trace) -> int:
+    """Return how many pieces the iteration allocates."""
+    return sum(change > 0 for stretch in iteration for _, change in stretch.events)
+
+
 def repeated(iteration: Trace, first: int) -> Trace:
     """Return an iteration that leaves nothing once more, with pieces of its own: `first`, `first + 1`, ..."""
     numbers: dict[int, int] = {}
@@ -134,7 +148,7 @@ class Recorder:
     def __init__(self, tracker: StorageTracker, scratch: Scratch | None, log: OperatorLog) -> None:
         """`scratch` returns the extra bytes that an operator uses while it runs. It is called with PyTorch's operator,
         the arguments and the result."""
-        self._log = log
+        self.log = log
         self.trace: Trace = []
         self._scratch = scratch
         self._bytes: list[int] = []
@@ -155,7 +169,7 @@ class Recorder:
     def begin(self, phase: str) -> Stretch:
         """Start a stretch for this phase; following events belong to it."""
         self.trace.append(Stretch(phase=phase))
-        self._log.begin(phase)
+        self.log.begin(phase)
         return self.trace[-1]
 
     def end(self) -> None:
@@ -204,7 +218,7 @@ class Recorder:
             self._note_product()
         if self.on_operator:
             self.on_operator(str(func))
-        self._log.operated(func, args, result)
+        self.log.operated(func, args, result)
         size = self._scratch(func, args, result) if self._scratch else 0
         if size:
             self._free(self._allocate(size))

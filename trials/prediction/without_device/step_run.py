@@ -20,7 +20,14 @@ from lmsweep.trials.model.transformer.flex_attention import block_mask_of
 from lmsweep.trials.prediction.compiled.compiled_part import as_compiled
 from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
-from lmsweep.trials.prediction.without_device.allocation_trace import Recorder, Trace, leaves_nothing, repeated
+from lmsweep.trials.prediction.without_device.allocation_trace import (
+    Recorder,
+    Trace,
+    allocations,
+    leaves_nothing,
+    repeated,
+    without_lasting,
+)
 from lmsweep.trials.prediction.without_device.fake_device import (
     Fakes,
     block_of,
@@ -77,6 +84,11 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         with log.watching(running.training.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
                 last, begun = recorder.trace[begun:], len(recorder.trace)
+                if repeats and index == 1 and _creates_only_state(config):
+                    second = without_lasting(last)
+                    recorder.trace += repeated(second, recorder.pieces)
+                    recorder.trace += repeated(second, recorder.pieces + allocations(second))
+                    break
                 if repeats and index > 1 and leaves_nothing(last):
                     recorder.trace += repeated(last, recorder.pieces)
                     continue
@@ -94,6 +106,12 @@ def leaves_something(config: TrialConfig) -> bool:
     """Whether an iteration leaves something to the next: optimizer state, gradients, buckets."""
     leaves_gradients = config.mode == "forward_backward" and config.zero_grad != "after_step"
     return config.ddp != "none" or config.mode == "train_step" or leaves_gradients
+
+
+def _creates_only_state(config: TrialConfig) -> bool:
+    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more."""
+    plain = config.ddp == "none" and not config.references and config.mode == "train_step"
+    return plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +150,7 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
                 phase.run()
             return
         if not is_reference(config.optimizer):
+            recorder.log.begin("init")  # a later iteration creates none
             make_state(step, fake)
             recorder.begin(phase.name)  # which visits the layers again
         phase.run()  # AdamW reads its count of steps, so that is a real tensor
