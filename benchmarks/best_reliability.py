@@ -11,7 +11,7 @@ twice) and for a host (6 %), and learns the rest from its own repetitions. Colum
 right, cannot tell, wrong: an answer is right if it is at most 2 % worse than the best cell of the grid. something left
 out: the mean of the printed probability that a cell that did not run is more than 1 % better, and how often one was.
 covers: how often the winner's interval, and those of its ratios to the nearest five, hold the truth. sure: of the
-nearest five, those of which the printed probability that the winner is better exceeds 95 %: its mean, and how often.
+nearest five, those whose printed probability that the winner is better exceeds 95 %: its mean, and how often.
 """
 
 import argparse
@@ -128,13 +128,13 @@ def line(found: Sequence[dict[str, Any]]) -> str:
     def mean(name: str) -> float:
         return float(np.mean([one[name] for one in found]))
 
-    tells = [one["wrong"] < WRONG for one in found]
+    answers = [one["wrong"] < WRONG for one in found]
     right = [one["behind"] <= np.log1p(CLOSE) for one in found]
     pairs = [pair for one in found for pair in one["pairs"]]
     sure = [pair for pair in pairs if pair[0] >= SURE]
     return (
-        f"| {found[0]['family']} | {found[0]['noise']:.0%} | {np.mean(np.array(tells) & right):.1%} | "
-        f"{1 - np.mean(tells):.1%} | {np.mean(np.array(tells) & ~np.array(right)):.1%} | {mean('doubt'):.1%} | "
+        f"| {found[0]['family']} | {found[0]['noise']:.0%} | {np.mean(np.array(answers) & right):.1%} | "
+        f"{1 - np.mean(answers):.1%} | {np.mean(np.array(answers) & ~np.array(right)):.1%} | {mean('doubt'):.1%} | "
         f"{mean('is_left'):.1%} | {mean('covers'):.0%}, {np.mean([pair[2] for pair in pairs]):.0%} | "
         f"{np.mean([pair[0] for pair in sure]):.1%}, {np.mean([pair[1] for pair in sure]):.1%} | "
         f"{mean('cells'):.0f}, {mean('trials'):.0f} | {mean('share'):.1%} |"

@@ -18,7 +18,7 @@ from lmsweep.trials.statistics.variation import reach
 CLOSE = 0.02
 """How much worse than the best an answer may be and still be right."""
 WRONG = 0.2
-"""Probability above which it cannot be told which cell is the best, up to CLOSE."""
+"""Probability above which the best cell is not known, up to CLOSE."""
 FEWEST = 4
 """Minimum number of cells for a surrogate."""
 MOST = 300

@@ -106,7 +106,7 @@ class Search:
         self._beliefs = None
 
     def choose(self, left: Collection[int]) -> int | None:
-        """Return which of these positions to measure next, or None if the best is known or cannot be told.
+        """Return which of these positions to measure next, or None if the best is known or cannot be known.
 
         Its cell counts as running until `learn` hears of it.
         """

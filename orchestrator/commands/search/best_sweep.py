@@ -145,7 +145,7 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
 
 
 def _variations(planned: Planned) -> dict[Kind, Variation]:
-    """Return how processes differ on these devices, by what the store has of other sweeps, `lmsweep noise` included."""
+    """Return how processes differ on these devices, from other sweeps of the store, `lmsweep noise` included."""
     if not planned.store.exists():
         return dict(PRIORS)
     wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
