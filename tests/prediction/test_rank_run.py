@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from benchmarks.predicted_rank import peak_of
@@ -17,6 +18,7 @@ from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from lmsweep.trials.machine.torch_private import ChunksOnDemand
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
@@ -199,3 +201,13 @@ def test_the_peaks_of_sharded_models_on_two_h200_are_predicted_within_a_hundredt
         predicted = predict(config_of(trial.iloc[0].to_dict())).on(str(trial.iloc[0]["device_name"])).peak
         assert predicted == pytest.approx(peak_of(trial), rel=0.01)
     assert len(trials) == 16
+
+
+@pytest.mark.parametrize(("rows", "chunks"), [(10, 4), (3, 8), (8, 8), (1, 1)])
+def test_chunks_on_demand_are_those_of_fully_shard(rows: int, chunks: int) -> None:
+    from torch.distributed.fsdp._fully_shard._fsdp_common import _chunk_with_empty
+
+    tensor = torch.arange(3.0 * rows).reshape(rows, 3)
+    found = ChunksOnDemand(tensor, chunks, 0)
+    for index, expected in enumerate(_chunk_with_empty(tensor, chunks, 0)):
+        assert torch.equal(found[index], expected) and found[index].shape == expected.shape

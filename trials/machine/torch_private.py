@@ -376,12 +376,26 @@ def assigned_buckets(tensors: list[Tensor], limits: list[int]) -> list[list[int]
     return list(_compute_bucket_assignment_by_size(tensors, limits, [False] * len(tensors))[0])
 
 
+class ChunksOnDemand:
+    """The chunks of a tensor as `_chunk_with_empty` makes them, each when it is asked for: of a thousand, two are."""
+
+    def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._dim = tensor, dim
+        self._size = -(-tensor.size(dim) // num_chunks)
+
+    def __getitem__(self, index: int) -> Tensor:
+        left = self._tensor.size(self._dim) - index * self._size
+        if left <= 0:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, index * self._size, min(self._size, left))
+
+
 @contextmanager
 def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
     """A context in which this process is a rank of a group whose other ranks do not exist; nothing is sent."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp._fully_shard import _fully_shard
+    from torch.distributed.fsdp._fully_shard import _fsdp_param, _fully_shard
     from torch.distributed.tensor.debug import _clear_sharding_prop_cache
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -390,6 +404,7 @@ def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
         smaller = "_get_post_forward_mesh_info"  # the mesh of `reshard: 2`
         with (
             replaced(_fully_shard, smaller, without_fakes(getattr(_fully_shard, smaller))),
+            replaced(_fsdp_param, "_chunk_with_empty", ChunksOnDemand),
             replaced(DeviceMesh, "__init__", without_fakes(DeviceMesh.__init__)),
         ):
             yield

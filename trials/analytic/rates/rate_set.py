@@ -19,6 +19,9 @@ from lmsweep.trials.spec.words import Collective
 LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
 """Phase -> the host's seconds for a kernel, on the reference host."""
 COMPILED_LAUNCH_SECONDS = 10e-6
+ELEMENT_WISE = frozenset(
+    {"add", "add_", "sub", "rsub", "mul", "mul_", "div", "where", "masked_fill", "pow", "eq", "lt"}
+)
 BROADCASTING = 1.8
 """Time of an element-wise operator whose operands have different shapes over that of equal ones."""
 
@@ -158,7 +161,7 @@ class Rates:
 def _broadcasts(operator: Operator) -> bool:
     """Return whether an operator repeats an operand, so that it reads elements one by one."""
     first, *others = operator.shapes or ((),)
-    return len(first) > 1 and bool(others) and others[0] != first and operator.phase != "optimizer"
+    return operator.name in ELEMENT_WISE and len(first) > 1 and bool(others) and others[0] != first
 
 
 def _layouts(operator: Operator) -> tuple[str, ...]:
