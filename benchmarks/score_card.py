@@ -73,7 +73,7 @@ def own_cells(every: int) -> Iterator[Cell]:
             assert device is not None, "the reference sets are of devices with a datasheet"
             try:
                 operators = in_precision(step_operators(config), config)
-            except UnsupportedError:
+            except (UnsupportedError, RuntimeError):  # also sizes that no tensor can have
                 continue
             took = dict(zip(phases["phase"], phases["median"], strict=True))
             yield Cell(
@@ -92,7 +92,7 @@ def course_cells() -> Iterator[Cell]:
     rows = rows[rows["source"].isin(list(COURSE)) & rows["workload"].eq("timing") & rows["metric"].eq("time")]
     rows = rows[rows["phase"].isin(list(PARTS)) & rows["status"].eq("ok") & rows["context_length"].notna()]
     rows = rows[rows["batch_size"].notna() & rows["precision"].isin(["fp32", "bf16"]) & rows["model"].notna()]
-    reasons = (
+    caveats = (
         "suspected_tf32",
         "repeated",
         "derived",
@@ -102,7 +102,7 @@ def course_cells() -> Iterator[Cell]:
         "not_synchronized",
     )
     for row in rows.to_dict("records"):
-        if any(row[name] is True for name in reasons) or row["device"] not in (None, "cuda"):
+        if any(row[name] is True for name in caveats) or row["device"] not in (None, "cuda"):
             continue
         device = find_device(COURSE[row["source"]])
         asked = {"workloads": "timing", "device": "cuda", "attention": "naive", "model": row["model"],

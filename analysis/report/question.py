@@ -13,7 +13,7 @@ from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.report.joined import STORE
-from lmsweep.trials.results.roles import AXES, Role, fields_with
+from lmsweep.trials.results.roles import AXES, FIELDS, Role, fields_with
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 DEVICE = "device_name"
@@ -123,7 +123,7 @@ def questions(
         fields = tuple(name for name in WAYS if rows[name].nunique(dropna=False) > 1)
         if fields:
             yield from _of_fields(latest, fields, measure)
-        leading = [name for name in fields if name in CONFIG_FIELDS and not _refines(name, fields)]
+        leading = [name for name in fields if name in CONFIG_FIELDS and FIELDS[name].role is not Role.ARGUMENT]
         if len(leading) > 1:
             for name in leading:
                 if rows[name].nunique(dropna=False) <= MOST_VALUES:
@@ -155,10 +155,6 @@ def _asked_questions(frame: pd.DataFrame, asked: Asked) -> Iterator[Question]:
     for measure in measures_of(rows):
         for one in _of_fields(rows, asked.compare, measure, across=across, baseline=asked.baseline):
             yield replace(one, text=asked.ask)
-
-
-def _refines(name: str, names: Sequence[str]) -> bool:
-    return name.endswith("_args") or name in ("bucket_bytes", "shards", "compile_mode")
 
 
 def _measured(frame: pd.DataFrame, measure: Measure) -> pd.DataFrame:

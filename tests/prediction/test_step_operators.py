@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.operators import Operator, Operators, as_values, class_of, from_values
 from lmsweep.trials.prediction import step_operators as operators_of
@@ -123,3 +124,17 @@ def test_a_rank_yields_its_collectives() -> None:
         assert (one.ranks, one.stride) == (4, 1)
         kinds[one.name] += one.count
     assert kinds["all_gather"] == 2 * 5 + 1 and kinds["reduce_scatter"] == 5 + 1
+
+
+def test_a_long_context_with_a_large_vocabulary_has_operators() -> None:
+    """The batch that stands for any would need more bytes than 64 bits count."""
+    asked = [
+        "workloads=timing",
+        "model=tiny",
+        "device=cuda",
+        "context_length=8192",
+        "vocab_size=128256",
+        "precision=bf16",
+    ]
+    found = step_operators(single_trial([*asked, "attention=sdpa", "batch_size=2"]).config)
+    assert any(one.name == "mm" and one.shapes[1][-1] == 128256 for one in found)

@@ -122,7 +122,8 @@ def test_prices_are_edited_on_the_page(page: Page) -> None:
     assert page.input_value("#price-0") == "2"  # given with --price
     rows = page.locator(".prices tbody tr")
     assert rows.nth(1).inner_text().split()[-1] == "$4.00/h"  # twice as fast at twice the price costs the same
-    page.fill("#price-1", "3")
+    page.click("#price-1")
+    page.keyboard.type("3")
     page.keyboard.press("Tab")
     wait_until(page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('0.750×')")
     page.reload()

@@ -37,7 +37,7 @@ class _Key(NamedTuple):
 
 
 class ByteRates:
-    """Curves of seconds over bytes. Where none were measured, those of the reference, whose part beyond the
+    """Curves of seconds over bytes. Where none were measured, those of the reference; their part beyond the
     shortest time is scaled by the bandwidths."""
 
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:

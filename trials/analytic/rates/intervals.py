@@ -1,4 +1,4 @@
-"""How sure a predicted time is: a factor and an interval for each kind of knowledge, learned from measured times."""
+"""How sure a predicted time is: a factor and an interval for each level of knowledge, learned from measured times."""
 
 import csv
 import math

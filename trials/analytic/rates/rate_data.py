@@ -81,7 +81,7 @@ def measured_operators() -> tuple[MeasuredOperator, ...]:
 
 
 def operators_in(table: pa.Table) -> tuple[MeasuredOperator, ...]:
-    """Return the operators of a table; `seconds` is a number, or samples with this mean."""
+    """Return the operators of a table; `seconds` is a number, or their mean is taken."""
     rows = table.select(MeasuredOperator._fields).to_pylist()
     return tuple(
         MeasuredOperator(**row | {"shapes": shapes_of(row["shapes"]), "seconds": np.mean(row["seconds"])})

@@ -185,7 +185,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 
 def rates_with(device: Device, measured: Iterable[MeasuredOperator], network: Network | None = None) -> Rates:
-    """Return the rates of a device with operators that a store has measured."""
+    """Return the rates of a device whose operators a store has."""
     return Rates(hardware_of(device), measured, level="measured", network=network)
 
 
