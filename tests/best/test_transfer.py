@@ -116,3 +116,9 @@ def test_what_a_device_lacks_is_left_out_for_that_reason(attempts: Attempts) -> 
         attempts.ok(replace(GRID[0], precision=precision), times(0.01), fingerprint=H100)
     text = lmsweep_here("best", attempts.store.location, "--for", "T4", "--no-predict")
     assert "1 cell left out: T4 has no bfloat16 arithmetic" in text and "fp16" in text
+
+
+def test_a_device_without_float8_is_not_offered_it() -> None:
+    text = lmsweep_here("best", "h100-fp8", "--for", "A100", "--no-predict")
+    assert "4 cells left out: fp8_tensorwise needs the float8 tensor cores" in text
+    assert "precision fp8" not in text.split("and predicted for A100")[-1]

@@ -5,17 +5,20 @@ import itertools
 import numpy as np
 import pytest
 
+from benchmarks.best_reliability import simulate
 from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
 from lmsweep.analysis.best.cell_processes import Processes
 from lmsweep.analysis.best.goal import parse_aim
+from lmsweep.analysis.best.standing import WRONG
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.searching.candidates import search_of
-from lmsweep.orchestrator.searching.search import DOUBT, Search
+from lmsweep.orchestrator.searching.search import DOUBT, FEWEST_REPEATS, Search
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.statistics.variation import Kind
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
@@ -140,6 +143,22 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
     right, share = outcomes(range(TEST_SEEDS, TEST_SEEDS + 4))
     assert right >= 0.75
     assert share < SHARE
+
+
+def test_what_leads_is_repeated_before_the_answer() -> None:
+    one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall")
+    assert one["repeated"] > 1 and one["trials"] - one["cells"] >= FEWEST_REPEATS
+    assert one["behind"] <= np.log1p(CLOSE) or one["wrong"] >= WRONG
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "kind"), [(0.01, "wall"), (0.03, "wall"), (0.07, "host")])
+def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
+    found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
+    told = [one for one in found if one["wrong"] < WRONG]
+    assert np.mean([one["behind"] <= np.log1p(CLOSE) for one in told]) >= 0.93
+    assert np.mean([one["covers"] for one in found]) >= 0.8
+    assert np.mean([one["is_left"] for one in found]) <= 0.05
 
 
 def test_a_measured_grid_is_replayed_with_the_time_that_each_trial_took(tmp_path) -> None:
