@@ -205,6 +205,7 @@ def main() -> None:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Residual._fields)
             writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)
+    known_residuals.cache_clear()  # predictions have read the file as it was
     tables(known_residuals())
 
 
