@@ -155,8 +155,8 @@ def test_what_leads_is_repeated_before_the_answer() -> None:
 @pytest.mark.parametrize(("noise", "kind"), [(0.01, "wall"), (0.03, "wall"), (0.07, "host")])
 def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
     found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
-    told = [one for one in found if one["wrong"] < WRONG]
-    assert np.mean([one["behind"] <= np.log1p(CLOSE) for one in told]) >= 0.93
+    reported = [one for one in found if one["wrong"] < WRONG]
+    assert np.mean([one["behind"] <= np.log1p(CLOSE) for one in reported]) >= 0.93
     assert np.mean([one["covers"] for one in found]) >= 0.8
     assert np.mean([one["is_left"] for one in found]) <= 0.05
 
