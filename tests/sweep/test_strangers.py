@@ -44,7 +44,7 @@ ANSWERED = {
     "a merge with itself": (GRID + "    fixed: &f\n      <<: *f\n      model: tiny\n", ["5: << merges a mapping with itself"]),
     "a home of anchors under a name of its own": (
         "defaults: &d {model: tiny}\n" + GRID + "    fixed: {<<: *d}\n",
-        ["1: defaults: unknown key; begin its name with x- if it only holds anchors (one of: name, description, budget,"],
+        ["1: defaults: unknown key; begin its name with x- if it only holds anchors (one of: name, description, question, budget,"],
     ),
     "numbers in quotes": (
         GRID + "    axes: {batch_size: ['1', \"2\"]}\n    fixed: {model: tiny, context_length: \"1024\", timeout_seconds: '6e1'}\n",
@@ -186,7 +186,7 @@ ANSWERED = {
         ["1: grids is missing", "1: name is missing", "1: program: unknown key", "2: method: unknown key", "3: parameters: unknown key; it is called grids here"],
     ),
     "one grid for the list of grids": ("name: s\ngrids:\n  workloads: [timing]\n", ["2: grids: a mapping is not a list"]),
-    "nothing": ("", ["1: the file is empty; the keys of a sweep are name, description, budget, code, grids"]),
+    "nothing": ("", ["1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids"]),
     "a key twice": (GRID + "    fixed:\n      model: tiny\n      model: small\n", ["6: grids[0].fixed.model: the key is given twice, first on line 5"]),
     "a model of another name": (GRID + "    fixed: {model: Qwen/Qwen3-0.6B}\n", ["4: grids[0].fixed.model: 'Qwen/Qwen3-0.6B' is not a model; did you mean qwen3-0.6b?"]),
 }  # fmt: skip

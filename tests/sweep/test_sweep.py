@@ -830,11 +830,11 @@ VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
     "empty": (
         "",
-        "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, code, grids\n" + AS_IN,
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n" + AS_IN,
     ),
     "comments only": (
         "# x\n",
-        "s.yaml:1: the file is empty; the keys of a sweep are name, description, budget, code, grids\n" + AS_IN,
+        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n" + AS_IN,
     ),
     "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
     "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
@@ -884,7 +884,7 @@ FILE_ERRORS = {
     ),
     "unknown key": (
         VALID + "grid: 1",
-        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, budget, code, grids)",
+        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, question, budget, code, grids)",
     ),
     "a number for the name": (VALID.replace("name: s", "name: 2025"), "s.yaml:1: name: 2025 is not text"),
     "a blank name": (VALID.replace("name: s", "name: ' '"), "s.yaml:1: name: ' ' is not a name; give one line of text"),
