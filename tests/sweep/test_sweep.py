@@ -826,15 +826,17 @@ def test_the_axes_of_another_tool_get_ours(grid_of):
 
 # What is wrong in a file
 
+EMPTY = "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n"
+
 VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
 FILE_ERRORS = {
     "empty": (
         "",
-        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n" + AS_IN,
+        EMPTY + AS_IN,
     ),
     "comments only": (
         "# x\n",
-        "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n" + AS_IN,
+        EMPTY + AS_IN,
     ),
     "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
     "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
