@@ -3,7 +3,7 @@
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
-from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, labels
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.trials.results.roles import Role, fields_with
 from lmsweep.trials.spec.config import RequestError
@@ -20,7 +20,7 @@ def findings(rows: pd.DataFrame, known: Known) -> list[str]:
     """
     found, left = [], MOST_COMPARED
     for name in fields_with(Role.WAY, Role.PARTITION):
-        first, *others = dict.fromkeys(in_order(rows[[name]].drop_duplicates(), [name])[name].map(label))
+        first, *others = dict.fromkeys(labels(in_order(rows[[name]].drop_duplicates(), [name])[name]))
         left -= len(others)
         if not others or left < 0 or first == NO_VALUE:
             continue

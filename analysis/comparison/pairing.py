@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
 from lmsweep.analysis.data.pooled_rows import rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -173,7 +173,7 @@ def _apart(cells: pd.DataFrame, names: list[str]) -> list[Obstacle]:
 
     def readings(side: int, name: str) -> str:
         rows = cells[cells["side"] == side].drop_duplicates(name)
-        values = in_order(rows, [name])[name].map(label).to_list()
+        values = labels(in_order(rows, [name])[name]).to_list()
         return ", ".join(values[:MOST_NAMED]) + (", ..." if len(values) > MOST_NAMED else "")
 
     return [Obstacle(name, readings(0, name), readings(1, name)) for name in names]

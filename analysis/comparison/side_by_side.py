@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.cell_verdicts import geometric_mean, mean_text
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.selection import ok_rows
@@ -233,8 +233,8 @@ def _times(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _place(rows: pd.DataFrame) -> pd.Series:
-    size = rows["model"].astype(object).where(rows["workload"] == "timing", "d_model " + rows["d_model"].map(label))
-    return size.astype(str) + "/" + rows["context_length"].map(label)
+    size = rows["model"].astype(object).where(rows["workload"] == "timing", "d_model " + labels(rows["d_model"]))
+    return size.astype(str) + "/" + labels(rows["context_length"])
 
 
 def _of_store(name: str) -> pd.DataFrame:

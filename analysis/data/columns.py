@@ -92,6 +92,11 @@ def label(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def labels(column: pd.Series) -> pd.Series:
+    """Return `label` of each value. As objects, because pandas 3.0 maps integers beside nulls as floats."""
+    return column.astype(object).map(label)
+
+
 def natural_ranks(frame: pd.DataFrame, name: str) -> NDArray[np.int64]:
     """Rank the rows by their value of one key, from 0; equal values share a rank and nulls come first.
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
-from lmsweep.analysis.data.columns import label, natural_ranks
+from lmsweep.analysis.data.columns import label, labels, natural_ranks
 from lmsweep.analysis.report.question import BASELINE, option_name
 from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, against, cells_of_pair, mean_gain
 from lmsweep.trials.results.metrics import is_device_time
@@ -105,7 +105,7 @@ def _wins(found: Answer) -> Counter[str]:
     """In how many conditions each option is the best."""
     wins: Counter[str] = Counter()
     known = found.cells[found.cells["gain"].notna()]
-    for _, rows in known.groupby([known[name].map(label) for name in found.keys] or (lambda _: 0)):
+    for _, rows in known.groupby([labels(known[name]) for name in found.keys] or (lambda _: 0)):
         lead = np.log(rows["gain"].to_numpy(float)) * (1 if found.timed else -1)
         wins[str(rows[OPTION].iloc[int(lead.argmax())]) if lead.max() > 0 else found.baseline] += 1
     return wins

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
-from lmsweep.analysis.data.columns import NO_VALUE, in_order, label
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.report.joined import STORE
@@ -174,12 +174,12 @@ def _of_fields(
     kinds = in_order(rows.drop_duplicates(list(fields)), list(fields))
     if fields == (DEVICE,):  # those of the page's own store come first
         kinds = kinds.sort_values(STORE, key=lambda names: names.map(list(rows[STORE].unique()).index), kind="stable")
-    labels = {name: rows[name].map(label) for name in fields}
+    texts = {name: labels(rows[name]) for name in fields}
     options = []
     short = _short_devices(rows)
     for kind in kinds[list(fields)].itertuples(index=False, name=None):
         values = dict(zip(fields, map(label, kind), strict=True))
-        chosen = pd.concat([labels[name] == text for name, text in values.items()], axis=1).all(axis=1)
+        chosen = pd.concat([texts[name] == text for name, text in values.items()], axis=1).all(axis=1)
         name = option_name({**values, DEVICE: short[values[DEVICE]]} if DEVICE in values else values)
         options.append(Option(name, values, rows[chosen]))
     if len(options) < 2:
