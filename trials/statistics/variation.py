@@ -35,10 +35,6 @@ class Variation:
     scale: float
     freedom: float
 
-    @property
-    def standard_deviation(self) -> float:
-        return self.scale
-
     def updated(self, squares: float, freedom: float) -> "Variation":
         """Return it with other cells of the same kind. squares: sum of squared deviations of log medians."""
         if freedom == 0 or self.freedom == 0:
