@@ -3,7 +3,8 @@
 ``python benchmarks/scale.py 100 1000 10000`` runs that many no-op trials with the real command and prints, as Markdown:
 
 - trials/s, from the start of the first trial to the start of the last, and in the first and last quarter of trials;
-- the driver's peak resident memory, and its growth per trial after the first quarter;
+- the peak resident memory of the driver and of Ray's gcs_server, and their growth per trial after the first quarter;
+- the time that the first read of the store takes;
 - CPU time per trial of each process (the driver with Tune and the store, Ray's daemons, the actor, and the trial
   server with the child that it forks for each trial), and of all processes in each quarter. On a busy machine, CPU
   time is more reliable than trials/s.
@@ -52,34 +53,35 @@ class Sample(NamedTuple):
     """CPU seconds of all processes so far."""
     driver_rss: int
     """Resident memory of the driver in bytes."""
+    gcs_rss: int
+    """Resident memory of Ray's gcs_server in bytes."""
 
 
 @dataclass(kw_only=True)
 class Usage:
     """CPU time and memory of the processes of a command, as last sampled."""
 
-    driver_rss: int = 0
-    """Peak resident memory of the driver in bytes."""
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     """(kind, pid) -> CPU seconds of the process and of its ended children."""
     history: list[Sample] = field(default_factory=list)
 
     def look(self, driver: psutil.Process) -> None:
         """Sample the driver and its descendants."""
-        rss = 0
+        rss = gcs = 0
         for one in [driver, *driver.children(recursive=True)]:
             try:
                 kind = _kind(one, driver)
                 if kind == "driver":
                     rss = one.memory_info().rss
+                if one.name() == "gcs_server":
+                    gcs = one.memory_info().rss
                 if kind:
                     times = one.cpu_times()
                     ended = times.children_user + times.children_system if kind == "server and children" else 0.0
                     self.seconds[kind, one.pid] = times.user + times.system + ended
             except (psutil.NoSuchProcess, psutil.ZombieProcess):
                 continue
-        self.driver_rss = max(self.driver_rss, rss)
-        self.history.append(Sample(time.time(), sum(self.seconds.values()), rss))
+        self.history.append(Sample(time.time(), sum(self.seconds.values()), rss, gcs))
 
     def at(self, moment: float) -> Sample:
         """The last sample before `moment`, a value of time.time()."""
@@ -132,17 +134,25 @@ def through_tune(count: int) -> str:
         whole = time.monotonic() - began
         if process.returncode:
             sys.exit((folder / "out").read_text()[-3000:])
+        began = time.monotonic()
         rows = pd.read_parquet(folder / "store" / "measurements", columns=["trial_id", "status", "started_at"])
+        read = time.monotonic() - began
     started = rows.groupby("trial_id")["started_at"].min().sort_values()
     assert len(started) == count and set(rows["status"]) == {"ok"}, "a trial is missing"
     quarter = count // 4
     first, last = _rate(started[:quarter]), _rate(started[-quarter:])
     ends = [usage.at(started.iloc[round(part * (count - 1) / 4)].timestamp()) for part in range(5)]
     each = [1e3 * (after.cpu_seconds - before.cpu_seconds) / quarter for before, after in pairwise(ends)]
-    grown = (ends[4].driver_rss - ends[1].driver_rss) / (count - quarter)
+    memory = [
+        f"{max(values) / 1e6:.0f} MB, {(after - before) / (count - quarter) / 1e3:.1f} kB"
+        for values, before, after in (
+            ([one.driver_rss for one in usage.history], ends[1].driver_rss, ends[4].driver_rss),
+            ([one.gcs_rss for one in usage.history], ends[1].gcs_rss, ends[4].gcs_rss),
+        )
+    ]
     return (
         f"| {count} | {_rate(started):.0f} | {first:.0f} | {last:.0f} | {whole:.0f} s "
-        f"| {usage.driver_rss / 1e6:.0f} MB, {grown / 1e3:.0f} kB | {usage.per_trial(count)} "
+        f"| {' | '.join(memory)} | {read:.1f} s | {usage.per_trial(count)} "
         f"| {', '.join(f'{one:.1f}' for one in each)} |"
     )
 
@@ -202,10 +212,10 @@ def main() -> None:
             print(planning(count), flush=True)
         return
     print(
-        "| trials | trials/s | first quarter | last quarter | command | driver RSS, per trial | CPU ms per trial "
-        "| in each quarter |"
+        "| trials | trials/s | first quarter | last quarter | command | driver RSS, per trial | gcs RSS, per trial "
+        "| read | CPU ms per trial | in each quarter |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for count in counts:
         print(through_tune(count), flush=True)
     print(f"\nwithout Tune and Ray: {without_tune(min(WITHOUT_TUNE, max(counts)))}")
