@@ -4,9 +4,7 @@ from typing import get_args
 
 import pytest
 
-from lmsweep.orchestrator.sweep.sweep import (
-    Sweep,
-)
+from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.words import Precision

@@ -2,12 +2,7 @@
 
 import pytest
 
-from lmsweep.orchestrator.sweep.sweep import (
-    load_sweep,
-    parse_override,
-    parse_overrides,
-    single_trial,
-)
+from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_override, parse_overrides, single_trial
 from tests.support.sweeps import OR_OTHER, PRECISIONS, WORKLOADS, error_of, values
 
 
