@@ -1,4 +1,4 @@
-"""What is wrong in a sweep file is said in one message: all of it, with file, line, key and the nearest word."""
+"""One message reports all that is wrong in a sweep file, with file, line, key and the nearest word."""
 
 import re
 from pathlib import Path
