@@ -2,16 +2,19 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
+from lmsweep.analysis.comparison.explanation import Explanation
+from lmsweep.analysis.comparison.explanation import explain as explain_comparison
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
-from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
@@ -122,6 +125,73 @@ def compare(
     difference that counts, as a fraction. `.frame` of the result has a row for each cell. Raises RequestError, a
     ValueError, if a side has no results, and if the sides differ in anything else, hardware and software included.
     """
+    sides = _sides(store, other, baseline, contrast, where, across)
+    return sides.compare(values=list(values) or None, least=min_effect)
+
+
+def explain(
+    store: str,
+    other: str | None = None,
+    *,
+    baseline: Mapping[str, str] | None = None,
+    contrast: Mapping[str, str] | None = None,
+    where: Mapping[str, str] | None = None,
+    across: Sequence[str] = (),
+) -> Explanation:
+    """Say what the difference of each step consists of that `compare` with the same arguments compares.
+
+    Both sides need profiles of the steps. Raises RequestError as `compare` does, and without profiles, with the command
+    that adds them.
+    """
+    sides = _sides(store, other, baseline, contrast, where, across)
+    for location, rows in zip((store, other or store), (sides.one, sides.two), strict=True):
+        if not (rows["workload"] == "profile").any():
+            sweep = next(iter(rows["sweep"].dropna()), "SWEEP")
+            raise RequestError(
+                f"{location} has no profile of these steps, which --explain needs; to add them: "
+                f"lmsweep run {sweep} --profile --store {location}"
+            )
+    names = dict.fromkeys([store, other or store])
+    tables = [open_store(name).read("kernels")[0].to_pandas() for name in names]
+    return explain_comparison(
+        sides.compare(),
+        sides.compare(values=["step.kernel_time"]),
+        rows=pd.concat([sides.one, sides.two]),
+        kernels=pd.concat(tables, ignore_index=True),
+        known=sides.variation,
+    )
+
+
+@dataclass(frozen=True)
+class _Sides:
+    one: pd.DataFrame
+    two: pd.DataFrame
+    between: dict[str, tuple[str, str]]
+    stores: tuple[str, str] | None
+    across: tuple[str, ...]
+    variation: Known
+
+    def compare(self, values: list[str] | None = None, least: float | None = None) -> Comparison:
+        return compare_sides(
+            self.one,
+            self.two,
+            between=self.between,
+            stores=self.stores,
+            across=self.across,
+            values=values,
+            least=least,
+            variation=self.variation,
+        )
+
+
+def _sides(
+    store: str,
+    other: str | None,
+    baseline: Mapping[str, str] | None,
+    contrast: Mapping[str, str] | None,
+    where: Mapping[str, str] | None,
+    across: Sequence[str],
+) -> _Sides:
     first, second, conditions = dict(baseline or {}), dict(contrast or {}), dict(where or {})
     if other is None and not (first and second):
         raise RequestError(
@@ -140,13 +210,4 @@ def compare(
         one = select(frame, first, option="--baseline")
         two = select(select(stores[1], conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
-    return compare_sides(
-        one,
-        two,
-        between=between,
-        stores=(store, other) if other else None,
-        across=tuple(across),
-        values=list(values) or None,
-        least=min_effect,
-        variation=known_variation(*stores),
-    )
+    return _Sides(one, two, between, (store, other) if other else None, tuple(across), known_variation(*stores))

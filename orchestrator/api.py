@@ -182,6 +182,8 @@ def load_requested(request: PlanRequest, if_large: Callable[[Outline], object] =
         grids=request.grids,
         if_large=if_large,
     )
+    if request.profile:
+        sweep = replace(sweep, trials=tuple(trial.profiled() for trial in sweep.trials))
     if request.shard:
         sweep = replace(sweep, trials=Shard.parse(request.shard).of(sweep.trials))
     if request.device:

@@ -48,6 +48,7 @@ class PlanRequest:
         Text, Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
     ] = None
     predict: Annotated[bool, Option("--no-predict", help="Run trials without predicting whether they fit.")] = True
+    profile: Annotated[bool, Option("--profile", help="Profile each timed step, too, for compare --explain.")] = False
     nsys: Annotated[bool, Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
     retry: Annotated[Sequence[str], Option("--retry", metavar="STATUS", help=STATUSES)] = ()
     fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False

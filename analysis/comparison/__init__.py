@@ -3,6 +3,8 @@
 compare.py            compares two selections cell by cell; the result of `lmsweep compare`
 pairing.py            pairs results, and refuses pairs that differ in other conditions
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
+explanation.py        what the differences consist of, for `compare --explain`
+step_causes.py        divides the difference of two profiled steps into parts of the model, idle time and the rest
 noise.py              how far processes of the same cell differ, and what difference therefore counts
 environment_diff.py   the environments of two stores, side by side
 findings.py           what a run found, in sentences

@@ -126,8 +126,8 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
 
 
 @takes_request(
-    "sweep store grids overrides address cluster_file retry fresh predict nsys code trusted budget until grace shard "
-    "watch"
+    "sweep store grids overrides address cluster_file retry fresh predict profile nsys code trusted budget until grace "
+    "shard watch"
 )
 def run(
     request: PlanRequest,

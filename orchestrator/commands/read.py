@@ -116,6 +116,7 @@ def compare(
     beside: Annotated[
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
+    explain: Annotated[bool, Option("--explain", help="Show what the differences consist of, from profiles.")] = False,
     fail_on: Annotated[
         Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
@@ -137,7 +138,7 @@ def compare(
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
-        if other or first or second or fail_on or across or value or min_effect:
+        if other or first or second or fail_on or across or value or min_effect or explain:
             raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
         from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
@@ -146,7 +147,14 @@ def compare(
         show_table(place_beside(select(load(store), conditions), beside), format)
         return
     from lmsweep.analysis.api import compare as compare_results
+    from lmsweep.analysis.api import explain as explain_results
 
+    if explain:
+        if value or fail_on or min_effect:
+            raise RequestError("--explain is about whole steps; leave out --value, --min-effect and --fail-on")
+        causes = explain_results(store, other, baseline=first, contrast=second, where=conditions, across=_names(across))
+        show_table(causes.listing(), format)
+        return
     found = compare_results(
         store,
         other,

@@ -1,7 +1,7 @@
 """The configuration of a trial: the combination, which `trial_id` hashes, and the protocol that measures it."""
 
 import re
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, get_args, get_type_hints
 
 from lmsweep.trials.spec.errors import RequestError as RequestError
@@ -367,6 +367,12 @@ class Trial:
     """Parameters of the function of the user's own step."""
     flops: StepFlops | None = None
     """FLOPs of the user's own model, if planning has counted them."""
+
+    def profiled(self) -> "Trial":
+        """Return it with a profile of the step that it times."""
+        if "timing" not in self.workloads or "profile" in self.workloads:
+            return self
+        return replace(self, workloads=(*self.workloads, "profile"))
 
     @property
     def references(self) -> tuple[str, ...]:
