@@ -74,7 +74,7 @@ def page_of(
     if frame.empty:
         raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
     asked = asked_in(frame)
-    answers = list(_answers(results, asked, across))
+    answers = list(answers_of(results, asked, across))
     first = answers[0] if answers else None
     numbers = result_numbers(frame)
     compared = [view_of_answer(one, numbers) for one in answers if len(one.cells)]
@@ -116,7 +116,8 @@ def page_of(
     )
 
 
-def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
+def answers_of(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
+    """Yield the answers of these results, the one of the headline first."""
     attempts = results.attempts
     several = len(results.named) > 1
     size = attempts["attempt_id"].nunique()
