@@ -6,11 +6,11 @@ from html import escape
 import pandas as pd
 
 from lmsweep.analysis.data.selection import cells_of, select, unit_of
+from lmsweep.analysis.report.answers.headline import headline_of, short_headline
+from lmsweep.analysis.report.answers.question import asked_in
+from lmsweep.analysis.report.content import answers_of
 from lmsweep.analysis.report.drilled import value_text
-from lmsweep.analysis.report.headline import headline_of, short_headline
 from lmsweep.analysis.report.joined import joined
-from lmsweep.analysis.report.page import answers_of
-from lmsweep.analysis.report.question import asked_in
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.spec.config import RequestError

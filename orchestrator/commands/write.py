@@ -5,22 +5,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.read import StoreArgument, names_of, pairs
-from lmsweep.orchestrator.plan_request import PlanRequest, Texts, takes_request
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
 
+STORES = "A store: a folder or a URI. With --history, one or several."
 BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
 
 
 def report(
-    store: StoreArgument = "results",
+    stores: Annotated[list[str], Argument(metavar="STORE...", help=STORES)] = ["results"],
     output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
     others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
     price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
     across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
+    history: Annotated[bool, Option("--history", help="What changed between states of your code, or dates.")] = False,
+    charts: Annotated[Text, Option(metavar="FOLDER", help="Write every chart into a folder instead of a page.")] = None,
+    format: Annotated[str, Option(metavar="svg|png", help="The format of --charts.")] = "svg",
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
@@ -32,10 +36,21 @@ def report(
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
+    store, *more = stores
+    if more and not history:
+        raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
+    others = [*more, *others]
+    if charts:
+        from lmsweep.analysis.report.chart_files import write_charts
+        from lmsweep.analysis.report.content import content_of
 
+        content = content_of(store, others, prices, names_of(across), history=history)
+        written = write_charts(content, Path(charts).expanduser(), format)
+        say(f"{charts}: {len(written)} charts as {format.upper()}")
+        return
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others, prices, names_of(across)))
+        sys.stdout.writelines(page_of(store, others, prices, names_of(across), history=history))
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -43,7 +58,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others, prices, names_of(across))
+    size = write_report(store, path, others, prices, names_of(across), history=history)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.reference import stores
-from lmsweep.analysis.report.headline import headline_of, overall
+from lmsweep.analysis.report.answers.headline import headline_of, overall
+from lmsweep.analysis.report.answers.question import Asked, asked_in, questions
+from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
 from lmsweep.analysis.report.joined import joined
 from lmsweep.analysis.report.page import page_of
-from lmsweep.analysis.report.question import Asked, asked_in, questions
-from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import H200 as NAMELESS
 from tests.support.made_up_results import Attempts, config, samples

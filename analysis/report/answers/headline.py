@@ -8,8 +8,8 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
-from lmsweep.analysis.report.question import BASELINE, option_name
-from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, against, cells_of_pair, mean_gain
+from lmsweep.analysis.report.answers.question import BASELINE, option_name
+from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain, against, cells_of_pair, mean_gain
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
