@@ -27,6 +27,7 @@ from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.bar_chart import strips
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import ADVICE_OF
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
@@ -131,6 +132,9 @@ class Comparison:
             p_values=("p",),
             tones=TONES,
         )
+
+    def _repr_html_(self) -> str:
+        return render(self.brief(), "html")
 
     def brief(self) -> Listing:
         """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""

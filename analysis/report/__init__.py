@@ -12,10 +12,10 @@ sections.py         the sections below the views, each shown if the store has it
 summary.py          what ran where; flags, failed trials and environments
 badge.py            the headline, or one number, as a small SVG
 
-`answers` has the questions and what is said to them, `figures` the charts of the sections, `template.html` the markup,
+`answers` has the questions and the answers, `figures` the charts of the sections, `template.html` the markup,
 `report.css` the style, and `assets` the scripts and Plotly.js.
 """
 
-from lmsweep.analysis.report.page import page_of, write_report
+from lmsweep.analysis.report.page import page_of, page_with, write_report
 
-__all__ = ["page_of", "write_report"]
+__all__ = ["page_of", "page_with", "write_report"]

@@ -3,7 +3,9 @@
 import re
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,9 @@ FORMATS = ("svg", "png")
 MARKERS, STYLES = "osD^XPvh", ("-", "--", ":", "-.")
 """In the order of the page's symbols and dashes."""
 
+_NO_DATE = {"Date": None}
+"""Of an SVG: the same chart is the same file."""
+
 LETTERS = 110
 """Letters beside each other that fit an axis: a piece that is narrower than its name has none."""
 
@@ -33,22 +38,37 @@ def write_charts(content: Content, folder: Path, image: str) -> list[Path]:
     """
     if image not in FORMATS:
         raise RequestError(f"--format {image}: give svg or png")
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'") from None
+    if not find_spec("matplotlib"):
+        raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'")
     written: list[Path] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with mpl.rc_context({"svg.hashsalt": "lmsweep", "font.size": 9, "text.parse_math": False}):
+        with _style():
             for name, figure in charts(content):
                 stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
                 path = folder / f"{len(written) + 1:03}-{stem}.{image}"
-                figure.savefig(path, dpi=150, metadata={"Date": None} if image == "svg" else None)
+                figure.savefig(path, dpi=150, metadata=_NO_DATE if image == "svg" else None)
                 written.append(path)
     except OSError as error:
         raise RequestError(f"--charts {folder}: cannot be written ({error.strerror})") from error
     return written
+
+
+def write_first_chart(content: Content, path: Path) -> bool:
+    """Write the page's first chart as SVG and return True; False without Matplotlib or without a chart."""
+    if not find_spec("matplotlib"):
+        return False
+    with _style():
+        for _, figure in charts(content):
+            figure.savefig(path, metadata=_NO_DATE)
+            return True
+    return False
+
+
+def _style() -> AbstractContextManager[None]:
+    import matplotlib as mpl
+
+    return mpl.rc_context({"svg.hashsalt": "lmsweep", "font.size": 9, "text.parse_math": False})
 
 
 def charts(content: Content) -> "Iterator[tuple[str, Figure]]":

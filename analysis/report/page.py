@@ -15,7 +15,7 @@ from markupsafe import Markup
 from lmsweep import trials
 from lmsweep.analysis.report.answers.question import DEVICE
 from lmsweep.analysis.report.answers.verdicts import Answer
-from lmsweep.analysis.report.content import content_of
+from lmsweep.analysis.report.content import Content, content_of
 from lmsweep.analysis.report.drilled import Json, drilled
 from lmsweep.analysis.report.joined import Joined
 from lmsweep.analysis.report.views import STRIP
@@ -54,7 +54,11 @@ def page_of(
     history: bool = False,
 ) -> Iterator[str]:
     """Return the page of the store at this location, in pieces. Arguments and errors: as for `content_of`."""
-    content = content_of(location, others, prices, across, history=history)
+    return page_with(content_of(location, others, prices, across, history=history))
+
+
+def page_with(content: Content) -> Iterator[str]:
+    """Return the page with this content, in pieces."""
     asked, first, views, sections = content.asked, content.first, content.views, content.sections
     figures = {section.id: [figure._asdict() for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
