@@ -80,7 +80,7 @@ def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
         (
             f"# {content.asked.ask if content.asked else 'Results of lmsweep'}",
             "",
-            f"**{content.headline}**" + "".join(f" {text}" for text in content.details),
+            f"**{content.headline}.**" + "".join(f" {text}" for text in content.details),
             "",
             *(["![The first chart of report.html](chart.svg)", ""] if picture else []),
             f"Measured {days} with lmsweep {version} on",

@@ -65,7 +65,8 @@ def test_its_readme_has_the_headline_and_the_picture(tmp_path: Path) -> None:
             attempts.ok(config(device="cuda", context_length=length, precision=precision), {"step.time": time})
     lmsweep.share(attempts.store.location, tmp_path / "shared")
     text = (tmp_path / "shared" / "README.md").read_text()
-    assert "**Training step: bf16 is " in text and "![The first chart of report.html](chart.svg)" in text
+    assert "**Training step: bf16 is " in text and ".** " in text
+    assert "![The first chart of report.html](chart.svg)" in text
     assert "<svg" in (tmp_path / "shared" / "chart.svg").read_text()
 
 
