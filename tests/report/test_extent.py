@@ -9,12 +9,10 @@ from lmsweep.analysis.report import write_report
 from tests.support.browser import launch, open_page
 
 SHEETS, PIXELS = 12, 8000
-FAST = "h100-packing"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == FAST else pytest.mark.slow) for name in sorted(stores())]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(stores()))
 def test_a_shipped_set_fits_on_twelve_sheets_and_in_8000_pixels_of_a_phone(name: str, tmp_path: Path) -> None:
     write_report(stores()[name], tmp_path / "report.html")
     with launch() as browser:
