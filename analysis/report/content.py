@@ -71,8 +71,10 @@ def content_of(
         numbers = result_numbers(frame)
         where = location if len(results.named) == 1 else ""
         views = [view_of_answer(one, numbers) for one in answers if len(one.cells)]
-        views += views_of_workloads(frame, numbers, where)
-        sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
+        sections: Sequence[Section] = ()
+        if not (history and others):  # several stores of a device have several results for a cell of a table
+            views += views_of_workloads(frame, numbers, where)
+            sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
     summary = summarize(frame)
     shares = _profile_headline(results, asked)
     about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
@@ -113,7 +115,8 @@ def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
     found = list(histories(results.attempts, (*_SOFTWARE, *across), known))
     if not found:
         raise RequestError(
-            "--history: there is one state of the code, or one day, only; name further stores, or measure again later"
+            "--history: no device has a cell in two states of the code, or on two days; name further stores, or "
+            "measure again later"
         )
     yield from found[:MOST_ANSWERS]
 

@@ -56,10 +56,12 @@ def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
     [found] = histories_of(joined(locations[0], locations[1:], history=True), ())
     assert [one.name for one in found.question.options] == ["tuesday, 2026-11-02", "monday, 2026-11-03"]
     assert "change" in headline_of_history(found)[0] and not found.changes
+    page = "".join(page_of(locations[0], locations[1:], history=True))
+    assert "in 2 dates" in page and "Preset tables" not in page
 
 
 def test_one_day_is_no_history(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     measured(attempts, 1.0, 0)
-    with pytest.raises(RequestError, match="one state of the code, or one day, only"):
+    with pytest.raises(RequestError, match="no device has a cell in two states of the code"):
         page_of(attempts.store.location, history=True)
