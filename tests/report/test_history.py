@@ -57,7 +57,7 @@ def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
     assert [one.name for one in found.question.options] == ["tuesday, 2026-11-02", "monday, 2026-11-03"]
     assert "change" in headline_of_history(found)[0] and not found.changes
     page = "".join(page_of(locations[0], locations[1:], history=True))
-    assert "in 2 dates" in page and "Preset tables" not in page
+    assert "in 2 stores" in page and "Preset tables" not in page
 
 
 def test_one_day_is_no_history(tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def histories(frame: pd.DataFrame, software: Sequence[str], known: Known) -> Ite
             if len(options) < 2:
                 continue
             place = f" on {device}" if frame[DEVICE].nunique() > 1 else ""
-            over = "state of the code" if measured["code_digest"].notna().any() else "date"
+            over = "store" if measured[STORE].nunique() > 1 else "date"
+            over = "state of the code" if measured["code_digest"].notna().any() else over
             question = Question(
                 fields=(), measure=measure, options=options, across=("code", *software), over=over, variation=known,
                 text=f"{measure.name[:1].upper()}{measure.name[1:]}{place}: what changed, and when?",
@@ -87,7 +88,8 @@ def changes(found: Answer) -> dict[str, tuple[str, Gain]]:
 def headline_of_history(found: Answer) -> tuple[str, Sequence[str]]:
     """Return the newest change, and sentences about the others."""
     timed, options = found.timed, found.question.options
-    count = f"{len(options)} {found.question.over.replace('state', 'states').replace('date', 'dates')}"
+    thing, *of = found.question.over.split(" ")
+    count = " ".join([str(len(options)), f"{thing}s", *of])
     measure = f"{found.question.measure.name[:1].upper()}{found.question.measure.name[1:]}"
     said = [
         f"{name} {found.verb} {against(gain, before, timed=timed)}" for name, (before, gain) in found.changes.items()
