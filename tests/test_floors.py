@@ -369,7 +369,7 @@ def test_one_import_leads_to_all_packages_and_loads_neither_pandas_nor_ray_by_it
 
 
 TORCH_PRIVATE = ROOT / "trials" / "machine" / "torch_private.py"
-PUBLIC_UNDERSCORES = {"_asdict", "_replace", "_fields", "_value_"}
+PUBLIC_UNDERSCORES = {"_repr_html_", "_asdict", "_replace", "_fields", "_value_"}
 """Names of Python's own named tuples and enums."""
 
 

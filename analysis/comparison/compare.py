@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -27,6 +27,7 @@ from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.bar_chart import strips
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import ADVICE_OF
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
@@ -46,7 +47,7 @@ with a slow or busy host.
 """
 
 NOTE = 79
-"""Characters of a line about a flag."""
+"""Characters of a line of the summary, or about a flag."""
 MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
@@ -132,6 +133,9 @@ class Comparison:
             tones=TONES,
         )
 
+    def _repr_html_(self) -> str:
+        return render(self.brief(), "html")
+
     def brief(self) -> Listing:
         """Return one line a cell: its interval as a strip, the verdict, and the change in per cent."""
         is_time, frame = self.unit == "s", self.frame
@@ -150,7 +154,7 @@ class Comparison:
         notes = [shorten(f"{flag} ({n}): {ADVICE_OF[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
         whole = self.listing().notes
         return Listing(
-            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", self.summary])),
+            title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
@@ -228,7 +232,8 @@ def compare(
     if values is None and unit == "s":
         judged = judge_by_device(judged, whole, cells, cell_order, usual, known)
         hosts = whole.loc[whole["status"] == Status.OK, "host_name"].unique()
-        one_machine = len(hosts) == 1 and bool(pd.notna(hosts[0]))
+        here = stores is None and cells["environment_id"].nunique() == 1  # what was shared names no hosts
+        one_machine = len(hosts) == 1 and (here or bool(pd.notna(hosts[0])))
         summary_of_all = summary(judged, frame[keys[:-1]], one_machine=one_machine)
         if "clock" in judged:
             by_device = judged["clock"].to_numpy() == "device"

@@ -21,6 +21,9 @@ _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
 
 _SAME_EXCEPT_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
 
+_ATTEMPT = ["attempt_id", "environment_id"]
+"""Beside its copy, a store's attempts differ in the environment only."""
+
 
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the times of the parts of a training step (`forward.time`, ...) from all modes, of pooled rows.
@@ -45,7 +48,7 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
     ok = timed[(timed["mode"] == "train_step") & timed["samples"].notna()]
-    backward, optimizer = (ok[ok["phase"] == phase].set_index("attempt_id") for phase in ("backward", "optimizer"))
+    backward, optimizer = (ok[ok["phase"] == phase].set_index(_ATTEMPT) for phase in ("backward", "optimizer"))
     backward = backward[backward.index.isin(optimizer.index)]
     sums = [
         np.add(one, other)

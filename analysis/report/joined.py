@@ -17,10 +17,13 @@ STORE = "store"
 
 
 class Joined(Results):
-    """The results of several stores. A device that is in several is called `DEVICE (STORE)` in all but the first."""
+    """The results of several stores.
 
-    def __init__(self, named: Mapping[str, Results], prices: Sequence[Price] = ()) -> None:
-        self.named = dict(named)
+    A device that is in several is called `DEVICE (STORE)` in all but the first, unless they are its history.
+    """
+
+    def __init__(self, named: Mapping[str, Results], prices: Sequence[Price] = (), *, history: bool = False) -> None:
+        self.named, self.history = dict(named), history
         super().__init__(next(iter(self.named.values())).store, prices=prices)
 
     @cached_property
@@ -51,17 +54,18 @@ class Joined(Results):
             known = set().union(first, *others[: place - 1]) if place else set()
             again = part["device_name"].isin(known)
             if again.any():
-                part["device_name"] = part["device_name"].mask(again, part["device_name"] + f" ({name})")
+                if not self.history:
+                    part["device_name"] = part["device_name"].mask(again, part["device_name"] + f" ({name})")
                 part["environment_id"] = part["environment_id"].mask(again, part["environment_id"] + f" {name}")
             parts.append(part)
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
-def joined(location: str, others: Sequence[str] = (), prices: Sequence[Price] = ()) -> Joined:
+def joined(location: str, others: Sequence[str] = (), prices: Sequence[Price] = (), *, history: bool = False) -> Joined:
     """Return the results at a location and beside it. Raises RequestError where there is no store, or it is empty."""
     locations = {location: location} | {name: stores().get(name, name) for name in others if name != PUBLISHED}
     named: dict[str, Results] = {}
     for name, place in locations.items():
         short = name.rstrip("/").rpartition("/")[2] or name
         named[name if short in named else short] = Results(place)
-    return Joined(named, prices)
+    return Joined(named, prices, history=history)

@@ -24,13 +24,20 @@ MOST_LINES, MOST_PANELS = 8, 12
 
 
 def chart_of(
-    points: pd.DataFrame, keys: Sequence[str], *, title: str, unit: str, colour: str = "", order: Sequence[str] = ()
+    points: pd.DataFrame,
+    keys: Sequence[str],
+    *,
+    title: str,
+    unit: str,
+    colour: str = "",
+    order: Sequence[str] = (),
+    over: str = "",
 ) -> JsonObject:
     """Return the lines of these points for the page's script; empty if there are none.
 
     points: the columns `keys`, `y`, `low`, `high` in the printed unit, `text`, `cell` (its number on the page) and
     `limit`, the y of a cross for what ran out of memory, else NaN. colour: the key that colours show if it is a line's;
-    order: its values as the legend lists them.
+    order: its values as the legend lists them. over: the key of the x axis, if it is known.
     """
     shown = points[points["y"].notna() | points["limit"].notna()]
     codes = {name: natural_ranks(shown, name) for name in keys} if len(shown) else {}
@@ -39,7 +46,11 @@ def chart_of(
     differing = [name for name in keys if name in codes and len(set(codes[name])) > 1]
     if shown["y"].notna().sum() < 2 or not differing:
         return {}
-    x = max(differing, key=lambda name: _worth_as_x(shown, codes, differing, name, colour))
+    x = (
+        over
+        if over in differing
+        else max(differing, key=lambda name: _worth_as_x(shown, codes, differing, name, colour))
+    )
     inside = [name for name in differing if name != x]
     lines = _groups(codes, inside, len(shown))
     facet = _facets(inside, lines)
@@ -64,7 +75,7 @@ def chart_of(
     for place, of_panel in enumerate(panels.values()):
         for key in of_panel:
             name = words(key, of_line)
-            aside = 0.0 if numbers is not None or x == "model" else min(0.09, 0.6 / len(beside))
+            aside = 0.0 if numbers is not None or x in ("model", over) else min(0.09, 0.6 / len(beside))
             shift = aside * (beside[name] - (len(beside) - 1) / 2)
             hue, dash = looks[key]
             rows = lines[key][np.argsort(codes[x][lines[key]], kind="stable")]
@@ -80,7 +91,7 @@ def chart_of(
         "ticks": [numbers[code] for code in labels] if numbers is not None else list(map(int, labels)),
         "labels": list(labels.values()),
         "numeric": numbers is not None,
-        "ordered": numbers is not None or x == "model",
+        "ordered": numbers is not None or x in ("model", over),
         "legend": ", ".join(of_line),
         "panels": [
             ", ".join(f"{name} {first[name][code]}" for name, code in zip(facet, one, strict=True)) for one in panels

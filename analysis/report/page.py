@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import warnings
 import zlib
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -15,30 +13,14 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.comparison.side_by_side import PUBLISHED
-from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.analysis.metrics.kernels import classified
-from lmsweep.analysis.report.drilled import Json, drilled, result_numbers
-from lmsweep.analysis.report.headline import headline_of
-from lmsweep.analysis.report.joined import Joined, joined
-from lmsweep.analysis.report.question import DEVICE, Asked, asked_in, questions
-from lmsweep.analysis.report.sections import sections_of
-from lmsweep.analysis.report.summary import summarize
-from lmsweep.analysis.report.verdicts import Answer, answer
-from lmsweep.analysis.report.views import STRIP, view_of_answer
-from lmsweep.analysis.report.workload_views import QUESTIONS, views_of_workloads
+from lmsweep.analysis.report.answers.question import DEVICE
+from lmsweep.analysis.report.answers.verdicts import Answer
+from lmsweep.analysis.report.content import Content, content_of
+from lmsweep.analysis.report.drilled import Json, drilled
+from lmsweep.analysis.report.joined import Joined
+from lmsweep.analysis.report.views import STRIP
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
-from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
-
-MOST_ATTEMPTS = 3000
-"""Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
-
-MOST_ANSWERS, MANY = 8, 500
-"""Comparisons of a page; of a store with so many attempts, only the first."""
-
-_SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
-"""May differ between two stores; a version of the measuring code that measures otherwise may not."""
 
 _SCRIPTS = ("state", "tables", "charts", "drill", "views", "report")
 _HERE = files("lmsweep.analysis.report")
@@ -50,9 +32,11 @@ def write_report(
     others: Sequence[str] = (),
     prices: Sequence[Price] = (),
     across: Sequence[str] = (),
+    *,
+    history: bool = False,
 ) -> int:
     """Write the page to a file and return its size in bytes. Arguments and errors: as for `page_of`."""
-    page, output = page_of(location, others, prices, across), Path(output)
+    page, output = page_of(location, others, prices, across, history=history), Path(output)
     try:
         with output.open("w", encoding="utf-8") as file:
             file.writelines(page)
@@ -62,31 +46,20 @@ def write_report(
 
 
 def page_of(
-    location: str, others: Sequence[str] = (), prices: Sequence[Price] = (), across: Sequence[str] = ()
+    location: str,
+    others: Sequence[str] = (),
+    prices: Sequence[Price] = (),
+    across: Sequence[str] = (),
+    *,
+    history: bool = False,
 ) -> Iterator[str]:
-    """Return the page of the store at this location, in pieces.
+    """Return the page of the store at this location, in pieces. Arguments and errors: as for `content_of`."""
+    return page_with(content_of(location, others, prices, across, history=history))
 
-    others: names for `side_by_side`, shown beside the store. across: keys in which compared devices may differ, besides
-    those of their software. Raises RequestError without store or results, and for a price that fits no device.
-    """
-    results = joined(location, others, prices)
-    frame = results.measurements
-    if frame.empty:
-        raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
-    asked = asked_in(frame)
-    answers = list(_answers(results, asked, across))
-    first = answers[0] if answers else None
-    numbers = result_numbers(frame)
-    compared = [view_of_answer(one, numbers) for one in answers if len(one.cells)]
-    where = location if len(results.named) == 1 else ""
-    views = [*compared, *views_of_workloads(frame, numbers, where)]
-    summary = summarize(frame)
-    shares = _profile_headline(results, asked)
-    about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
-    headline, details = headline_of(first) if first and about is None else (shares or summary.headline, ())
-    if about is not None:  # it asks for numbers; what is faster comes after them
-        views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
-    sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
+
+def page_with(content: Content) -> Iterator[str]:
+    """Return the page with this content, in pieces."""
+    asked, first, views, sections = content.asked, content.first, content.views, content.sections
     figures = {section.id: [figure._asdict() for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
     tables |= {view.name: view.csv for view in views if view.csv}
@@ -94,62 +67,26 @@ def page_of(
     templates = Environment(loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined)
     templates.globals.update(with_code=with_code, strip=STRIP)
     return templates.get_template("template.html").stream(
-        name=" and ".join(results.named),
+        name=" and ".join(content.results.named),
         question=asked.ask if asked and (first is None or first.question.text or not asked.compare) else "",
         version=trials.__version__,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         policy=_policy(scripts),
         css=Markup(_text("report.css")),
-        summary=summary,
-        headline=headline,
-        details=details,
+        summary=content.summary,
+        headline=content.headline,
+        details=content.details,
         apart=first.apart if first else (),
         sides=[option.name for option in first.question.options] if first else [],
-        prices=_prices(results, first),
+        prices=_prices(content.results, first),
         views=views,
         sections=sections,
-        data=_json(drilled(frame)),
+        data=_json(drilled(content.results.measurements)),
         drawn=_json([view.data() for view in views]),
         figures=_json(figures),
         tables=_json({name: b64encode(zlib.compress(text.encode())).decode() for name, text in tables.items()}),
         scripts=[Markup(script) for script in scripts],
     )
-
-
-def _answers(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
-    attempts = results.attempts
-    several = len(results.named) > 1
-    size = attempts["attempt_id"].nunique()
-    if size > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
-        return
-    free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
-    known = known_variation(attempts)
-    count = 0
-    for question in questions(attempts, asked, across, free):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = answer(replace(question, variation=known))
-        if found:
-            yield found
-            count += 1
-        if count == (MOST_ANSWERS if size < MANY else 1):
-            return
-
-
-def _profile_headline(results: Joined, asked: Asked | None) -> str:
-    """Which share of a step's kernel time matrix products take, of a store that is about profiles."""
-    counts = results.measurements.drop_duplicates("measurement_id")["workload"].value_counts()
-    about = asked.where.get("workload") == "profile" if asked and not asked.compare else counts.index[0] == "profile"
-    if "profile" not in counts or not about:
-        return ""
-    try:
-        kernels = classified(results.details("kernels", "profile"))
-    except RequestError:
-        return ""
-    times = kernels.groupby(["measurement_id", "environment_id", "kind"])["time"].sum().unstack(fill_value=0)
-    share = 100 * times.get("matmul", 0.0) / times.sum(axis=1)
-    ends = dict.fromkeys(f"{one:.0f}" for one in (share.min(), share.max()))
-    return f"Matrix products take {' to '.join(ends)} % of a step's kernel time, in {len(share)} profiles"
 
 
 def _prices(results: Joined, first: Answer | None) -> list[tuple[str, float | None, float]]:

@@ -9,10 +9,10 @@ from lmsweep.analysis.comparison.side_by_side import NoCounterpartError, beside
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.limits_tables import sizes_that_fit
+from lmsweep.analysis.report.answers.question import DEVICE
+from lmsweep.analysis.report.answers.verdicts import Answer
 from lmsweep.analysis.report.figures import charts, icicle, pareto, pieces
 from lmsweep.analysis.report.figures.charts import Figure
-from lmsweep.analysis.report.question import DEVICE
-from lmsweep.analysis.report.verdicts import Answer
 from lmsweep.analysis.report.views import html_of
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import number_text

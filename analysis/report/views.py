@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
+from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain
 from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.report.lines import chart_of
-from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import Table
@@ -83,6 +83,8 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     keys = [*found.keys, OPTION] if found.cells[OPTION].nunique() > 1 else found.keys
     best = sorted(found.cells[OPTION].unique(), key=lambda name: -found.ahead(found.mean(name)))
     lead = found.cells["gain"] * (-1 if timed else 1)
+    if found.question.over:  # in the order of time
+        lead = found.cells[OPTION].map([one.name for one in found.question.options].index)
     ranks = [natural_ranks(found.cells, name) for name in reversed(found.keys)]
     cells = found.cells.iloc[np.lexsort([lead.to_numpy(float), *ranks])]
     gains = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
@@ -110,7 +112,14 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         text=[f"{one.amount} {one.interval}" for one in lines],
     )  # fmt: skip
     more = "faster" if timed else "less"
-    chart = chart_of(points, keys, title=f"% {more} than {found.baseline}", unit="%", colour=OPTION, order=best)
+    title, over = f"% {more} than {found.baseline}", OPTION if found.question.over and OPTION in keys else ""
+    if over:
+        marks = {name: f"{'▲' if gain.mean > 1 else '▼'} {name}" for name, (_, gain) in found.changes.items()}
+        names = [one.name for one in found.question.options]
+        points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
+        best = [marks.get(name, name) for name in names]
+    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=best, over=over)
+    chart = {**chart, "x": found.question.over} if over and chart else chart
     shown = [
         "option" if len(options) > 2 else "",
         found.baseline,

@@ -10,7 +10,9 @@ import pandas as pd
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import INDEX, open_store
 from lmsweep.analysis.metrics.status import counts
-from lmsweep.analysis.report import page_of
+from lmsweep.analysis.report import page_with
+from lmsweep.analysis.report.chart_files import write_first_chart
+from lmsweep.analysis.report.content import Content, content_of
 from lmsweep.analysis.sharing.scrub import private_words, scrub
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
@@ -29,8 +31,9 @@ class Shared(NamedTuple):
 def share(store: str, folder: str | Path) -> Shared:
     """Write the results of a store into a new or empty folder, without names of machines and people, and artifacts.
 
-    `results/` is a store with one file per table; report.html, environment.json, README.md; files.json lists the
-    files for readers at an https address. Raises RequestError: no results, or the folder holds something.
+    `results/` is a store with one file per table; report.html, environment.json, README.md with the headline and, if
+    Matplotlib is installed, chart.svg; files.json lists the files for readers at an https address. Raises RequestError:
+    no results, or the folder holds something.
     """
     target = Path(folder).expanduser()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -42,17 +45,19 @@ def share(store: str, folder: str | Path) -> Shared:
     words = private_words(tables.values())
     try:
         for name, table in tables.items():
-            content = encode(scrub(table, words), compression="zstd")
-            path = target / "results" / name / f"shared-{hashlib.sha256(content).hexdigest()[:16]}.parquet"
+            encoded = encode(scrub(table, words), compression="zstd")
+            path = target / "results" / name / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
             path.parent.mkdir(parents=True)
-            path.write_bytes(content)
+            path.write_bytes(encoded)
         location = str(target / "results")
-        page = "".join(page_of(location)).replace(json.dumps(location)[1:-1], "results")
+        content = content_of(location)
+        page = "".join(page_with(content)).replace(json.dumps(location)[1:-1], "results")
         (target / "report.html").write_text(page, "utf-8")
         frame = load(location, pooled=False)
         environments = json.loads(_environments(frame).to_json(orient="records"))
         (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
-        (target / "README.md").write_text(_summary(frame), "utf-8")
+        picture = write_first_chart(content, target / "chart.svg")
+        (target / "README.md").write_text(_summary(frame, content, picture=picture), "utf-8")
         stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
         (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
     except OSError as error:
@@ -65,7 +70,7 @@ def _environments(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[name for name in ENVIRONMENT if name in frame]].drop_duplicates().reset_index(drop=True)
 
 
-def _summary(frame: pd.DataFrame) -> str:
+def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
     began = frame["started_at"].agg(["min", "max"]).dt.strftime("%Y-%m-%d")
     version = frame["lmsweep_version"].max()
     days = " to ".join(dict.fromkeys(began))
@@ -73,8 +78,11 @@ def _summary(frame: pd.DataFrame) -> str:
     lines = [f"- {row.device_name}, torch {row.torch_version}" for row in devices.itertuples()]
     return "\n".join(
         (
-            "# Results of lmsweep",
+            f"# {content.asked.ask if content.asked else 'Results of lmsweep'}",
             "",
+            f"**{content.headline}.**" + "".join(f" {text}" for text in content.details),
+            "",
+            *(["![The first chart of report.html](chart.svg)", ""] if picture else []),
             f"Measured {days} with lmsweep {version} on",
             "",
             *lines,

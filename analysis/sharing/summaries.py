@@ -3,22 +3,29 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, NO_VALUE, label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.outcome import Status
+
+_TRIAL, _NUMBERS = ["trial_id", "environment_id"], ["median", "low", "high"]
 
 
 class Summary(NamedTuple):
     """One configuration in one environment."""
 
     name: str
-    config: dict[str, str]
+    """The values in which it differs from the other summaries: `small, context_length 256, bf16`."""
+    config: dict[str, str | int | float | bool]
     """Field -> value, of the configuration and of the hardware and software; fields without a value are left out."""
     metrics: dict[str, float]
-    """`PHASE.METRIC` -> median in SI units (seconds, bytes, joules). Empty if the trial failed."""
+    """`PHASE.METRIC` -> median in SI units (seconds, bytes, joules). `PHASE.METRIC_low` and `_high` are the ends of its
+    95 % interval, where they are known. Empty if the trial failed."""
     status: dict[str, str]
     """Workload -> status."""
     flags: tuple[str, ...]
@@ -31,19 +38,39 @@ def summaries(store: str, where: Mapping[str, str] | None = None) -> list[Summar
     where: field -> value, to select some. Raises RequestError, a ValueError, without a store or such a result.
     """
     frame = select(load(store), dict(where or {}))
-    return [_summary(rows) for _, rows in frame.groupby(["trial_id", "environment_id"], sort=False)]
+    groups = frame.groupby(_TRIAL, sort=False)
+    differing = [name for name in varying_keys(groups.head(1), [], []) if name != "workload"]
+    names = groups.head(1)[differing].apply(_name, axis=1) if differing else groups.head(1)["model"].map(label)
+    again = names.duplicated(keep=False)
+    names = names.where(~again, names + " " + groups.head(1)["trial_id"].str[:8])
+    return [_summary(rows, name) for name, (_, rows) in zip(names, groups, strict=True)]
 
 
-def _summary(rows: pd.DataFrame) -> Summary:
+def _name(row: pd.Series) -> str:
+    texts = {name: label(value) for name, value in row.items() if label(value) != NO_VALUE}
+    plain = ("model", "precision", "attention", "optimizer", "device_name")
+    return ", ".join(text if name in plain else f"{name} {text}" for name, text in texts.items())
+
+
+def _summary(rows: pd.DataFrame, name: str) -> Summary:
     first = rows.iloc[0]
     known = [name for name in DISTINGUISHING_COLUMNS if name != "workload" and pd.notna(first.get(name))]
     measured = rows[(rows["status"] == Status.OK) & rows["median"].notna()]
-    names = measured["phase"] + "." + measured["metric"]
-    flags = {flag for words in rows["flags"].dropna().to_list() for flag in words}
+    metrics: dict[str, float] = {}
+    for value, numbers in zip(measured["phase"] + "." + measured["metric"], measured[_NUMBERS].to_numpy(), strict=True):
+        metrics |= {
+            f"{value}{end}": float(one) for end, one in zip(("", LOW, HIGH), numbers, strict=True) if one == one
+        }
     return Summary(
-        name=f"{first['trial_id'][:8]} {first['device_name']}",
-        config={name: label(first[name]) for name in known},
-        metrics=dict(zip(names, measured["median"].astype(float), strict=True)),
+        name=name,
+        config={name: _plain(first[name]) for name in known},
+        metrics=metrics,
         status=dict(zip(rows["workload"], rows["status"], strict=True)),
-        flags=tuple(sorted(flags)),
+        flags=tuple(sorted({flag for words in rows["flags"].dropna().to_list() for flag in words})),
     )
+
+
+def _plain(value: object) -> str | int | float | bool:
+    """The value as trackers sort and draw it: a number stays one, without NumPy's type."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain if isinstance(plain, bool | int | float) else label(value)

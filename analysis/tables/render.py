@@ -148,6 +148,10 @@ FORMATS: dict[str, Callable[[Table | Listing], str]] = {
 """To add a format, write a function and add a line here."""
 
 
+for _kind in (Table, Listing):  # notebooks draw them
+    _kind._repr_html_ = _html  # type: ignore[union-attr]
+
+
 def _styled(sheet: Sheet) -> Styler:
     cells = sheet.cells
     if cells.columns.nlevels == 1:

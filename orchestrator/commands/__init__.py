@@ -2,7 +2,8 @@
 
 app.py           the verbs
 measure.py       plan, run, noise, trial, doctor
-read.py          status, table, compare, explain, diff, report, export, share
+read.py          status, table, compare, explain, diff
+write.py         report, badge, export, share
 sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers
 watch.py         `run --watch`: measures again at every save

@@ -1,16 +1,13 @@
-"""The verbs that read results: status, table, compare, explain, diff, report, export, share."""
+"""The verbs that print results: status, table, compare, explain, diff."""
 
 import json
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
+from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -19,7 +16,6 @@ Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or 
 StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 
 FLOPS = "How attention's FLOPs are counted: model (in full), or hardware (causal as half)."
-BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
 
 
 def status(store: StoreArgument = "results", format: Format = "text") -> None:
@@ -82,8 +78,8 @@ def table(
         found = [
             api.table(
                 store,
-                rows=_names(rows),
-                cols=_names(cols),
+                rows=names_of(rows),
+                cols=names_of(cols),
                 values=value,
                 where=conditions,
                 preset=preset,
@@ -161,7 +157,7 @@ def compare(
         baseline=first,
         contrast=second,
         where=conditions,
-        across=_names(across),
+        across=names_of(across),
         values=value,
         min_effect=_share(min_effect) if min_effect else None,
     )
@@ -220,92 +216,8 @@ def diff(
     show_table(found, format)
 
 
-def report(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
-    others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
-    price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
-    across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
-) -> None:
-    """Write an HTML page of charts and tables. It needs neither a server nor a network.
-
-    \b
-    Example:
-      lmsweep report results -o report.html
-    """
-    from lmsweep.analysis.report import page_of, write_report
-    from lmsweep.trials.analytic.prices import parse_prices
-
-    prices = parse_prices(price)
-
-    if output == "-":
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others, prices, _names(across)))
-        return
-    path = Path(output).expanduser()
-    if path.suffix.lower() not in ("", ".html", ".htm"):
-        raise RequestError(
-            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
-            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
-        )
-    size = write_report(store, path, others, prices, _names(across))
-    say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
-
-
-@takes_request("sweep store output grids overrides code")
-def export(
-    request: PlanRequest,
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
-) -> None:
-    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
-
-    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
-
-    \b
-    Example:
-      lmsweep export cs336-2026 results -o writeup
-    """
-    from lmsweep.analysis.writeup import Request, write
-    from lmsweep.orchestrator.api import load_requested
-
-    asked = replace(request, store=store)
-    written = write(
-        Request(
-            store=store,
-            folder=Path(output).expanduser(),
-            grids=load_requested(asked).grids,
-            command=lambda name: replace(asked, grids=(name,)).resume_command(),
-        )
-    )
-    tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)
-    say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
-    if missing := [one.name for one in written if one.found.missing]:
-        say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
-
-
-def share(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
-) -> None:
-    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
-
-    \b
-    Example:
-      lmsweep share results -o my-results
-    """
-    from lmsweep.analysis.sharing.share import share as share_store
-
-    shared = share_store(store, output)
-    names = "\n".join(f"  {name}" for name in shared.files)
-    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
-    say(
-        "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
-        "theirs: lmsweep compare results --with FOLDER-OR-URL"
-    )
-
-
-def _names(options: list[str]) -> list[str]:
+def names_of(options: list[str]) -> list[str]:
+    """Return the names of a repeatable option whose values are separated by commas."""
     return ",".join(options).split(",") if any(options) else []
 
 

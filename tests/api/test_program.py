@@ -23,6 +23,9 @@ def test_the_functions_answer_what_the_commands_print(tmp_path: Path) -> None:
     assert lmsweep.render(found.listing(), "csv").strip() == lmsweep_here("compare", H100, H200, *words).strip()
     assert set(found.frame["verdict"]) == {"faster"}
 
+    assert "<table" in table._repr_html_() and "bf16" in table._repr_html_()  # what a notebook draws
+    assert "<table" in found._repr_html_() and "faster" in found._repr_html_()
+
     assert lmsweep.report(H200, tmp_path / "report.html") == (tmp_path / "report.html").stat().st_size
     assert {trial.action for trial in lmsweep.plan("quick", store=str(tmp_path), predict=False).plan.trials} == {"run"}
     with pytest.raises(ValueError, match="nothing to compare"):

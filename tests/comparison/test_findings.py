@@ -30,7 +30,20 @@ def measure(attempts: Attempts, **seconds: float) -> None:
 def test_a_run_ends_with_what_is_faster_by_how_much_and_in_how_many_cells(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     measure(attempts, fp32=1.0, bf16=0.5)
-    assert found(attempts) == ["precision: bf16 is 100 % faster than fp32 in 3 of 3 cells"]
+    assert found(attempts) == ["precision: bf16 is 2 times as fast as fp32 in 3 of 3 cells"]
+
+
+def test_cells_unlike_each_other_have_a_median_with_quartiles_and_each_workload_a_sentence(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for workload, factors in (("timing", (1.3, 1.4, 1.5, 1.6, 13.0)), ("attention", (3.0, 3.0, 3.0, 3.0, 3.0))):
+        for place, factor in enumerate(factors):
+            for precision, seconds in (("fp32", 0.1), ("bf16", 0.1 / factor)):
+                trial = config(precision=precision, context_length=128 * 2**place)
+                attempts.ok(trial, {"step.time": samples(seconds, seconds / 1e3)}, workload=workload)
+    assert sorted(found(attempts)) == [
+        "precision, attention: bf16 is 3 times as fast as fp32 in 5 of 5 cells",
+        "precision, timing: bf16 is 50 % faster than fp32 in 5 of 5 cells, half of them 40 to 60 %",
+    ]
 
 
 def test_what_the_samples_do_not_decide_is_printed_so_and_one_value_alone_says_nothing(tmp_path: Path) -> None:

@@ -4,17 +4,18 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.reference import stores
-from lmsweep.analysis.report.headline import headline_of, overall
+from lmsweep.analysis.report.answers.headline import headline_of, overall
+from lmsweep.analysis.report.answers.question import Asked, asked_in, questions
+from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
 from lmsweep.analysis.report.joined import joined
 from lmsweep.analysis.report.page import page_of
-from lmsweep.analysis.report.question import Asked, asked_in, questions
-from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import H200 as NAMELESS
 from tests.support.made_up_results import Attempts, config, samples
@@ -162,6 +163,17 @@ def test_stores_beside_are_one_frame_and_a_device_of_both_has_the_name_of_its_st
         or len(set(results.measurements["device_name"])) == 2
     )
     assert results.measurements["environment_id"].nunique() == 2
+
+
+def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "mine")
+    time = samples(0.01, 1e-6)
+    for length in (128, 256):
+        trial = config(device="cuda", context_length=length)
+        attempts.ok(trial, {f"{phase}.time": time for phase in ("backward", "optimizer", "step")})
+    copytree(tmp_path / "mine", tmp_path / "copy")
+    page = "".join(page_of(str(tmp_path / "mine"), [str(tmp_path / "copy")]))
+    assert "no difference above 2 %" in re.findall(r'class="headline">([^<]*)', page)[0]
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,7 @@ def test_a_chart_is_saved_with_its_title(glance: Page) -> None:
 def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
     page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.documentElement.scrollHeight") < 8000
     wide = page.evaluate(
         "[...document.querySelectorAll('#matrix td, .prices td')]"
         ".filter((cell) => cell.getBoundingClientRect().right > 360).length"

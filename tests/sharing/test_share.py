@@ -45,7 +45,7 @@ def shared(attempts: Attempts) -> Path:
 
 def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> None:
     assert {path.name for path in shared.iterdir()} == {
-        "README.md", "environment.json", "files.json", "report.html", "results",
+        "README.md", "chart.svg", "environment.json", "files.json", "report.html", "results",
     }  # fmt: skip
     texts = {path: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
     for path in (shared / "results").rglob("*.parquet"):
@@ -55,6 +55,19 @@ def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> Non
             assert word not in text, f"{path.name} has {word}"
     error = lmsweep.load(str(shared))["error"].dropna().item()
     assert error.startswith("flash.py:12: ValueError: no") and "https://pytorch.org/docs/stable/x.html" in error
+
+
+def test_its_readme_has_the_headline_and_the_picture(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
+        for length in (128, 256):
+            time = samples(seconds * length, seconds / 1e3)
+            attempts.ok(config(device="cuda", context_length=length, precision=precision), {"step.time": time})
+    lmsweep.share(attempts.store.location, tmp_path / "shared")
+    text = (tmp_path / "shared" / "README.md").read_text()
+    assert "**Training step: bf16 is " in text and ".** " in text
+    assert "![The first chart of report.html](chart.svg)" in text
+    assert "<svg" in (tmp_path / "shared" / "chart.svg").read_text()
 
 
 def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:

@@ -23,7 +23,10 @@ def test_a_trial_is_a_configuration_numbers_statuses_and_flags() -> None:
                                              "compile": "block"})  # fmt: skip
     assert one.config["model"] == "large" and one.config["device_name"] == "NVIDIA H200"
     assert one.metrics["step.device_time"] == pytest.approx(62.0e-3, rel=0.01) and one.status == {"timing": "ok"}
-    assert "workload" not in one.config
+    assert "workload" not in one.config and one.config["context_length"] == 1024
+    assert one.metrics["step.device_time_low"] < one.metrics["step.device_time"] < one.metrics["step.device_time_high"]
+    assert all(type(value) in (str, int, float, bool) for trial in found for value in trial.config.values())
+    assert "large, context_length 1024, bf16, compile block" in {trial.name for trial in found}
 
 
 @pytest.mark.slow

@@ -93,8 +93,7 @@ class Attempts:
             attempt_id=f"{1000 - self._count:016x}",  # neither names nor files are in the order of time
             sweep=sweep,
             workload=workload,
-            started_at=datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=self._count),
             config=trial,
             fingerprint=fingerprint,
-            **fields,
+            **{"started_at": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=self._count), **fields},
         )

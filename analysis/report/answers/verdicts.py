@@ -1,8 +1,8 @@
 """The answer to a question of the page: each option against the baseline, cell by cell."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
-from lmsweep.analysis.report.question import DEVICE, Option, Question
+from lmsweep.analysis.report.answers.question import DEVICE, Option, Question
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.roles import determines
 from lmsweep.trials.spec.config import RequestError
@@ -67,6 +67,8 @@ class Answer:
     unit: str
     apart: Sequence[Obstacle] = ()
     """If no option has a cell in common with the baseline: the fields that keep them apart."""
+    changes: Mapping[str, tuple[str, Gain]] = field(default_factory=dict)
+    """Of options that follow each other: where something changed, since which option, and by how much."""
     refused: tuple[str, Sequence[str]] = ("", ())
     """If so, the headline and sentences about what helps."""
 
@@ -143,6 +145,8 @@ def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFram
 def _compared_at_once(question: Question) -> Comparison:
     """Compare each option with a copy of the baseline's rows that has the values of the option."""
     baseline, *others = question.options
+    if not question.fields:
+        raise RequestError("the options have the same values: each is compared alone")
     copies = []
     for place, option in enumerate(others):
         size = len(baseline.rows)

@@ -8,8 +8,8 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
-from lmsweep.analysis.report.question import BASELINE, option_name
-from lmsweep.analysis.report.verdicts import OPTION, Answer, Gain, against, cells_of_pair, mean_gain
+from lmsweep.analysis.report.answers.question import BASELINE, option_name
+from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain, against, cells_of_pair, mean_gain
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
@@ -55,6 +55,26 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
         details.append(f"Baseline: {option_name(differing)}.")
     measure = found.question.measure.name
     return f"{measure[:1].upper()}{measure[1:]}: {said}", [*details, *_limits(found)]
+
+
+def short_headline(found: Answer) -> tuple[str, str]:
+    """Return `10 % faster with bf16`, and better, worse or unsure: of the option that is surely furthest ahead."""
+    if found.cells.empty:
+        return "no cell in common", "unsure"
+    names = list(dict.fromkeys(found.cells[OPTION]))
+    best = max(names, key=lambda name: found.ahead(found.mean(name)))
+    cells, place = found.of(best), ""
+    if start := _threshold(found, cells):
+        name = start.partition(" ")[0]
+        cells, place = cells[cells[name] == cells[name].max()], f" at {name} {label(cells[name].max())}"
+    word = overall(cells)
+    if word == "better" or (word == "worse" and len(names) == 1):
+        return f"{mean_gain(cells).words(timed=found.timed)[0]} with {best}{place}", word
+    if word == "same" and len(names) == 1:
+        return f"no difference above {100 * cells['least'].max():.2g} % with {best}", "unsure"
+    if len(names) > 1:
+        return f"nothing surely {'faster' if found.timed else 'smaller'} than {found.baseline}", "unsure"
+    return f"cannot tell {best} from {found.baseline}", "unsure"
 
 
 def _of_two(found: Answer, name: str) -> str:

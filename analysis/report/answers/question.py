@@ -71,6 +71,8 @@ class Question:
     text: str = ""
     across: tuple[str, ...] = ()
     """Further keys that may differ."""
+    over: str = ""
+    """If the options follow each other, such as dates: what they are."""
     variation: Known | None = None
     """Between processes, of the whole store."""
 

@@ -1,0 +1,102 @@
+"""The history of what was measured: states of the user's code, stores or days in order, and where something changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from lmsweep.analysis.data.code_states import SHOWN_DIGITS
+from lmsweep.analysis.data.process_variation import Known
+from lmsweep.analysis.report.answers.headline import overall
+from lmsweep.analysis.report.answers.question import DEVICE, Option, Question, measures_of
+from lmsweep.analysis.report.answers.verdicts import Answer, Gain, against, answer, cells_of_pair, mean_gain
+from lmsweep.analysis.report.joined import STORE
+from lmsweep.trials.spec.config import RequestError
+
+MOST_STAGES = 30
+"""The newest are shown: each is compared twice."""
+
+
+def histories(frame: pd.DataFrame, software: Sequence[str], known: Known) -> Iterator[Answer]:
+    """Yield the answer about the stages of each device and measure, with its changes.
+
+    frame: rows of all attempts, with the column `store`; software: keys in which stages may differ;
+    known: the variation between processes.
+    """
+    for device, rows in frame.groupby(DEVICE, sort=False):
+        for measure in measures_of(rows):
+            measured = rows[rows["workload"] == measure.workload]
+            options = stages(measured)[-MOST_STAGES:]
+            if len(options) < 2:
+                continue
+            place = f" on {device}" if frame[DEVICE].nunique() > 1 else ""
+            over = "store" if measured[STORE].nunique() > 1 else "date"
+            over = "state of the code" if measured["code_digest"].notna().any() else over
+            question = Question(
+                fields=(), measure=measure, options=options, across=("code", *software), over=over, variation=known,
+                text=f"{measure.name[:1].upper()}{measure.name[1:]}{place}: what changed, and when?",
+            )  # fmt: skip
+            if found := answer(question):
+                yield replace(found, changes=changes(found))
+
+
+def stages(rows: pd.DataFrame) -> list[Option]:
+    """Return the rows of each stage, the oldest first, named by it and by its first day.
+
+    A stage is a state of the user's code; where none is used, a store or, of one store, a day. Other versions of
+    PyTorch are other stages.
+    """
+    own = rows["code_digest"].notna()
+    rows = rows[own] if own.any() else rows
+    day = rows["started_at"].dt.strftime("%Y-%m-%d")
+    if own.any():
+        named = rows["code_revision"].where(~rows["code_dirty"].fillna(True).astype(bool), rows["code_digest"])
+        key, names = rows["code_digest"], named.fillna(rows["code_digest"]).str[:SHOWN_DIGITS]
+    elif rows[STORE].nunique() > 1:
+        key = names = rows[STORE]
+    else:
+        key = names = day
+    torch = rows["torch_version"].fillna("")
+    several = torch.nunique() > 1
+    groups = rows.assign(day=day, name_=names).groupby([key.rename("key_"), torch.rename("torch_")], sort=False)
+    found = []
+    for (_, version), of_stage in sorted(groups, key=lambda one: one[1]["started_at"].min()):
+        first = of_stage.sort_values("started_at").iloc[0]
+        words = dict.fromkeys([str(first["name_"]), *([f"torch {version}"] if several else []), str(first["day"])])
+        found.append(Option(", ".join(words), {}, of_stage.drop(columns=["day", "name_"])))
+    return found
+
+
+def changes(found: Answer) -> dict[str, tuple[str, Gain]]:
+    """Return the stages where something changed: the stage of the last change, and the gain over it.
+
+    Each stage is compared with that of the last change, so that a slow drift is found, too.
+    """
+    first, *others = found.question.options
+    last, changed = first, {}
+    for stage in others:
+        try:
+            cells = found.of(stage.name) if last is first else cells_of_pair(found.question, last, stage)
+        except RequestError:  # no cell in common
+            continue
+        if len(cells) and overall(cells) in ("better", "worse"):
+            changed[stage.name] = (last.name, mean_gain(cells))
+            last = stage
+    return changed
+
+
+def headline_of_history(found: Answer) -> tuple[str, Sequence[str]]:
+    """Return the newest change, and sentences about the others."""
+    timed, options = found.timed, found.question.options
+    thing, *of = found.question.over.split(" ")
+    count = " ".join([str(len(options)), f"{thing}s", *of])
+    measure = f"{found.question.measure.name[:1].upper()}{found.question.measure.name[1:]}"
+    said = [
+        f"{name} {found.verb} {against(gain, before, timed=timed)}" for name, (before, gain) in found.changes.items()
+    ]
+    if not said:
+        newest = overall(found.of(options[-1].name))
+        none = "no change that counts" if newest == "same" else "cannot tell whether anything changed"
+        return f"{measure}: {none} in {count}", []
+    more = [f"{one}." for one in reversed(said[:-1])]
+    return f"{measure}: {said[-1]}", [f"{len(said)} change{'s'[: len(said) > 1]} in {count}.", *more]

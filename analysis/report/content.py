@@ -1,0 +1,137 @@
+"""What a page holds, before it is drawn: the answers with their headline, the views and the sections."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from lmsweep.analysis.comparison.side_by_side import PUBLISHED
+from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.analysis.report.answers.headline import headline_of
+from lmsweep.analysis.report.answers.history import headline_of_history, histories
+from lmsweep.analysis.report.answers.question import DEVICE, Asked, asked_in, questions
+from lmsweep.analysis.report.answers.verdicts import Answer, answer
+from lmsweep.analysis.report.drilled import result_numbers
+from lmsweep.analysis.report.joined import Joined, joined
+from lmsweep.analysis.report.sections import Section, sections_of
+from lmsweep.analysis.report.summary import Summary, summarize
+from lmsweep.analysis.report.views import View, view_of_answer
+from lmsweep.analysis.report.workload_views import QUESTIONS, views_of_workloads
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.spec.config import RequestError
+
+MOST_ATTEMPTS = 3000
+"""Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
+
+MOST_ANSWERS, MANY = 8, 500
+"""Comparisons of a page; of a store with so many attempts, only the first."""
+
+_SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
+"""May differ between two stores; a version of the measuring code that measures otherwise may not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    results: Joined
+    asked: Asked | None
+    first: Answer | None
+    """The answer that the headline is about, if it is about one."""
+    headline: str
+    details: Sequence[str]
+    summary: Summary
+    views: Sequence[View]
+    sections: Sequence[Section]
+
+
+def content_of(
+    location: str,
+    others: Sequence[str] = (),
+    prices: Sequence[Price] = (),
+    across: Sequence[str] = (),
+    *,
+    history: bool = False,
+) -> Content:
+    """Return what the page of the store at this location holds.
+
+    others: names for `side_by_side`, shown beside the store. across: keys in which compared devices may differ, besides
+    those of their software. history: the page answers what changed from state to state of the user's code, or from date
+    to date. Raises RequestError without store or results, and for a price that fits no device.
+    """
+    with warnings.catch_warnings():
+        if history:  # earlier states of the code are what it shows
+            warnings.filterwarnings("ignore", message=".* earlier state")
+        results = joined(location, others, prices, history=history)
+        frame = results.measurements
+        if frame.empty:
+            raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
+        asked = None if history else asked_in(frame)
+        answers = list(histories_of(results, across) if history else answers_of(results, asked, across))
+        first = answers[0] if answers else None
+        numbers = result_numbers(frame)
+        where = location if len(results.named) == 1 else ""
+        views = [view_of_answer(one, numbers) for one in answers if len(one.cells)]
+        sections: Sequence[Section] = ()
+        if not (history and others):  # several stores of a device have several results for a cell of a table
+            views += views_of_workloads(frame, numbers, where)
+            sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
+    summary = summarize(frame)
+    shares = _profile_headline(results, asked)
+    about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
+    worded = headline_of_history if history else headline_of
+    headline, details = worded(first) if first and about is None else (shares or summary.headline, ())
+    if about is not None:  # it asks for numbers; what is faster comes after them
+        views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
+    return Content(
+        results=results, asked=asked, first=first, headline=headline, details=details, summary=summary, views=views,
+        sections=sections,
+    )  # fmt: skip
+
+
+def answers_of(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
+    """Yield the answers of these results, the one of the headline first."""
+    attempts = results.attempts
+    several = len(results.named) > 1
+    size = attempts["attempt_id"].nunique()
+    if size > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
+        return
+    free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
+    known = known_variation(attempts)
+    count = 0
+    for question in questions(attempts, asked, across, free):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = answer(replace(question, variation=known))
+        if found:
+            yield found
+            count += 1
+        if count == (MOST_ANSWERS if size < MANY else 1):
+            return
+
+
+def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
+    """Yield what changed over time. Raises RequestError if there is one stage only."""
+    known = known_variation(results.attempts)
+    found = list(histories(results.attempts, (*_SOFTWARE, *across), known))
+    if not found:
+        raise RequestError(
+            "--history: no device has a cell in two states of the code, or on two days; name further stores, or "
+            "measure again later"
+        )
+    yield from found[:MOST_ANSWERS]
+
+
+def _profile_headline(results: Joined, asked: Asked | None) -> str:
+    """Which share of a step's kernel time matrix products take, of a store that is about profiles."""
+    counts = results.measurements.drop_duplicates("measurement_id")["workload"].value_counts()
+    about = asked.where.get("workload") == "profile" if asked and not asked.compare else counts.index[0] == "profile"
+    if "profile" not in counts or not about:
+        return ""
+    try:
+        kernels = classified(results.details("kernels", "profile"))
+    except RequestError:
+        return ""
+    times = kernels.groupby(["measurement_id", "environment_id", "kind"])["time"].sum().unstack(fill_value=0)
+    share = 100 * times.get("matmul", 0.0) / times.sum(axis=1)
+    ends = dict.fromkeys(f"{one:.0f}" for one in (share.min(), share.max()))
+    return f"Matrix products take {' to '.join(ends)} % of a step's kernel time, in {len(share)} profiles"

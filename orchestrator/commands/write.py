@@ -1,0 +1,140 @@
+"""The verbs that write files: report, badge, export, share."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from lmsweep.orchestrator.commands.read import StoreArgument, names_of, pairs
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
+from lmsweep.orchestrator.terminal import say, say_data
+from lmsweep.trials.spec.config import RequestError
+
+STORES = "A store: a folder or a URI. With --history, one or several."
+BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
+
+
+def report(
+    stores: Annotated[list[str], Argument(metavar="STORE...", help=STORES)] = ["results"],
+    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
+    others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
+    price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
+    across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
+    history: Annotated[bool, Option("--history", help="What changed between states of your code, or dates.")] = False,
+    charts: Annotated[Text, Option(metavar="FOLDER", help="Write every chart into a folder instead of a page.")] = None,
+    format: Annotated[str, Option(metavar="svg|png", help="The format of --charts.")] = "svg",
+) -> None:
+    """Write an HTML page of charts and tables. It needs neither a server nor a network.
+
+    \b
+    Example:
+      lmsweep report results -o report.html
+    """
+    from lmsweep.analysis.report import page_of, write_report
+    from lmsweep.trials.analytic.prices import parse_prices
+
+    prices = parse_prices(price)
+    store, *more = stores
+    if more and not history:
+        raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
+    others = [*more, *others]
+    if charts:
+        from lmsweep.analysis.report.chart_files import write_charts
+        from lmsweep.analysis.report.content import content_of
+
+        content = content_of(store, others, prices, names_of(across), history=history)
+        written = write_charts(content, Path(charts).expanduser(), format)
+        say(f"{charts}: {len(written)} charts as {format.upper()}")
+        return
+    if output == "-":
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.writelines(page_of(store, others, prices, names_of(across), history=history))
+        return
+    path = Path(output).expanduser()
+    if path.suffix.lower() not in ("", ".html", ".htm"):
+        raise RequestError(
+            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
+            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
+        )
+    size = write_report(store, path, others, prices, names_of(across), history=history)
+    say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
+
+
+def badge(
+    store: StoreArgument = "results",
+    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "badge.svg",
+    value: Annotated[str, Option(help="PHASE.METRIC of one cell instead of the headline: step.mfu")] = "",
+    where: Annotated[Texts, Option(help="FIELD=VALUE: selects the cell; repeatable.")] = [],
+) -> None:
+    """Write a badge for a README: the headline of a store, or one of its numbers, as a small SVG.
+
+    \b
+    Example:
+      lmsweep badge results -o badge.svg
+    """
+    from lmsweep.analysis.report.badge import badge as badge_of
+
+    drawn = badge_of(store, value, pairs(where, "--where"))
+    if output == "-":
+        say_data(drawn.rstrip())
+        return
+    try:
+        Path(output).expanduser().write_text(drawn, "utf-8")
+    except OSError as error:
+        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
+    say(output)
+
+
+@takes_request("sweep store output grids overrides code")
+def export(
+    request: PlanRequest,
+    store: StoreArgument = "results",
+    output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
+) -> None:
+    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
+
+    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
+
+    \b
+    Example:
+      lmsweep export cs336-2026 results -o writeup
+    """
+    from lmsweep.analysis.writeup import Request, write
+    from lmsweep.orchestrator.api import load_requested
+
+    asked = replace(request, store=store)
+    written = write(
+        Request(
+            store=store,
+            folder=Path(output).expanduser(),
+            grids=load_requested(asked).grids,
+            command=lambda name: replace(asked, grids=(name,)).resume_command(),
+        )
+    )
+    tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)
+    say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
+    if missing := [one.name for one in written if one.found.missing]:
+        say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
+
+
+def share(
+    store: StoreArgument = "results",
+    output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
+) -> None:
+    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
+
+    \b
+    Example:
+      lmsweep share results -o my-results
+    """
+    from lmsweep.analysis.sharing.share import share as share_store
+
+    shared = share_store(store, output)
+    names = "\n".join(f"  {name}" for name in shared.files)
+    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
+    say(
+        "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
+        "theirs: lmsweep compare results --with FOLDER-OR-URL"
+    )

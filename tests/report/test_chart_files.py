@@ -1,0 +1,39 @@
+"""Charts as files: each chart of a page as SVG or PNG, from the command line."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from lmsweep.analysis.reference import stores
+from tests.support.command import answer_here
+from tests.support.made_up_results import Attempts, config, samples
+
+
+def texts(path: Path) -> str:
+    """Matplotlib writes each text as a comment above its outlines."""
+    root = ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))).getroot()
+    return "\n".join(one.text or "" for one in root.iter() if one.tag is ET.Comment)
+
+
+def test_every_chart_is_a_file(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
+        for length in (128, 256):
+            time = samples(seconds * length, seconds / 1e3)
+            attempts.ok(config(device="cuda", context_length=length, precision=precision), {"step.time": time})
+    run = answer_here("report", attempts.store.location, "--charts", tmp_path / "charts")
+    assert run.stdout.endswith("charts: 3 charts as SVG\n")
+    first, second, _ = sorted((tmp_path / "charts").iterdir())
+    assert all(word in texts(first) for word in ("% faster than fp32", "context_length", "128", "256"))
+    assert "step.time (s)" in texts(second) and "bf16" in texts(second)
+    refused = answer_here("report", attempts.store.location, "--charts", tmp_path, "--format", "gif")
+    assert (refused.returncode, refused.stderr) == (2, "lmsweep: --format gif: give svg or png\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["h200-profile", "h200-memory", "h200-costs"])
+def test_charts_of_trials_are_files_too(name: str, tmp_path: Path) -> None:
+    assert answer_here("report", stores()[name], "--charts", tmp_path / "charts", "--format", "png").returncode == 0
+    files = list((tmp_path / "charts").iterdir())
+    assert len(files) > 3 and all(path.read_bytes()[1:4] == b"PNG" for path in files)

@@ -1,0 +1,67 @@
+"""The page over time: states of the user's code, stores and days in order, and where something changed."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep.analysis.report.answers.history import headline_of_history
+from lmsweep.analysis.report.content import histories_of
+from lmsweep.analysis.report.joined import joined
+from lmsweep.analysis.report.page import page_of
+from lmsweep.analysis.report.views import view_of_answer
+from lmsweep.trials.spec.config import RequestError
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+BEGAN = datetime(2026, 11, 2, tzinfo=UTC)
+
+
+def measured(attempts: Attempts, factor: float, day: int, **fields: Any) -> None:
+    """Steps at two context lengths, each for 10 ms times the factor and the length / 128."""
+    for place, length in enumerate((128, 256)):
+        seconds = samples(factor * length / 12800, length / 1e8)
+        trial = config(device="cuda", context_length=length, model="small")
+        times = {"step.time": seconds, "step.device_time": seconds}
+        attempts.ok(trial, times, started_at=BEGAN + timedelta(days=day, minutes=place), **fields)
+
+
+def test_days_of_one_store_are_stages_and_a_change_has_its_day_and_its_size(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for day, factor in enumerate((1.0, 1.0, 1.25, 1.0)):
+        measured(attempts, factor, day, fingerprint=replace(H200, driver_version=f"570.{day}"))
+    [found] = histories_of(joined(attempts.store.location, history=True), ())
+    assert list(found.changes) == ["2026-11-04", "2026-11-05"]
+    headline, details = headline_of_history(found)
+    assert headline.startswith("Training step: 2026-11-05 is 25") and "% faster than 2026-11-04 (" in headline
+    assert details[0] == "2 changes in 4 dates." and "20" in details[1] and "% slower than 2026-11-02" in details[1]
+    [chart] = view_of_answer(found, {}).charts.values()
+    assert chart["x"] == "date" and chart["ordered"]
+    assert chart["labels"] == ["2026-11-03", "▼ 2026-11-04", "▲ 2026-11-05"]
+
+
+def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "own")
+    for day, (digest, factor) in enumerate((("a" * 16, 1.0), ("b" * 16, 0.5), ("c" * 16, 0.5))):
+        measured(attempts, factor, day, fingerprint=replace(H200, code_digest=digest))
+    [found] = histories_of(joined(attempts.store.location, history=True), ())
+    assert list(found.changes) == ["bbbbbbbb, 2026-11-03"]
+    assert "2 times as fast as aaaaaaaa, 2026-11-02" in headline_of_history(found)[0]
+    locations = []
+    for day, name in enumerate(("monday", "tuesday")):
+        of_day = Attempts(tmp_path / name)
+        measured(of_day, 1.0, 0 if day else 1)
+        locations.append(of_day.store.location)
+    [found] = histories_of(joined(locations[0], locations[1:], history=True), ())
+    assert [one.name for one in found.question.options] == ["tuesday, 2026-11-02", "monday, 2026-11-03"]
+    assert "change" in headline_of_history(found)[0] and not found.changes
+    page = "".join(page_of(locations[0], locations[1:], history=True))
+    assert "in 2 stores" in page and "Preset tables" not in page
+
+
+def test_one_day_is_no_history(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    measured(attempts, 1.0, 0)
+    with pytest.raises(RequestError, match="no device has a cell in two states of the code"):
+        page_of(attempts.store.location, history=True)
