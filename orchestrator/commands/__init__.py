@@ -1,6 +1,7 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py           the verbs
+fits.py          fits
 measure.py       plan, run, noise, trial, doctor
 read.py          status, table, compare, explain, diff, report, export, share
 sweep_files.py   sweeps, show, init, check, notebooks
