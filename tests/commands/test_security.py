@@ -1,5 +1,5 @@
 """Files from strangers: whatever a sweep or a store holds, it is data, and it stays where it belongs. Hostile sweep
-files are in test_sweep.py, the cluster files in test_cluster_files.py.
+files are in test_any_text.py, the cluster files in test_cluster_files.py.
 """
 
 import ast

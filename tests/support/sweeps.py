@@ -1,0 +1,32 @@
+"""What tests of sweep files share: the values of their rows, what an error says, and lists of possible values."""
+
+from typing import get_args
+
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.words import Precision
+from lmsweep.trials.spec.workloads import BUILT_IN
+
+PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"
+OR_OTHER = "or a mapping of its dimensions, or your own as package.module:name"
+ATTENTIONS = (
+    "(one of: naive, naive_softmax, sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn, flex, varlen), "
+    "or your own as package.module:name"
+)
+MODELS = ", ".join(SIZES)
+WORKLOADS = f"(one of: {', '.join(BUILT_IN)}), or your own as package.module:measure"
+PARTS_OF_OTHERS = ("model_code", "model_args", "step_args", "attention_args", "optimizer_args", "ddp_args")
+FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
+
+
+def values(sweep: Sweep, *names: str) -> list[tuple]:
+    return [tuple(getattr(trial.config, name) for name in names) for trial in sweep.trials]
+
+
+def error_of(load, *arguments, **overrides) -> str:
+    with pytest.raises(RequestError) as caught:
+        load(*arguments, **overrides)
+    return str(caught.value)

@@ -1,0 +1,427 @@
+"""One message reports all that is wrong in a sweep file, with file, line, key and the nearest word."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.sweep.sweep import AS_IN, load_sweep, packaged_sweeps
+from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from tests.support.sweeps import ATTENTIONS, FIELDS, MODELS, OR_OTHER, PRECISIONS, WORKLOADS, error_of
+
+GRID_ERRORS = {
+    "unknown key of a grid": (
+        "axis: {precision: [fp32]}\nfixed: {model: tiny}",
+        "s.yaml:4: grids[0].axis: unknown key; did you mean axes? (one of: name, workloads, axes, zip, fixed,"
+        " exclude, include)",
+    ),
+    "an axis and a fixed field beside the workloads": (
+        "precision: [fp32, bf16]\nseq_len: 16\nmodel: tiny\ncontxt_length: [8]",
+        "s.yaml:4: grids[0].precision: is an axis; move it below axes\n"
+        "s.yaml:5: grids[0].seq_len: is a field, context_length here; move it below fixed, or with several values "
+        "below axes\n"
+        "s.yaml:6: grids[0].model: is a field; move it below fixed, or with several values below axes\n"
+        "s.yaml:7: grids[0].contxt_length: is an axis, context_length here; move it below axes",
+    ),
+    "unknown axis": (
+        "axes: {modle: [tiny]}",
+        "s.yaml:4: grids[0].axes.modle: unknown axis; did you mean model?",
+    ),
+    "unknown field that is like none": (
+        "fixed:\n  model: tiny\n  zzz: 3",
+        f"s.yaml:6: grids[0].fixed.zzz: unknown field {FIELDS}",
+    ),
+    "unknown model": (
+        "axes:\n  model:\n    - tiny\n    - meduim",
+        f"s.yaml:7: grids[0].axes.model: 'meduim' is not a model; did you mean medium? ({OR_OTHER})",
+    ),
+    "a number for a model": (
+        "fixed: {model: 2.7}",
+        f"s.yaml:4: grids[0].fixed.model: 2.7 is not a model; did you mean 2.7b? ({OR_OTHER})",
+    ),
+    "null for a model": (
+        "fixed: {model: }",
+        f"s.yaml:4: grids[0].fixed.model: null is not a model (one of: {MODELS}), {OR_OTHER}",
+    ),
+    "unknown and missing dimension": (
+        "fixed: {model: {d_model: 8, d_f: 8, num_layers: 1, num_heads: 2}}",
+        "s.yaml:4: grids[0].fixed.model: d_ff is missing\n"
+        "s.yaml:4: grids[0].fixed.model.d_f: unknown dimension; did you mean d_ff?"
+        f" (one of: {', '.join(('d_model', 'd_ff', 'num_layers', 'num_heads', *SHAPE_FIELDS))})",
+    ),
+    "a dimension of a wrong type in a list of models": (
+        "axes: {model: [tiny, {d_model: 8, d_ff: 8.5, num_layers: '1', num_heads: 0}]}",
+        "s.yaml:4: grids[0].axes.model[1].d_ff: 8.5 is not a whole number\n"
+        "s.yaml:4: grids[0].axes.model[1].num_layers: '1' is not a whole number; write 1, without quotes\n"
+        "s.yaml:4: grids[0].axes.model[1].num_heads: num_heads is 0; it must be at least 1",
+    ),
+    "dimensions that contradict each other": (
+        "fixed: {model: {d_model: 8, d_ff: 8, num_layers: 1, num_heads: 3}}",
+        "s.yaml:4: grids[0].fixed.model: num_heads 3 does not divide d_model 8",
+    ),
+    "illegal word": (
+        "axes: {precision: [fp32, bf61]}\nfixed: {model: tiny}",
+        f"s.yaml:4: grids[0].axes.precision: 'bf61' is not a precision; did you mean bf16? {PRECISIONS}",
+    ),
+    "a word of other tools": (
+        "fixed: {model: tiny, precision: float32}",
+        f"s.yaml:4: grids[0].fixed.precision: 'float32' is not a precision; did you mean fp32? {PRECISIONS}",
+    ),
+    "a number for a word": (
+        "fixed: {model: tiny, precision: 32}",
+        f"s.yaml:4: grids[0].fixed.precision: 32 is not a precision; did you mean fp32? {PRECISIONS}",
+    ),
+    "no for a word": (
+        "fixed: {model: tiny, compile: no}",
+        "s.yaml:4: grids[0].fixed.compile: 'no' is not a compile; did you mean none? (one of: none, block, model)",
+    ),
+    "false for a word": (
+        "fixed: {model: tiny, compile: false}",
+        "s.yaml:4: grids[0].fixed.compile: false is not a compile; did you mean none? (one of: none, block, model)",
+    ),
+    "null for a word": (
+        "fixed: {model: tiny, attention: null}",
+        f"s.yaml:4: grids[0].fixed.attention: null is not an attention {ATTENTIONS}",
+    ),
+    "a mapping for a word": (
+        "fixed: {model: tiny, attention: {a: 1}}",
+        f"s.yaml:4: grids[0].fixed.attention: a mapping is not an attention {ATTENTIONS}",
+    ),
+    "a word for true or false": (
+        "fixed: {model: tiny, causal: no}",
+        "s.yaml:4: grids[0].fixed.causal: 'no' is not true or false; write false",
+    ),
+    "text for a number": (
+        "fixed: {model: tiny, batch_size: '4', context_length: many}",
+        "s.yaml:4: grids[0].fixed.context_length: 'many' is not a whole number\n"
+        "s.yaml:4: grids[0].fixed.batch_size: '4' is not a whole number; write 4, without quotes",
+    ),
+    "true for one": (
+        "fixed: {model: tiny, batch_size: true}",
+        "s.yaml:4: grids[0].fixed.batch_size: true is not a whole number",
+    ),
+    "a float for a whole number": (
+        "fixed: {model: tiny, batch_size: 4.0}",
+        "s.yaml:4: grids[0].fixed.batch_size: 4.0 is not a whole number; write 4",
+    ),
+    "a number that no column holds": (
+        "fixed: {model: tiny, batch_size: 9223372036854775808}",
+        "s.yaml:4: grids[0].fixed.batch_size: batch_size is 9223372036854775808; it must be less than 2**63",
+    ),
+    "infinity": (
+        "fixed: {model: tiny, timeout_seconds: 1e999}",
+        "s.yaml:4: grids[0].fixed.timeout_seconds: inf is not a number",
+    ),
+    "a number out of its limits, at its own line": (
+        "axes:\n  warmup_steps:\n    - 5\n    - -1\nfixed: {model: tiny}",
+        "s.yaml:7: grids[0].axes.warmup_steps: warmup_steps is -1; it must be 0 or more",
+    ),
+    "a device of another name": (
+        "fixed: {model: tiny, device: gpu}",
+        "s.yaml:4: grids[0].fixed.device: 'gpu' is not a device; did you mean cuda?"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)",
+    ),
+    "a GPU by PyTorch's number": (
+        "fixed: {model: tiny, device: 'cuda:0'}",
+        "s.yaml:4: grids[0].fixed.device: cuda:0 is PyTorch's name of a single GPU; write cuda (each trial gets a GPU"
+        " of its own; CUDA_VISIBLE_DEVICES limits which)",
+    ),
+    "devices that are none": (
+        "axes: {device: ['cuda:', 'cuda:H 200', CPU, 0]}\nfixed: {model: tiny}",
+        "s.yaml:4: grids[0].axes.device: 'cuda:' is not a device; did you mean cuda:*?"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
+        "s.yaml:4: grids[0].axes.device: 'cuda:H 200' is not a device; did you mean cuda:*?"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
+        "s.yaml:4: grids[0].axes.device: 'CPU' is not a device; did you mean cpu?"
+        " (one of: cpu, mps, xpu, cuda, cuda:*, cuda:TYPE)\n"
+        "s.yaml:4: grids[0].axes.device: 0 is not text",
+    ),
+    "one value for an axis": (
+        "axes: {model: tiny}",
+        "s.yaml:4: grids[0].axes.model: 'tiny' is a single value; write a list in brackets, or move it to fixed",
+    ),
+    "a list for one value": (
+        "fixed: {model: tiny, mode: [forward]}\nexclude: [{batch_size: [1, 2]}]",
+        "s.yaml:4: grids[0].fixed.mode: is a list; give a single value here, or move it to axes\n"
+        "s.yaml:5: grids[0].exclude[0].batch_size: is a list; give a single value here, or move it to axes",
+    ),
+    "an axis without values": (
+        "axes: {model: [tiny], batch_size: [], precision: }",
+        "s.yaml:4: grids[0].axes.batch_size: is empty; give at least one\n"
+        "s.yaml:4: grids[0].axes.precision: is empty; give at least one",
+    ),
+    "ranges that are none": (
+        "axes:\n  batch_size: [2, 4..1, 0..4, 3..10]\n  context_length:\n    - 64..128\n    - 1..6+2\n    - -1\n"
+        "fixed: {model: tiny}",
+        "s.yaml:5: grids[0].axes.batch_size: the range 4..1 must start at 1 or more and must not fall\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 0..4 must start at 1 or more and must not fall\n"
+        "s.yaml:5: grids[0].axes.batch_size: the range 3..10 doubles and does not reach 10 from 3;"
+        " to add a step, write 3..10+STEP\n"
+        "s.yaml:8: grids[0].axes.context_length: the range 1..6+2 does not reach 6; the step must divide 5\n"
+        "s.yaml:9: grids[0].axes.context_length: context_length is -1; it must be at least 1",
+    ),
+    "what varies together in unequal numbers": (
+        "zip: {model: [tiny, small], batch_size: [1]}",
+        "s.yaml:4: grids[0].zip: fields that vary together need equally many values: model has 2, batch_size has 1",
+    ),
+    "what varies together and alone": (
+        "axes: {model: [tiny]}\nzip: {model: [small]}",
+        "s.yaml:5: grids[0].zip.model: is already an axis of this grid",
+    ),
+    "no axes": (
+        "axes: {}\nfixed: {model: tiny}",
+        "s.yaml:4: grids[0].axes: is empty; give at least one axis, or remove it",
+    ),
+    "null for axes": (
+        "axes:\nfixed: {model: tiny}",
+        "s.yaml:4: grids[0].axes: null is not a mapping of keys to values",
+    ),
+    "an axis that is fixed": (
+        "axes: {model: [tiny]}\nfixed:\n  model: small",
+        "s.yaml:6: grids[0].fixed.model: is already an axis of this grid",
+    ),
+    "rows that are none": (
+        "fixed: {model: tiny}\nexclude: {precision: fp32}\ninclude: [fp32]",
+        "s.yaml:5: grids[0].exclude: a mapping is not a list\n"
+        "s.yaml:6: grids[0].include[0]: 'fp32' is not a mapping of keys to values",
+    ),
+    "a row's own line": (
+        "fixed: {model: tiny}\ninclude:\n  - {precision: fp32}\n  - {precision: bf,\n     batchsize: 3}",
+        f"s.yaml:7: grids[0].include[1].precision: 'bf' is not a precision; did you mean bf16? {PRECISIONS}\n"
+        f"s.yaml:8: grids[0].include[1].batchsize: unknown field; did you mean batch_size?",
+    ),
+    "everything excluded": (
+        "axes: {model: [tiny], batch_size: [1, 2]}\nexclude: [{batch_size: 1}, {d_model: 128}]",
+        "s.yaml:3: grids[0]: every combination is excluded",
+    ),
+    "nothing to exclude from": (
+        "fixed: {model: tiny}\ninclude: [{batch_size: 1}]\nexclude: [{batch_size: 1}]",
+        "s.yaml:6: grids[0].exclude: excludes nothing: this grid has no axes, and exclude does not apply to include",
+    ),
+    "no model": (
+        "axes: {precision: [fp32, bf16]}",
+        "s.yaml:3: grids[0]: the workload timing needs a model, and d_model, d_ff, num_layers, num_heads are not given;"
+        f" give model (one of: {MODELS}, {OR_OTHER})",
+    ),
+    "half a model": (
+        "fixed: {model: tiny}\ninclude: [{}, {d_ff: null}]",
+        "s.yaml:5: grids[0].include[1]: the workload timing needs a model, and d_ff is not given;"
+        f" give model (one of: {MODELS}, {OR_OTHER})",
+    ),
+    "combinations that cannot be": (
+        "axes: {model: [tiny, small], num_heads: [7, 128], precision: [fp32, bf16]}",
+        "s.yaml:3: grids[0]: num_heads 7 does not divide d_model 128\n"
+        "s.yaml:3: grids[0]: d_model 128 / num_heads 128 is odd; rotary embeddings need an even head dimension\n"
+        "s.yaml:3: grids[0]: num_heads 7 does not divide d_model 768",
+    ),
+    "too many combinations": (
+        f"axes: {{model: [tiny], batch_size: {list(range(1, 1002))}, context_length: {list(range(1, 1001))}}}",
+        "s.yaml:1: 1001000 combinations are too many; the limit is 1000000",
+    ),
+    "a key twice": (
+        "fixed:\n  model: tiny\n  batch_size: 1\n  model: small",
+        "s.yaml:7: grids[0].fixed.model: the key is given twice, first on line 5",
+    ),
+    "a key that is no word": (
+        "fixed: {model: tiny, [1, 2]: 3, 7: 1, \"a\\nb\": 1}",
+        "s.yaml:4: grids[0].fixed: a key must be a single word, not a list or a mapping\n"
+        f"s.yaml:4: grids[0].fixed.7: unknown field {FIELDS}\n"
+        "s.yaml:4: grids[0].fixed.'a\\nb': unknown field",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), GRID_ERRORS.values(), ids=GRID_ERRORS)
+def test_a_wrong_grid_is_refused_with_file_line_key_and_the_nearest_word(grid_of, text, message):
+    assert error_of(grid_of, text) == message
+
+
+# What other tools have
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("seq_len: 512", "context_length"),
+        ("bs: 8", "batch_size"),
+        ("dtype: bf16", "precision"),
+        ("hidden_size: 64", "d_model"),
+        ("n_head: 4", "num_heads"),
+        ("num_hidden_layers: 2", "num_layers"),
+    ],
+)
+def test_a_field_of_another_name_elsewhere_gets_ours_once_and_no_list(grid_of, theirs, ours):
+    name = theirs.split(":")[0]
+    assert error_of(grid_of, f"fixed: {{model: tiny, {theirs}}}\ninclude:\n  - {{{theirs}}}") == (
+        f"s.yaml:4: grids[0].fixed.{name}: unknown field; it is called {ours} here (and on line 6)"
+    )
+
+
+def test_a_value_of_another_name_elsewhere_gets_ours(grid_of):
+    assert "'adamw' is not an optimizer; did you mean adamw_fused?" in error_of(
+        grid_of, "fixed: {model: tiny, optimizer: adamw}"
+    )
+    assert "true is not a compile; did you mean block?" in error_of(grid_of, "fixed: {model: tiny, compile: true}")
+
+
+def test_the_axes_of_another_tool_get_ours(grid_of):
+    for name in ("parameters", "matrix"):
+        assert error_of(grid_of, f"{name}: {{batch_size: [1]}}\nfixed: {{model: tiny}}") == (
+            f"s.yaml:4: grids[0].{name}: unknown key; it is called axes here"
+        )
+    assert error_of(grid_of, "axes: {model: {values: [tiny]}}") == (
+        "s.yaml:4: grids[0].axes.model: is a mapping; write just the list of values, in brackets"
+    )
+
+
+# What is wrong in a file
+
+EMPTY = "s.yaml:1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids\n"
+
+VALID = "name: s\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny}\n"
+FILE_ERRORS = {
+    "empty": (
+        "",
+        EMPTY + AS_IN,
+    ),
+    "comments only": (
+        "# x\n",
+        EMPTY + AS_IN,
+    ),
+    "a list": ("- 1\n", "s.yaml:1: a list is not a mapping of keys to values\n" + AS_IN),
+    "a word": ("\n\nquick\n", "s.yaml:3: 'quick' is not a mapping of keys to values\n" + AS_IN),
+    "nothing of what it needs": ("description: x", "s.yaml:1: name is missing\ns.yaml:1: grids is missing\n" + AS_IN),
+    "a grid at the top": (
+        "name: s\naxes: {model: [tiny]}\nbatch_size: 4\nseq_len: 8",
+        "s.yaml:1: grids is missing\ns.yaml:2: axes: belongs in a grid\ns.yaml:3: batch_size: belongs in a grid\n"
+        "s.yaml:4: seq_len: belongs in a grid\n" + AS_IN,
+    ),
+    "the file of another tool": (
+        "name: s\nparameters:\n  seq_len: {values: [1, 2]}",
+        "s.yaml:1: grids is missing\ns.yaml:2: parameters: unknown key; it is called grids here\n" + AS_IN,
+    ),
+    "TOML": ("name = 's'\n[axes]\nbatch_size = [1]", "s.yaml:1: this is TOML\n" + AS_IN),
+    "one line of TOML": ("name = 's'", "s.yaml:1: this is TOML\n" + AS_IN),
+    "no grid": ("name: s\ngrids: []", "s.yaml:2: grids: is empty; give at least one\n" + AS_IN),
+    "grids left empty": ("name: s\ngrids:", "s.yaml:2: grids: is empty; give at least one\n" + AS_IN),
+    "one grid for grids": (
+        "name: s\ngrids: {workloads: [timing]}",
+        "s.yaml:2: grids: a mapping is not a list\n" + AS_IN,
+    ),
+    "grids that are none": (
+        "name: s\ngrids: [timing]",
+        "s.yaml:2: grids[0]: 'timing' is not a mapping of keys to values",
+    ),
+    "a grid without workloads": (
+        "name: s\ngrids:\n  - fixed: {model: tiny}",
+        "s.yaml:3: grids[0]: workloads is missing",
+    ),
+    "an empty list of workloads": (
+        VALID.replace("[timing]", "[]"),
+        "s.yaml:3: grids[0].workloads: is empty; give at least one",
+    ),
+    "one workload": (
+        VALID.replace("[timing]", "timing"),
+        "s.yaml:3: grids[0].workloads: 'timing' is not a list; write [timing]",
+    ),
+    "unknown workloads": (
+        VALID.replace("[timing]", "[timng, 1]"),
+        f"s.yaml:3: grids[0].workloads: 'timng' is not a workload; did you mean timing? {WORKLOADS}\n"
+        f"s.yaml:3: grids[0].workloads: 1 is not a workload {WORKLOADS}",
+    ),
+    "a workload that needs a width": (
+        "name: s\ngrids:\n  - workloads: [noop]",
+        "s.yaml:3: grids[0]: the workload noop needs d_model or a model, and d_model is not given;"
+        f" give d_model or model (one of: {MODELS}, {OR_OTHER})",
+    ),
+    "unknown key": (
+        VALID + "grid: 1",
+        "s.yaml:5: grid: unknown key; did you mean grids? (one of: name, description, question, budget, code, grids)",
+    ),
+    "a number for the name": (VALID.replace("name: s", "name: 2025"), "s.yaml:1: name: 2025 is not text"),
+    "a blank name": (VALID.replace("name: s", "name: ' '"), "s.yaml:1: name: ' ' is not a name; give one line of text"),
+    "a name of two lines": (
+        VALID.replace("name: s", 'name: "a\\nb"'),
+        "s.yaml:1: name: 'a\\nb' is not a name; give one line of text",
+    ),
+    "null for the description": (VALID + "description:", "s.yaml:5: description: null is not text"),
+    "a syntax error": (
+        "name: s\ngrids: [1,\n",
+        "s.yaml:3: not valid YAML: while parsing a flow node, expected the node content, but found '<stream end>'",
+    ),
+    "a line that is indented less than its neighbour": (
+        "name: s\ngrids:\n  - name: g\n   workloads: [timing]",
+        "s.yaml:4: not valid YAML: the indentation does not match that of the lines above",
+    ),
+    "a key that is indented more than its neighbour": (
+        "name: s\ngrids:\n  - name: g\n      workloads: [timing]",
+        "s.yaml:4: not valid YAML: mapping values are not allowed here; is the indentation right?",
+    ),
+    "a tab": (
+        "name:\n\tx",
+        "s.yaml:2: not valid YAML: a tab; indent lines with spaces",
+    ),
+    "two documents": (
+        VALID + "---\n" + VALID,
+        "s.yaml:5: not valid YAML: expected a single document in the stream, but found another document",
+    ),
+    "a control character": ("name: s\n\x07", "s.yaml:2: not valid YAML: the character U+0007 is not allowed"),
+    "an escape beyond Unicode": (
+        'name: s\nx: "\\U00110000"',
+        "s.yaml:2: not valid YAML: chr() arg not in range(0x110000)",
+    ),
+    "half a surrogate pair": ('name: s\nx: "\\ud800"', "s.yaml:2: not valid Unicode: half of a surrogate pair"),
+    "not UTF-8": (b"name: s\nx: \xff", "s.yaml:2: not UTF-8 text"),
+    "an unknown alias": ("name: *n", "s.yaml:1: not valid YAML: found undefined alias 'n'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), FILE_ERRORS.values(), ids=FILE_ERRORS)
+def test_a_wrong_file_is_refused_with_file_line_and_key(sweep_of, text, message):
+    assert error_of(sweep_of, text) == message
+
+
+def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_file(sweep_of):
+    text = """name: 1
+grids:
+  - workloads: [timing]
+    axes: {precision: [bf61], batch_size: [0]}
+  - workloads: [timing]
+    fixed: {model: small, num_heads: 7}
+  - workloads: [timing]
+    fixed: {model: smal}
+  - workloads: [timing]
+    axes: {precision: [fp32]}
+    fixed: {precision: fp32}
+grids: 3
+"""
+    assert re.findall(r"^s.yaml:(\d+): ([\w.\[\]]+)", error_of(sweep_of, text), re.MULTILINE) == [
+        ("1", "name"),
+        ("4", "grids[0].axes.batch_size"),
+        ("4", "grids[0].axes.precision"),
+        ("5", "grids[1]"),
+        ("8", "grids[2].fixed.model"),
+        ("9", "grids[3]"),
+        ("11", "grids[3].fixed.precision"),
+        ("12", "grids"),
+    ]
+
+
+def test_of_very_many_mistakes_the_first_fifty_are_listed(grid_of):
+    lines = error_of(grid_of, f"axes: {{batch_size: {[-n for n in range(120)]}}}").splitlines()
+    assert len(lines) == 51
+    assert lines[-1] == "s.yaml: and 70 more"
+
+
+def test_a_sweep_that_is_not_there_is_answered_with_the_packaged_ones(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = f"(packaged: {', '.join(packaged_sweeps())})"
+    assert error_of(load_sweep, "qiuck") == (
+        f"qiuck is neither a file nor the name of a packaged sweep; did you mean quick? {packaged}"
+    )
+    assert error_of(load_sweep, "mine/zzz.yaml") == "there is no sweep file mine/zzz.yaml"
+    Path("does-it-pay.yaml").touch()
+    said = error_of(load_sweep, "doesitpay.yaml")
+    assert said == "there is no sweep file doesitpay.yaml; did you mean does-it-pay.yaml?"
+    assert error_of(load_sweep, "quick.yaml") == "there is no sweep file quick.yaml; did you mean quick?"
+    assert error_of(load_sweep, ".") == "cannot read the sweep file .: Is a directory"
