@@ -12,6 +12,7 @@ from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, parse_prices
+from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
@@ -58,7 +59,7 @@ class FitRequest:
             name = str(trial.config.model_code).removeprefix(HUGGING_FACE)
             raise RequestError(
                 f"{self.model}: its config.json is neither shipped nor in the hub's cache; fetch it: "
-                f"hf download {shlex.quote(name)} config.json"
+                f"hf download {shlex.quote(name)} config.json (shipped: {', '.join(shipped_names())})"
             )
         return trial
 

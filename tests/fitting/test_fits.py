@@ -5,6 +5,8 @@ import json
 import pytest
 
 import lmsweep
+from lmsweep.orchestrator.fitting.fit_request import FitRequest
+from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here
 
@@ -64,3 +66,9 @@ def test_a_wrong_adapter_is_refused_before_anything_is_shown():
         lmsweep.fits("tiny", context=64, methods=["lora"], settings=["adapter_args.targets=q_proj"])
     with pytest.raises(RequestError, match="above the width"):
         lmsweep.fits("tiny", context=64, methods=["lora"], settings=["adapter_args.rank=100000"])
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_configuration_states_every_dimension(name):
+    config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
+    assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size))

@@ -10,13 +10,7 @@ from typing import NamedTuple
 from lmsweep.trials.analytic.memory_prediction import cublas_workspace
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.code.calling import arguments_of
-from lmsweep.trials.prediction.capacity.batch_extrapolation import (
-    LARGER,
-    SMALL,
-    AnyBatchTrace,
-    any_batch_trace,
-    operators_at,
-)
+from lmsweep.trials.prediction.capacity.batch_extrapolation import AnyBatchTrace, are_alike, operators_grown
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.operator_growth import deepened
 from lmsweep.trials.prediction.peak_memory import UNSURE, check_predictable, summary
@@ -26,6 +20,8 @@ from lmsweep.trials.prediction.without_device.fake_device import UnpredictableEr
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
 
+FIRST = (2, 4, 8)
+"""Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
 LAYERS_FIELD = "num_hidden_layers"
 """What transformers' configurations call the number of layers, whatever they store it as."""
 
@@ -50,7 +46,7 @@ class AnyBatchStep:
 
     def operators(self, batch: int) -> Operators:
         """Return its operators. Raises UnpredictableError if they depend on the batch otherwise than by their sizes."""
-        found = operators_at(self.small, self.larger, batch)
+        found = operators_grown(self.small, self.larger, batch - self.trace.first)
         if found is None:
             raise UnpredictableError("the operators of its step change with the batch")
         return found
@@ -79,11 +75,25 @@ def any_batch_step(config: TrialConfig) -> AnyBatchStep:
     """Run the step at two batches, of two shallow models where layers are alike, and return it at any batch. Raises
     UnpredictableError where memory or operators do not follow, and what the user's code raises."""
     check_predictable(config)
-    small, larger = (_at_full_depth(replace(config, batch_size=batch)) for batch in (SMALL, LARGER))
-    trace = any_batch_trace(small.trace, larger.trace)
-    if trace is None:
-        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
-    return AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
+    runs: dict[int, _Deep] = {}
+
+    def run(batch: int) -> _Deep:
+        if batch not in runs:
+            runs[batch] = _at_full_depth(replace(config, batch_size=batch))
+        return runs[batch]
+
+    for first in FIRST:
+        small, larger = run(first), run(first + 1)
+        if are_alike(small.trace, larger.trace):
+            trace = AnyBatchTrace(
+                first=first,
+                small=small.trace,
+                larger=larger.trace,
+                known={batch: one.trace for batch, one in runs.items()},
+            )
+            return AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
+        run(1)  # small batches differ from others: attention splits them otherwise
+    raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
 
 
 def import_ahead(configs: Sequence[TrialConfig]) -> None:
@@ -110,8 +120,19 @@ def _at_full_depth(config: TrialConfig) -> _Deep:
         trace = deepen(step_run(one).trace, step_run(other).trace, layers - fewest)
         operators = deepened(_operators(one), _operators(other), layers - fewest)
         if trace is not None and operators is not None:
-            return _Deep(trace, operators)
-    return _Deep(step_run(config).trace, _operators(config))
+            return _Deep(_built_in_parts(trace, config), operators)
+    return _Deep(_built_in_parts(step_run(config).trace, config), _operators(config))
+
+
+def _built_in_parts(trace: Trace, config: TrialConfig) -> Trace:
+    """The trace of ranks that never hold the whole model, as training tools build it; a trial builds it and divides."""
+    if config.ddp == "none":
+        return trace
+    freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
+    return [
+        replace(one, events=[event for event in one.events if event[0] not in freed]) if one.phase == "init" else one
+        for one in trace
+    ]
 
 
 def _operators(config: TrialConfig) -> Operators:
