@@ -3,6 +3,7 @@
 What the commands do, as functions:
 
     plan, run        what a sweep would run; run it. They need PyTorch and Ray.
+    fits             which GPUs and methods fit a model, how fast and for how much
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
     report           writes the HTML report of a store
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from lmsweep.analysis.report import write_report as report
     from lmsweep.analysis.sharing.share import share
     from lmsweep.analysis.sharing.summaries import summaries
-    from lmsweep.orchestrator.api import plan, run
+    from lmsweep.orchestrator.api import fits, plan, run
 
-__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "load", "orchestrator", "pivot"]
-__all__ += ["plan", "render", "report", "run", "share", "summaries", "table", "trials"]
+__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "fits", "load", "orchestrator"]
+__all__ += ["pivot", "plan", "render", "report", "run", "share", "summaries", "table", "trials"]
 
 _ELSEWHERE = {
     "compare": ("lmsweep.analysis.api", "compare"),
+    "fits": ("lmsweep.orchestrator.api", "fits"),
     "plan": ("lmsweep.orchestrator.api", "plan"),
     "report": ("lmsweep.analysis.report", "write_report"),
     "run": ("lmsweep.orchestrator.api", "run"),

@@ -21,6 +21,9 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
+from lmsweep.orchestrator.fitting.fit import Fit
+from lmsweep.orchestrator.fitting.fit_request import FitRequest
+from lmsweep.orchestrator.fitting.predicted_fits import find_fits
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
@@ -53,20 +56,21 @@ MANY = 50
 """Predictions for which the command says what it waits for: five seconds on two cores."""
 
 Options = ParamSpec("Options")
+Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
 def _with_options(
-    record: Callable[Concatenate[str, Options], PlanRequest],
-) -> Callable[[Callable[[PlanRequest], Result]], Callable[Concatenate[str | Path, Options], Result]]:
-    """Make a function of a PlanRequest one of the sweep and the record's fields."""
+    record: Callable[Concatenate[str, Options], Request],
+) -> Callable[[Callable[[Request], Result]], Callable[Concatenate[str | Path, Options], Result]]:
+    """Make a function of a request one of the record's fields; the first is text or a path."""
 
-    def decorate(function: Callable[[PlanRequest], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
+    def decorate(function: Callable[[Request], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
         def call(sweep: str | Path, *args: Options.args, **options: Options.kwargs) -> Result:
             return function(record(str(sweep), *args, **options))
 
         update_wrapper(call, function)
-        shown, hints = signature(record), get_type_hints(PlanRequest)
+        shown, hints = signature(record), get_type_hints(record)
         parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]
         vars(call)["__signature__"] = shown.replace(
             parameters=parameters, return_annotation=get_type_hints(function)["return"]
@@ -102,6 +106,17 @@ def run(request: PlanRequest) -> Run:
     with ready.progress:
         run_plan(ready, grace=grace)
     return ready
+
+
+@_with_options(FitRequest)
+def fits(request: FitRequest) -> list[Fit]:
+    """Return which GPUs and methods fit a model, the best first, as `lmsweep fits` shows it. Needs no GPU and no Ray.
+
+    model: a size, `hf:` and a name, folder or JSON file, or your own by reference. devices: names of GPUs. gpus: how
+    many of them, `(1, 8)`. methods: full, lora, dora, qlora. tokens: `1B`, for hours and dollars. prices: `H100=2.5`,
+    dollars per hour. settings: other fields of the trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
+    """
+    return find_fits(request)
 
 
 def make_ready(request: PlanRequest, *, began: float, phases: Path | None = None) -> Run:

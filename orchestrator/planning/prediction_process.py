@@ -15,7 +15,7 @@ from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
-Question = Literal["predict", "bounds", "frontier", "fits", "operators"]
+Question = Literal["predict", "bounds", "frontier", "fits", "operators", "room"]
 
 _WHAT: dict[Question, str] = {
     "predict": "memory",
@@ -23,6 +23,7 @@ _WHAT: dict[Question, str] = {
     "frontier": "largest size",
     "fits": "fragmentation",
     "operators": "steps",
+    "room": "largest batch",
 }
 """What a process predicts, in messages about its progress."""
 

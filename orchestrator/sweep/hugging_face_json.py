@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.code.hub_configurations import shipped_configuration
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 
@@ -51,7 +52,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
 
 
 def _json_of(name: str, code: Code) -> Path | None:
-    """In the code folder, else in the hub's cache."""
+    """In the code folder, else in the hub's cache, else among those that ship."""
     path = Path(code.folder, name)
     for file in (path / "config.json", path):
         if file.is_file():
@@ -62,7 +63,8 @@ def _json_of(name: str, code: Code) -> Path | None:
     hub = Path(os.environ.get("HF_HUB_CACHE") or Path(home, "hub")).expanduser()
     kept = hub / f"models--{name.replace('/', '--')}"
     revision = kept / "refs" / "main"
-    if not revision.is_file():
-        return None
-    file = kept / "snapshots" / revision.read_text().strip() / "config.json"
-    return file if file.is_file() else None
+    if revision.is_file():
+        file = kept / "snapshots" / revision.read_text().strip() / "config.json"
+        if file.is_file():
+            return file
+    return shipped_configuration(name)

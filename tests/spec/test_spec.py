@@ -69,7 +69,7 @@ def test_every_field_of_the_combination_changes_the_identifier(name):
         "num_experts": 4,
         "active_experts": 2,
     }
-    words |= {"software": "torch==2.12.0"}
+    words |= {"software": "torch==2.12.0", "adapter": "lora"}
     words |= {"reshard": "false", "gather": "bf16", "collective": "broadcast", "shards": 2, "memory_budget": 10**9}
     words |= {
         "tied_head": True,

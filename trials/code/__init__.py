@@ -1,14 +1,15 @@
 """The user's code: where references lead, what may be called, and which state of the code was measured.
 
-source.py            finds the file of a reference without running anything, and refuses what is not the user's
-project.py           what a pyproject.toml declares; it stands in for a project that is not installed
-git.py               asks git about a folder without running what its configuration names
-digest.py            identifies the state of the code that a trial uses
-bundle.py            packs the code folder for the other machines of a cluster
-missing_packages.py  packages that the code imports and that are not installed
-importing.py         imports what a reference leads to, in the process of a trial
-calling.py           calls it with the fields that its signature has
-finding.py           what `lmsweep check` asks and finds
-traceback_text.py    describes an error in the user's code, with the user's file and line first
-discovery/           finds models, attention, optimizers and wrappers in a folder, by their syntax
+source.py              finds the file of a reference without running anything, and refuses what is not the user's
+project.py             what a pyproject.toml declares; it stands in for a project that is not installed
+git.py                 asks git about a folder without running what its configuration names
+hub_configurations.py  configurations of well-known models that ship
+digest.py              identifies the state of the code that a trial uses
+bundle.py              packs the code folder for the other machines of a cluster
+missing_packages.py    packages that the code imports and that are not installed
+importing.py           imports what a reference leads to, in the process of a trial
+calling.py             calls it with the fields that its signature has
+finding.py             what `lmsweep check` asks and finds
+traceback_text.py      describes an error in the user's code, with the user's file and line first
+discovery/             finds models, attention, optimizers and wrappers in a folder, by their syntax
 """

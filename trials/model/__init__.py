@@ -1,6 +1,7 @@
 """What is measured: the transformer, its attention, precision and compilation, and one training step.
 
 precision_modes.py     number formats of weights, autocast, gradient scaling and float32 products
+adapted_layers.py      frozen models with adapters
 float8.py              matrix products of 8-bit numbers
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.trials.machine.torch_private import scaled_mm
-from lmsweep.trials.model.transformer.transformer import Linear
+from lmsweep.trials.model.adapted_layers import use_linear_of_pytorch
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.spec.rules import FLOAT8_MULTIPLE
 
@@ -25,7 +25,7 @@ def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, 
     settings = replace(float8.Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
     converted = 0
     for block in blocks:
-        _use_linear_of_pytorch(block)
+        use_linear_of_pytorch(block)
         for name, layer in block.named_modules():
             if isinstance(layer, nn.Linear):
                 _check_dimensions(name, layer, tokens)
@@ -33,17 +33,6 @@ def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, 
         float8.convert_to_float8_training(block, config=settings)
     if not converted:
         raise UnsupportedError("float8 is for linear layers in repeated blocks, and the model has none")
-
-
-def _use_linear_of_pytorch(block: nn.Module) -> None:
-    """Replace lmsweep's linear layers by PyTorch's, the only ones that torchao converts."""
-    for parent in list(block.modules()):
-        for name, layer in list(parent.named_children()):
-            if isinstance(layer, Linear):
-                weight = layer.weight
-                plain = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
-                plain.weight = weight
-                setattr(parent, name, plain)
 
 
 def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:

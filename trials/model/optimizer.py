@@ -11,6 +11,7 @@ from torch import nn
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
@@ -34,7 +35,7 @@ class MatricesAndOthers(torch.optim.Optimizer):
 
 
 def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = False) -> torch.optim.Optimizer:
-    """Return the configuration's optimizer over all weights; `capturable`: CUDA graphs can record it. Raises
+    """Return the configuration's optimizer over all trained weights; `capturable`: CUDA graphs can record it. Raises
     UnsupportedError if a package is missing, a weight has no such optimizer or the user's class shards its state over
     ranks, and TypeError if what the user's class returns cannot step."""
     if is_reference(config.optimizer):
@@ -49,7 +50,7 @@ def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = 
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
         return MatricesAndOthers(_made(config.optimizer, matrices), _made("adamw_fused", others))
     more = {"capturable": capturable} if optimizer.capturable else {}
-    return _made(config.optimizer, model.parameters(), **more)
+    return _made(config.optimizer, trainable(model), **more)
 
 
 def _made(name: str, weights: Iterable[nn.Parameter], **more: Any) -> torch.optim.Optimizer:
@@ -71,7 +72,7 @@ def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optim
     users = cast(Callable[..., object], load(config.optimizer))
     if class_parameter(users):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
-    make = partial(users, list(model.parameters()))
+    make = partial(users, trainable(model))
     made = call(make, {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args), config.optimizer)
     if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
         raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lmsweep.trials.model.adapted_layers import add_adapters
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
@@ -45,6 +46,8 @@ class TrainingStep:
         self.repeated_layers: str | None = None
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
+        if config.adapter != "none":
+            add_adapters(self.model, self.blocks, config)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length

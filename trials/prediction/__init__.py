@@ -13,6 +13,7 @@
     operator_growth.py       those of larger models, from those of smaller ones
     float8_operators.py      those of a step in float8, from those in bfloat16
     without_device/          tensors without storage, ranks without processes, a simulated allocator
+    capacity/                the largest batch on each of several devices
     compiled/                memory of compiled graphs: which buffers live when
 
 Planning starts `predict.py` as a process, because the driver does not import torch. Predictions are cached on disk

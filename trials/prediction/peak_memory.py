@@ -77,12 +77,17 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
     return None if runs_within(trace, budget + unsure, workspace) else False
 
 
-def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
-    """What the trial allocates and frees in all its iterations."""
+def check_predictable(config: TrialConfig, subject: Subject = "model") -> None:
+    """Raise UnpredictableError if its memory is not modelled, UnsupportedError if no machine runs it."""
     if reason := _unpredictable(config):
         raise UnpredictableError(reason)
     if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):
         raise UnsupportedError(reason)
+
+
+def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
+    """What the trial allocates and frees in all its iterations."""
+    check_predictable(config, subject)
     if config.ddp != "none":
         return _deep_rank_trace(config)
     if subject == "attention":

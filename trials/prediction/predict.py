@@ -17,6 +17,7 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, eno
 from lmsweep.trials.analytic.rates.operators import as_values
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
@@ -111,6 +112,10 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
                 for one in questions(budget="budgets", device_name="device_names")
             ]
             return _answered(partial(_each, frontier), by_run(asked), code, FRONTIER_SECONDS)
+        case "room":
+            asked = questions(rooms="rooms")
+            import_ahead([one.config for one in asked])
+            return _answered(partial(_each, _room), [[(i, one)] for i, one in enumerate(asked)], code)
         case other:
             raise ValueError(f"no such question: {other}")
 
@@ -200,6 +205,21 @@ def _bounds(questions: Questions, *, most: int) -> list[Answer]:
         first=[index for index, one in enumerate(questions) if one.kept],
     )
     return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
+
+
+def _room(asked: Question) -> Answer:
+    """The largest batch on each device, and the operators of each of these batches."""
+    try:
+        step = any_batch_step(asked.config)
+        rooms = [step.room(name, room) for name, room in asked.rooms]
+        operators = {batch: as_values(step.operators(batch)) for batch, _ in rooms if batch}
+        return {"rooms": rooms, "operators": {str(batch): values for batch, values in operators.items()}}
+    except RequestError as error:
+        return {"refused": str(error)}
+    except (UnpredictableError, UnsupportedError) as error:
+        return {"reason": str(error)}
+    except Exception as error:  # noqa: BLE001 - an answer that lacks one line is better than none
+        return {"reason": _failure(error)}
 
 
 def frontier(asked: Question) -> Answer:

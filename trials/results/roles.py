@@ -102,6 +102,8 @@ FIELDS: dict[str, FieldRole] = {
     "optimizer": _way(Reader.STEP),
     "optimizer_args": _argument("optimizer", Reader.STEP),
     "loss": _way(Reader.GRAPH),
+    "adapter": _way(Reader.GRAPH),
+    "adapter_args": _argument("adapter"),
     "zero_grad": _way(Reader.STEP),
     "world_size": _extent(Reader.RANKS),
     "nodes": _extent(Reader.RANKS),

@@ -8,12 +8,14 @@ from lmsweep.trials.spec.errors import RequestError as RequestError
 from lmsweep.trials.spec.errors import UnsupportedError as UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
+from lmsweep.trials.spec.ways.adapters import AdapterArguments, adapter_arguments
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import (
     CUDA_GRAPH_MODES,
     GPU_DEVICES,
+    AdapterWord,
     Auto,
     Capture,
     Checkpointing,
@@ -111,6 +113,10 @@ class TrialConfig:
     """JSON mapping."""
     loss: str = _combination("eager")
     """A word or a reference to a function of logits and targets, or of hidden states, head and targets."""
+    adapter: AdapterWord = _combination("none")
+    """What is trained in place of the model's own weights (docs/finetuning.md); none: these."""
+    adapter_args: str | None = _combination(None)
+    """JSON mapping: rank, alpha, targets, dropout."""
     zero_grad: ZeroGrad = _combination("after_step")
     """When gradients are freed; before_backward holds them through the next forward, as in published reports."""
     world_size: int = _combination(1)
@@ -186,6 +192,10 @@ class TrialConfig:
             raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
         if self.timeout_seconds <= 0:
             raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
+        if self.adapter != "none" and 0 < self.d_model < self.adapter_arguments.rank and self.num_heads:
+            raise RequestError(
+                f"adapter_args.rank is {self.adapter_arguments.rank}, above the width of the model, {self.d_model}"
+            )
         if self.num_heads is not None and self.num_heads % (self.num_kv_heads or 1):
             raise RequestError(f"num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}")
         if self.active_experts is not None and self.active_experts > (self.num_experts or 0):
@@ -213,6 +223,11 @@ class TrialConfig:
         """The references to code that is not lmsweep's, among the values of its fields."""
         values = (self.model_code, self.step, self.attention, self.optimizer, self.loss, self.ddp)
         return tuple(value for value in values if value is not None and is_reference(value))
+
+    @property
+    def adapter_arguments(self) -> AdapterArguments:
+        """What the adapter is made with. Raises RequestError for wrong arguments."""
+        return adapter_arguments(self.adapter_args)
 
     @property
     def builds_a_model(self) -> bool:
@@ -321,8 +336,9 @@ ARGUMENTS: dict[str, str] = {
     "attention": "attention_args",
     "optimizer": "optimizer_args",
     "ddp": "ddp_args",
+    "adapter": "adapter_args",
 }
-"""Field with a reference -> the field of its arguments; sweep files also write `model_args.theta`."""
+"""Field with a reference, or an adapter -> the field of its arguments; sweep files also write `model_args.theta`."""
 
 _HINTS = get_type_hints(TrialConfig)
 

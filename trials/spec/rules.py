@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, SHARDED
@@ -29,6 +30,8 @@ def _of_one_field(c: TrialConfig, w: Workload) -> Iterator[str]:
         for field in fields:
             if w.name != name and _is_changed(c, field):
                 yield f"{field} {getattr(c, field)} has no effect in the workload {w.name}; it is for {name}"
+    if c.adapter != "none" and (w.needs != "model" or c.step):
+        yield f"adapter {c.adapter} has no effect {f'with step {c.step}' if c.step else f'in the workload {w.name}'}"
     for field in ("compile", "compile_mode", "dynamic_shapes", "capture", "model_code", "blocks"):
         if c.step and w.takes_own_step and _is_changed(c, field):
             yield f"{field} has no effect with step {c.step}, which brings all of its own code"
@@ -212,6 +215,29 @@ def _of_step(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield from _of_memory_budget(c)
 
 
+def _of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
+    if c.adapter == "none":
+        if c.adapter_args:
+            yield f"adapter_args {c.adapter_args} have no effect with adapter none"
+        return
+    if ADAPTERS[c.adapter].stored_bits and c.device_type != "cuda":
+        yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
+    elif ADAPTERS[c.adapter].stored_bits and c.tp == 1:
+        yield f"adapter {c.adapter}: weights in 4 bits are neither run nor predicted yet; use lora"
+    if c.tp > 1:
+        yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
+    if c.precision in FLOAT8_PRECISIONS:
+        yield f"adapter {c.adapter} is not measured with precision {c.precision}, which replaces the same layers"
+    if c.loss in HIDDEN_LOSSES:
+        yield f"loss {c.loss} computes the gradient of the head, which adapter {c.adapter} freezes"
+    if c.mode == "forward":
+        yield f"adapter {c.adapter} has no effect in mode forward, which trains nothing"
+    if w.name == "precision":
+        yield f"adapter {c.adapter}: the workload precision compares gradients of all weights, and most are frozen"
+    if c.optimizer in OPTIMIZERS and OPTIMIZERS[c.optimizer].only_matrices:
+        yield f"optimizer {c.optimizer} is for the model's own matrices, which adapter {c.adapter} freezes"
+
+
 def _of_float8(c: TrialConfig) -> Iterator[str]:
     if c.num_experts:
         yield "experts are batched products, which torchao's float8 linear layers do not cover"
@@ -322,6 +348,7 @@ RULES: tuple[Rule, ...] = (
     Rule(_is("attention"), _of_attention_alone),
     Rule(_is("timing"), _of_capture),
     Rule(_builds_step, _of_step),
+    Rule(_builds_step, _of_adapter),
     Rule(_builds_or_is("loss"), _of_loss),
     Rule(_is("loss"), _of_loss_alone),
     Rule(_is("ceiling"), _of_ceiling),

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
@@ -26,7 +27,9 @@ Auto = Literal["auto"]
 
 if TYPE_CHECKING:
     Precision = str
+    AdapterWord = str
 else:
+    AdapterWord = Literal["none", *ADAPTERS]
     Precision = Literal[tuple(PRECISIONS)]
 
 FLOAT8_PRECISIONS = tuple(name for name, formats in PRECISIONS.items() if formats.float8_recipe)

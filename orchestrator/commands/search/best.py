@@ -135,10 +135,8 @@ def _best_of_stores(
         if frame.empty:
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         cells += cells_of(select(of_present_devices(frame, conditions), conditions))
-    jobs: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        jobs.setdefault(job_of(cell), []).append(cell)
-    predict = predict and (len(jobs) == 1 or aim.peak is not None)  # of many jobs no memory is shown
+    # Of many jobs no memory is shown.
+    predict = predict and (len({job_of(cell) for cell in cells}) == 1 or aim.peak is not None)
     if predict:
         from lmsweep.orchestrator.commands.search.best_sweep import largest_batch_words
         from lmsweep.orchestrator.searching.candidates import predicted_peaks_of
@@ -151,6 +149,9 @@ def _best_of_stores(
         say_transfers([*cells, *more], devices, aim, title=", ".join(locations))
         return
     hourly_dollars(aim.prices, [(one.environment.device_name, one.environment.accelerator_type) for one in cells])
+    jobs: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        jobs.setdefault(job_of(cell), []).append(cell)
     found = {job: got for job, each in jobs.items() if isinstance(got := answer(each, aim), Answer)}
     parts: list[str] = [
         f"{job_words(got.winner.config)}\n{winner_words(got, is_short=len(found) > 1)}"

@@ -54,7 +54,7 @@ class FullyShard:
         self._root.set_requires_gradient_sync(False)
         self._root.set_reshard_after_forward(False)
         self._root.set_reshard_after_backward(False)
-        self._zeros = [torch.zeros_like(shard) for shard in self.shards]
+        self._zeros = {shard: torch.zeros_like(shard) for shard in self.shards if shard.requires_grad}
         self._is_local = True
         try:
             yield
@@ -86,7 +86,7 @@ class FullyShard:
     def finish(self) -> None:
         """Backward has waited for the gradients already."""
         if self._is_local:
-            for shard, zero in zip(self.shards, self._zeros, strict=True):
+            for shard, zero in self._zeros.items():
                 shard.grad = zero
 
 

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
 from lmsweep.trials.distributed.parallel.gradient_sync import gradient_of
-from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code, trained
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
 from lmsweep.trials.machine.gpu.accelerator import device_module
 from lmsweep.trials.model.training_step import TrainingStep
@@ -146,7 +146,7 @@ def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tenso
     weights = step.parameters()
     expected = [torch.zeros_like(part_of(weight.detach())) for weight in weights]
     step.alone = _whole_copy(step)
-    for whole, weight, total in zip(step.alone.model.parameters(), weights, expected, strict=True):
+    for whole, weight, total in zip(trained(step.alone.model), weights, expected, strict=True):
         whole.register_post_accumulate_grad_hook(partial(_add_part, weight, total))
     with step.local():
         _backward_alone(step, sequences)
@@ -193,7 +193,7 @@ def part_like(weight: Tensor, whole: Tensor) -> Tensor:
 def _whole_copy(step: DataParallelStep) -> TrainingStep:
     """The same step with whole weights, in this process alone."""
     copy = TrainingStep(step.config, step.math_mode)
-    for mine, theirs in zip(copy.model.parameters(), step.parameters(), strict=True):
+    for mine, theirs in zip(copy.model.parameters(), step.training.model.parameters(), strict=True):
         mine.data = gathered(theirs.detach())
     return copy
 

@@ -12,6 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
+from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.optimizer import class_parameter, optimizer_class
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -21,7 +22,7 @@ from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
 def sharded_optimizer(model: nn.Module, config: TrialConfig) -> ZeroRedundancyOptimizer:
     """The optimizer; each rank updates its share of the weights and broadcasts them as one tensor."""
     return ZeroRedundancyOptimizer(
-        model.parameters(),
+        trainable(model),
         optimizer_class=optimizer_class(config.optimizer),
         parameters_as_bucket_view=True,
         **OPTIMIZERS[config.optimizer].arguments,
@@ -64,7 +65,7 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
     own = cast(Callable[..., object], load(config.optimizer))
     name = class_parameter(own)
     assert name is not None, "it takes the class of an optimizer"
-    make = partial(own, list(model.parameters()))
+    make = partial(own, trainable(model))
     arguments: dict[str, Any] = {name: WHOLE, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
     parameters = inspect.signature(make).parameters
     if "lr" not in parameters and not _takes_any(parameters):
@@ -82,7 +83,7 @@ def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimi
     passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
     if "lr" in parameters or _takes_any(parameters):
         passed_on = {"lr": LEARNING_RATE} | passed_on
-    return WHOLE(model.parameters(), **cast(dict[str, Any], passed_on))
+    return WHOLE(trainable(model), **cast(dict[str, Any], passed_on))
 
 
 def _takes_any(parameters: Any) -> bool:

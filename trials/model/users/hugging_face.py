@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from lmsweep.trials.code.hub_configurations import shipped_configuration
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import HUGGING_FACE
@@ -59,7 +60,7 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
         raise RequestError(f"hf:{name}: there is no file {path}")
     try:
         if not path.exists():
-            _have_in_cache(name)
+            place = _found_on_hub(name)
         found = AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=True)
         stated, _ = PretrainedConfig.get_config_dict(place, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
@@ -75,8 +76,9 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
     return type(found).from_dict(stated | changes) if changes else found
 
 
-def _have_in_cache(name: str) -> None:
-    """Download a configuration into the hub's cache if it is not there, in one attempt."""
+def _found_on_hub(name: str) -> str:
+    """Return the name of a configuration in the hub's cache, else the path of one that ships. Any other is downloaded
+    into the cache, in one attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
@@ -84,13 +86,15 @@ def _have_in_cache(name: str) -> None:
     fetch = f"fetch it where there is a network: hf download {name} config.json"
     try:
         hf_hub_download(*file, local_files_only=True)
-        return
+        return name
     except LocalEntryNotFoundError:
-        pass
+        if shipped := shipped_configuration(name):
+            return str(shipped)
     url = hf_hub_url(*file)
     try:
         get_hf_file_metadata(url, timeout=NETWORK_SECONDS)  # hf_hub_download itself would try for 35 s
         hf_hub_download(*file)
+        return name
     except HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else "an error"
         raise RequestError(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 
 from torch.nn import Module
 
@@ -73,6 +75,8 @@ def step_run(config: TrialConfig, rank: int | None = None) -> StepRun:
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
     """Run a step; unless it `repeats` an iteration that leaves nothing, each is run."""
     memory = None
+    if config.adapter != "none" and find_spec("peft"):
+        import_module("peft")  # its import would count as part of the step
     if config.compile != "none":
         memory = graph_memory(traced_graph(graph_config(config)), block=block_of(config))
     with _device(config, rank) as (tracker, fake):

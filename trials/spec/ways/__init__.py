@@ -4,4 +4,5 @@ optimizers.py     how weights are updated
 attentions.py     what computes attention
 precisions.py     the number formats of weights and matrix products
 ddp_variants.py   how gradients are averaged over ranks
+adapters.py       which small weights are trained in place of the model's own
 """

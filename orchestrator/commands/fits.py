@@ -1,0 +1,70 @@
+"""The verb `fits`: which GPU and method fits a model, how fast, and for how much."""
+
+import json
+from typing import Annotated
+
+from typer import Argument, Option
+
+from lmsweep.orchestrator.commands.measure import Prices
+from lmsweep.orchestrator.plan_request import Text, Texts
+from lmsweep.orchestrator.terminal import say_data
+from lmsweep.trials.spec.config import RequestError
+
+
+def fits(
+    model: Annotated[str, Argument(help="A size, hf: and a name, folder or JSON file, or your own by reference.")],
+    context: Annotated[int, Option("--context", help="Tokens of a sequence.")] = 4096,
+    on: Annotated[
+        str, Option("--for", metavar="GPU,...", help="The GPUs to ask about.")
+    ] = "H100,H200,B200,A100 80GB,4090",
+    gpus: Annotated[str, Option("--gpus", help="1,2,8: on how many of them; several share weights by fsdp.")] = "1",
+    method: Annotated[str, Option("--method", help="Which of full, lora, dora, qlora.")] = "full,lora",
+    tokens: Annotated[Text, Option("--tokens", help="300M, 1B: hours and dollars for so many tokens.")] = None,
+    price: Prices = [],
+    settings: Annotated[
+        Texts, Option("--set", help="FIELD=VALUE of the trial: precision=bf16, adapter_args.rank=64; repeatable.")
+    ] = [],
+    code: Annotated[Text, Option("--code", help="Folder with your own code.")] = None,
+    trusted: Annotated[Texts, Option("--trust", help="A package that references may lead to; repeatable.")] = [],
+    format: Annotated[str, Option(help="text or json.")] = "text",
+) -> None:
+    """Show which GPUs a model can be trained on, in full or with adapters, how fast and for how much. Needs no GPU.
+
+    \b
+    Example:
+      lmsweep fits hf:Qwen/Qwen3-8B --for H100,H200 --tokens 1B --price H100=2.5
+    """
+    if format not in ("text", "json"):
+        raise RequestError(f"--format {format}: write text or json")
+    from lmsweep.orchestrator.commands.text.fit_text import fits_as_json, fits_listing
+    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.fitting.fit_request import FitRequest
+    from lmsweep.orchestrator.fitting.predicted_fits import find_fits
+
+    request = FitRequest(
+        model,
+        context=context,
+        devices=_listed(on),
+        gpus=[_count(one) for one in _listed(gpus)],
+        methods=_listed(method),
+        tokens=tokens,
+        prices=price,
+        settings=settings,
+        code=code,
+        trusted=trusted,
+    )
+    found = find_fits(request)
+    if format == "json":
+        say_data(json.dumps({"fits": fits_as_json(found)}, indent=2))
+    else:
+        show_table(fits_listing(request, found))
+
+
+def _listed(text: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise RequestError(f"--gpus {text}: write numbers of GPUs, such as 1,2,8")
+    return int(text)

@@ -1,0 +1,115 @@
+"""What `fits` is asked: a model, GPUs, methods, tokens and prices."""
+
+import re
+import shlex
+import warnings
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+
+from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant, which_device
+from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.analytic.prices import Price, parse_prices
+from lmsweep.trials.code.hub_configurations import shipped_names
+from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.reference import HUGGING_FACE
+from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
+
+FULL = "full"
+"""The method that trains all weights."""
+METHODS = (FULL, *ADAPTERS)
+USUAL_METHODS = (FULL, "lora")
+_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_SETTINGS = ("attention=sdpa", "loss=cross_entropy", "precision=bf16_pure", "mode=train_step")
+"""What is assumed unless `set` says otherwise: as fine-tuning tools do it, on one GPU without torch.compile."""
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """The arguments of `lmsweep.fits`, as texts of the command."""
+
+    model: str
+    _: KW_ONLY
+    context: int = 4096
+    devices: Sequence[str] = ("H100", "H200", "B200", "A100 80GB", "4090")
+    gpus: Sequence[int] = (1,)
+    methods: Sequence[str] = USUAL_METHODS
+    tokens: str | None = None
+    prices: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    """Other fields of the trial, as `FIELD=VALUE`."""
+    code: str | None = None
+    trusted: Sequence[str] = ()
+
+    def trial(self) -> Trial:
+        """Return the step of one method, on one GPU. Raises RequestError if it is not known."""
+        chosen = {parse_override(text)[0] for text in self.settings}
+        usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
+        adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
+        asked = [*adapters[:1], f"model={self.model}", f"context_length={self.context}", "device=cuda", "batch_size=1"]
+        if taken := {*(text.partition("=")[0] for text in asked), "adapter", "ddp", "world_size"} & chosen:
+            raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error below says it
+            trial = single_trial([*asked, *usual, *self.settings], code=self.code, trusted=self.trusted)
+        if trial.config.is_hugging_face and trial.config.num_layers is None:
+            name = str(trial.config.model_code).removeprefix(HUGGING_FACE)
+            raise RequestError(
+                f"{self.model}: its config.json is neither shipped nor in the hub's cache; fetch it: "
+                f"hf download {shlex.quote(name)} config.json (shipped: {', '.join(shipped_names())})"
+            )
+        return trial
+
+    def gpus_meant(self) -> list[Device]:
+        """Return the GPUs, each once. Raises RequestError if there are none of a name."""
+        found: dict[str, Device] = {}
+        for text in self.devices:
+            if re.fullmatch(r"\d+ ?[GM]i?B", text.strip(), re.IGNORECASE):
+                raise RequestError(f"--for {text}: a size has no speed; name a GPU, such as H100")
+            first, *others = devices_meant(text)
+            found[first.name] = first
+            if others and (words := which_device(text)):
+                say(words, error=True)
+        return list(found.values())
+
+    def layout(self, device: Device, gpus: int) -> Layout:
+        """Return the nodes of so many GPUs. Raises RequestError if they do not fill nodes."""
+        return layout_of(gpus, device, nodes=None, network=None)
+
+    def methods_meant(self) -> list[str]:
+        """Return the methods. Raises RequestError for an unknown one."""
+        for name in self.methods:
+            if name not in METHODS:
+                raise RequestError(f"--method {name}: no such method{choices(name, METHODS)}")
+        return list(dict.fromkeys(self.methods))
+
+    def tokens_meant(self) -> float | None:
+        """Return the number of tokens to train on; None if none is given. Raises RequestError for other text."""
+        if self.tokens is None:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([KMBT]?)", self.tokens.strip(), re.IGNORECASE)
+        if not found or float(found[1]) == 0:
+            raise RequestError(f"--tokens {self.tokens}: write a number of tokens, such as 300M or 1B")
+        return float(found[1]) * _SCALES[found[2].upper()]
+
+    def prices_meant(self) -> list[Price]:
+        return parse_prices(self.prices)
+
+    def checked(self) -> "FitRequest":
+        """Return the request. Raises RequestError if a number is wrong."""
+        if self.context < 1:
+            raise RequestError(f"--context is {self.context}; it must be at least 1")
+        for count in self.gpus:
+            if count < 1:
+                raise RequestError(f"--gpus {count}: it must be at least 1")
+        if not self.devices:
+            raise RequestError("--for names no GPU; write --for H100,H200")
+        return replace(self, gpus=tuple(dict.fromkeys(self.gpus)))
+
+
+def budget_of(device: Device) -> int:
+    """Return the bytes of a GPU that a step may use."""
+    return device.memory - CUDA_RESERVE

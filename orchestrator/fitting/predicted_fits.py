@@ -1,0 +1,157 @@
+"""Predicts which methods fit on which GPUs, and ranks them. Memory is predicted once for a method, not for each GPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lmsweep.orchestrator.fitting.fit import Fit
+from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
+from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
+from lmsweep.orchestrator.planning.step_estimate import LEVELS, in_precision, source_of
+from lmsweep.trials.analytic.datasheets import Device, capabilities_of
+from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.analytic.rates.intervals import spread_of
+from lmsweep.trials.analytic.rates.operators import from_values
+from lmsweep.trials.analytic.rates.rank_schedule import rank_time
+from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.analytic.rates.step_time import step_time
+from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.rules import why_not, why_not_on
+
+RECOMPUTED = ("none", "block")
+"""Values of `checkpointing` that are tried."""
+MOST_REMEDIES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One method on a number of GPUs, of any kind."""
+
+    method: str
+    gpus: int
+    config: TrialConfig
+
+    @property
+    def workload(self) -> str:
+        return "ddp" if self.gpus > 1 else "timing"
+
+
+def find_fits(request: FitRequest) -> list[Fit]:
+    """Return one answer per GPU, number of GPUs and method, the best first. Raises RequestError if the request is
+    wrong, such as a target that no layer has."""
+    request = request.checked()
+    devices, tokens = request.gpus_meant(), request.tokens_meant()
+    prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
+    for device in devices:
+        for gpus in request.gpus:
+            request.layout(device, gpus)
+    trial = request.trial()
+    candidates = _candidates(trial.config, request)
+    answers = _answers(candidates, devices, vars(trial.code) if trial.code else None)
+    found = []
+    for place, device in enumerate(devices):
+        price = prices.get((device.name, None))
+        for gpus in request.gpus:
+            for method in request.methods_meant():
+                ways = [
+                    _fit(one, device, place, answer, request, tokens, price)
+                    for one, answer in zip(candidates, answers, strict=True)
+                    if (one.method, one.gpus) == (method, gpus)
+                ]
+                found.append(_best(ways))
+    found.sort(key=lambda one: one.rank)
+    return [one if one.fits else replace(one, remedy=_remedy(one, found)) for one in found]
+
+
+def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
+    chosen = any(text.startswith("checkpointing=") for text in request.settings)
+    found = []
+    for gpus in request.gpus:
+        ranks = {"ddp": "fsdp", "world_size": gpus} if gpus > 1 else {}
+        for method in request.methods_meant():
+            # Their arguments are those of adapters, which a step without one does not take.
+            adapter = {"adapter": "none", "adapter_args": None} if method == FULL else {"adapter": method}
+            for checkpointing in (config.checkpointing,) if chosen else RECOMPUTED:
+                asked = replace(config, checkpointing=checkpointing, **ranks, **adapter)  # type: ignore[arg-type]
+                found.append(Candidate(method=method, gpus=gpus, config=asked))
+    return found
+
+
+def _answers(candidates: Sequence[Candidate], devices: Sequence[Device], code: object) -> list[Answer]:
+    """Ask about each candidate once, for all GPUs."""
+    asked = [one for one in candidates if not why_not(one.config, one.workload)]
+    rooms = [(device.name, budget_of(device)) for device in devices]
+    configs = [one.config for one in asked]
+    answers = Answers("room", configs, rooms=[rooms for _ in configs], code=code).wait() if configs else []
+    for answer in answers:
+        if "refused" in answer:
+            raise RequestError(answer["refused"])
+    known = dict(zip(configs, answers, strict=True))
+    return [known.get(one.config, {"reason": why_not(one.config, one.workload)}) for one in candidates]
+
+
+def _fit(
+    candidate: Candidate,
+    device: Device,
+    place: int,
+    answer: Answer,
+    request: FitRequest,
+    tokens: float | None,
+    price: float | None,
+) -> Fit:
+    config = candidate.config
+    reason = why_not_on(config, candidate.workload, capabilities_of(device))
+    batch, peak = answer["rooms"][place] if "rooms" in answer else (None, None)
+    fit = Fit(
+        device_name=device.name,
+        gpus=candidate.gpus,
+        method=candidate.method,
+        checkpointing=config.checkpointing,
+        batch=None if reason else batch,
+        peak_bytes=peak,
+        budget_bytes=budget_of(device),
+        reason=reason or answer.get("reason"),
+    )
+    if not fit.batch:
+        return fit
+    layout = request.layout(device, candidate.gpus)
+    operators = in_precision(from_values(answer["operators"][str(batch)]), config)
+    rates = rates_of(device, layout.network)
+    sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
+    if candidate.gpus > 1:
+        ranked = rank_time(operators, rates, sized)
+        seconds, time, level = ranked.seconds, ranked.time, "ranks"
+    else:
+        time = step_time(operators, rates)
+        seconds, level = time.seconds, LEVELS[rates.level]
+    middle, low, high = spread_of(level).of(seconds)
+    step_tokens = fit.batch * config.context_length * candidate.gpus
+    hours = tokens / step_tokens * middle / 3600 if tokens else None
+    return replace(
+        fit,
+        tokens_per_second=step_tokens / middle,
+        tokens_per_second_between=(step_tokens / high, step_tokens / low),
+        hours=hours,
+        dollars=hours * price * candidate.gpus if hours and price else None,
+        source=source_of(time),
+    )
+
+
+def _best(ways: Sequence[Fit]) -> Fit:
+    """Return the fastest way that fits, else the one that lacks least."""
+    fitting = [one for one in ways if one.fits]
+    if fitting:
+        return max(fitting, key=lambda one: one.tokens_per_second or 0.0)
+    return min(ways, key=lambda one: one.rank)
+
+
+def _remedy(one: Fit, found: Sequence[Fit]) -> str | None:
+    """Return which of the answers that fit differ from this one in one thing."""
+    if one.fits is None:
+        return None
+    here = [other for other in found if other.fits and other.device_name == one.device_name]
+    methods = [other.method for other in here if other.gpus == one.gpus]
+    counts = [f"{other.gpus} GPUs" for other in here if other.method == one.method and other.gpus > one.gpus]
+    alike = [other for other in found if other.fits and (other.method, other.gpus) == (one.method, one.gpus)]
+    devices = [other.device_name for other in alike]
+    words = [*methods, *counts[:1], *devices][:MOST_REMEDIES]
+    return ", or ".join(dict.fromkeys(words)) or "more GPUs (--gpus), or a shorter --context"

@@ -1,0 +1,74 @@
+"""`lmsweep fits`: which GPU and method fits, how fast and for how much."""
+
+import json
+
+import pytest
+
+import lmsweep
+from lmsweep.orchestrator.fitting.fit_request import FitRequest
+from lmsweep.trials.code.hub_configurations import shipped_names
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import answer_here
+
+SHORT = ("--context", "256")
+
+
+def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
+    done = answer_here(
+        "fits", "2.7b", *SHORT, "--for", "T4,4090,H100", "--method", "full", "--tokens", "1B", "--price", "H100=2.5",
+        "--format", "json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, *others = json.loads(done.stdout)["fits"]
+    by_name = {one["device_name"]: one for one in (first, *others)}
+
+    assert (first["device_name"], first["fits"]) == ("H100 SXM", True)
+    low, high = first["tokens_per_second_between"]
+    assert low < first["tokens_per_second"] < high
+    assert first["dollars"] == pytest.approx(2.5 * first["hours"])
+    assert first["hours"] == pytest.approx(1e9 / first["tokens_per_second"] / 3600)
+    assert by_name["RTX 4090"]["missing_bytes"] > 0
+    assert by_name["RTX 4090"]["remedy"] == "H100 SXM"
+    assert "no bfloat16" in by_name["T4"]["reason"] or "7.5" in by_name["T4"]["reason"]
+
+
+def test_checkpointing_is_chosen_where_it_decides():
+    (fit,) = lmsweep.fits("2.7b", context=4096, devices=["4090"], methods=["full"], settings=["optimizer=sgd"])
+    assert fit.checkpointing == "block" and fit.fits
+    (plain,) = lmsweep.fits("tiny", context=64, devices=["4090"], methods=["full"])
+    assert plain.checkpointing == "none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("hf:nobody/Nothing-1B",), "hf download nobody/Nothing-1B config.json"),
+        (("hf:./missing.json",), "there is no file"),
+        (("tinny",), "did you mean tiny?"),
+        (("tiny", "--method", "lara"), "did you mean lora?"),
+        (("tiny", "--for", "H101"), "did you mean"),
+        (("tiny", "--tokens", "many"), "such as 300M or 1B"),
+        (("tiny", "--gpus", "9"), "do not fill nodes"),
+        (("tiny", "--set", "batch_size=4"), "fits chooses it"),
+        (("tiny", "--price", "B200=9", "--for", "H100"), "no such device"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
+    done = answer_here("fits", *arguments, *SHORT, HF_HOME="/nonexistent")
+    assert done.returncode == 2 and words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_wrong_adapter_is_refused_before_anything_is_shown():
+    pytest.importorskip("peft")
+    with pytest.raises(RequestError, match="no linear layer of the blocks is q_proj"):
+        lmsweep.fits("tiny", context=64, methods=["lora"], settings=["adapter_args.targets=q_proj"])
+    with pytest.raises(RequestError, match="above the width"):
+        lmsweep.fits("tiny", context=64, methods=["lora"], settings=["adapter_args.rank=100000"])
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_configuration_states_every_dimension(name):
+    config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
+    assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size))

@@ -1,0 +1,80 @@
+"""Puts adapters into a model: its own weights are frozen, and small ones beside its linear layers are trained."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+import torch
+from torch import nn
+
+from lmsweep.trials.machine.torch_private import replaced
+from lmsweep.trials.model.transformer.transformer import Linear
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
+
+
+def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> None:
+    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
+    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if PEFT is not installed."""
+    if find_spec("peft") is None:
+        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; pip install 'lmsweep[adapters]'")
+    from peft import LoraConfig, inject_adapter_in_model
+
+    for block in blocks:
+        use_linear_of_pytorch(block)
+    asked = config.adapter_arguments
+    layers = _chosen(model, blocks, config)
+    for name, layer in layers.items():
+        if asked.rank > min(layer.in_features, layer.out_features):
+            raise RequestError(
+                f"adapter_args.rank is {asked.rank}, above the width of {name}: {layer.out_features} x "
+                f"{layer.in_features}"
+            )
+    weight = next(iter(layers.values())).weight
+    settings = LoraConfig(
+        r=asked.rank,
+        lora_alpha=asked.alpha,  # type: ignore[arg-type] # it only divides it
+        lora_dropout=asked.dropout,
+        target_modules=list(layers),
+        use_dora=ADAPTERS[config.adapter].magnitudes,
+    )
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(weight.dtype)
+    try:
+        # PEFT creates layers and converts them, which fake tensors cannot be; here they have their type at once.
+        with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
+            inject_adapter_in_model(settings, model)
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
+    """Name -> each linear layer of the blocks that is a target."""
+    within = {id(module) for block in blocks for module in block.modules()}
+    linear = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear) and id(module) in within
+    }
+    if not linear:
+        raise UnsupportedError(f"adapter {config.adapter} is for linear layers in repeated blocks, and there are none")
+    names = dict.fromkeys(name.rpartition(".")[2] for name in linear)
+    targets = config.adapter_arguments.targets or tuple(names)
+    if unknown := [one for one in targets if one not in names]:
+        words = choices(unknown[0], names)
+        raise RequestError(f"adapter_args.targets: no linear layer of the blocks is {unknown[0]}{words}")
+    return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """Return the weights that are trained."""
+    return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+def use_linear_of_pytorch(block: nn.Module) -> None:
+    """Replace lmsweep's linear layers by PyTorch's, the only ones that torchao and PEFT convert."""
+    for parent in list(block.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, Linear):
+                weight = layer.weight
+                plain = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta", dtype=weight.dtype)
+                plain.weight = weight
+                setattr(parent, name, plain)

@@ -1,0 +1,148 @@
+"""The largest batch that fits on each of several devices, and what its step computes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.memory_prediction import cublas_workspace
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.prediction.capacity.batch_extrapolation import AnyBatchTrace, are_alike, operators_grown
+from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.operator_growth import deepened
+from lmsweep.trials.prediction.peak_memory import UNSURE, check_predictable, summary
+from lmsweep.trials.prediction.step_operators import as_eager
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace, runs_within
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
+from lmsweep.trials.prediction.without_device.step_run import step_run
+from lmsweep.trials.spec.config import TrialConfig
+
+FIRST = (2, 4, 8)
+"""Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
+LAYERS_FIELD = "num_hidden_layers"
+"""What transformers' configurations call the number of layers, whatever they store it as."""
+
+
+class DeviceRoom(NamedTuple):
+    """What of a step fits on a device."""
+
+    batch: int
+    """The largest batch; 0 if not even one sequence fits."""
+    peak: int
+    """Bytes of the allocator's blocks at that batch, or at one sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyBatchStep:
+    """A step of one process or rank, at any batch."""
+
+    config: TrialConfig
+    trace: AnyBatchTrace
+    small: Operators
+    larger: Operators
+
+    def operators(self, batch: int) -> Operators:
+        """Return its operators. Raises UnpredictableError if they depend on the batch otherwise than by their sizes."""
+        found = operators_grown(self.small, self.larger, batch - self.trace.first)
+        if found is None:
+            raise UnpredictableError("the operators of its step change with the batch")
+        return found
+
+    def room(self, device_name: str, budget: int) -> DeviceRoom:
+        """Return the largest batch with which it runs in `budget` bytes of this device."""
+        workspace = cublas_workspace(device_name)
+        most = self.trace.most(budget - UNSURE)
+
+        def fits(batch: int) -> bool:
+            return runs_within(self.trace.at(batch), budget - UNSURE, workspace)
+
+        # Gaps in the allocator leave room for a little less than the bytes alone.
+        too_many, step = most + 1, 1
+        while (sure := too_many - step) > 0 and not fits(sure):
+            too_many, step = sure, 2 * step
+        sure = max(sure, 0)
+        while too_many - sure > 1:
+            middle = (sure + too_many) // 2
+            sure, too_many = (middle, too_many) if fits(middle) else (sure, middle)
+        config = replace(self.config, batch_size=max(sure, 1))
+        return DeviceRoom(sure, summary(self.trace.at(max(sure, 1)), config).on(device_name).peak)
+
+
+def any_batch_step(config: TrialConfig) -> AnyBatchStep:
+    """Run the step at two batches, of two shallow models where layers are alike, and return it at any batch. Raises
+    UnpredictableError where memory or operators do not follow, and what the user's code raises."""
+    check_predictable(config)
+    runs: dict[int, _Deep] = {}
+
+    def run(batch: int) -> _Deep:
+        if batch not in runs:
+            runs[batch] = _at_full_depth(replace(config, batch_size=batch))
+        return runs[batch]
+
+    for first in FIRST:
+        small, larger = run(first), run(first + 1)
+        if are_alike(small.trace, larger.trace):
+            trace = AnyBatchTrace(
+                first=first,
+                small=small.trace,
+                larger=larger.trace,
+                known={batch: one.trace for batch, one in runs.items()},
+            )
+            return AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
+        run(1)  # small batches differ from others: attention splits them otherwise
+    raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+
+
+def import_ahead(configs: Sequence[TrialConfig]) -> None:
+    """Import what these models are built with, once, before processes fork."""
+    wanted = {
+        "transformers": any(one.is_hugging_face for one in configs),
+        "peft": any(one.adapter != "none" for one in configs),
+    }
+    for package in (name for name, is_wanted in wanted.items() if is_wanted and find_spec(name)):
+        import_module({"transformers": "transformers.modeling_utils"}.get(package, package))
+
+
+class _Deep(NamedTuple):
+    trace: Trace
+    operators: Operators
+
+
+def _at_full_depth(config: TrialConfig) -> _Deep:
+    layers = config.num_layers or 0
+    fewest = 1 if config.ddp == "none" and not config.is_hugging_face else 2  # one layer is no list of equal ones
+    shallow = config.model_code is None or config.is_hugging_face
+    if shallow and layers > fewest + 2:
+        one, other = (_with_layers(config, fewest + more) for more in (0, 1))
+        trace = deepen(step_run(one).trace, step_run(other).trace, layers - fewest)
+        operators = deepened(_operators(one), _operators(other), layers - fewest)
+        if trace is not None and operators is not None:
+            return _Deep(_built_in_parts(trace, config), operators)
+    return _Deep(_built_in_parts(step_run(config).trace, config), _operators(config))
+
+
+def _built_in_parts(trace: Trace, config: TrialConfig) -> Trace:
+    """The trace of ranks that never hold the whole model, as training tools build it; a trial builds it and divides."""
+    if config.ddp == "none":
+        return trace
+    freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
+    return [
+        replace(one, events=[event for event in one.events if event[0] not in freed]) if one.phase == "init" else one
+        for one in trace
+    ]
+
+
+def _operators(config: TrialConfig) -> Operators:
+    """The operators of a step, of a compiled one from the run that is not."""
+    log = step_run(as_eager(config)).log
+    return log.operators(config.compile, compiles_loss=config.loss == "compiled")
+
+
+def _with_layers(config: TrialConfig, layers: int) -> TrialConfig:
+    if not config.is_hugging_face:
+        return replace(config, num_layers=layers)
+    arguments = arguments_of(config.model_args) | {LAYERS_FIELD: layers}
+    return replace(config, num_layers=layers, model_args=json.dumps(arguments, sort_keys=True))
