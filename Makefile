@@ -49,7 +49,7 @@ types: .venv/test
 	$(BIN)/mypy
 
 .venv/hf: .venv/test
-	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,axe,docs,trackers]'
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test,hf,adapters,axe,docs,trackers]'
 	touch $@
 
 .venv/docs: .venv/test

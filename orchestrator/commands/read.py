@@ -148,7 +148,9 @@ def compare(
     if explain:
         if value or fail_on or min_effect:
             raise RequestError("--explain is about whole steps; leave out --value, --min-effect and --fail-on")
-        causes = explain_results(store, other, baseline=first, contrast=second, where=conditions, across=_names(across))
+        causes = explain_results(
+            store, other, baseline=first, contrast=second, where=conditions, across=names_of(across)
+        )
         show_table(causes.listing(), format)
         return
     found = compare_results(

@@ -33,7 +33,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     weight = next(iter(layers.values())).weight
     settings = LoraConfig(
         r=asked.rank,
-        lora_alpha=asked.alpha,  # type: ignore[arg-type] # it only divides it
+        lora_alpha=asked.alpha,
         lora_dropout=asked.dropout,
         target_modules=list(layers),
         use_dora=ADAPTERS[config.adapter].magnitudes,
