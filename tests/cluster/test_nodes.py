@@ -112,6 +112,7 @@ def test_a_node_holds_one_part_of_a_trial_at_most():
     assert side_by_side(config, [node(4, count=3)]) == 6
 
 
+@pytest.mark.slow
 def test_one_machine_cannot_hold_a_trial_of_several_nodes(tmp_path):
     words = [f"{name}={value}" for name, value in FIELDS.items()]
     done = lmsweep("trial", "workloads=ddp", *words, "--store", tmp_path / "results")

@@ -191,6 +191,7 @@ def test_models_compile_as_blocks_and_whole(name: str, compiled: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["while True: pass", "import os; os._exit(3)", "print('noise' * 9999)"])
+@pytest.mark.slow
 def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path: Path, text: str) -> None:
     (tmp_path / "odd.py").write_text(
         f"import torch\n{text}\ndef make(vocab_size): return torch.nn.Embedding(512, 512)\n"

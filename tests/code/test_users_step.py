@@ -107,6 +107,7 @@ def _times(rows: Rows, fields: str) -> set[str]:
     return {str(row.phase) for row in found if row.metric == "time"}
 
 
+@pytest.mark.slow
 def test_its_phases_are_those_methods_that_it_has_and_the_mode_calls(times: Callable[[str], set[str]]) -> None:
     assert times("step: mine.step:make") == {"forward", "backward", "optimizer", "step"}
     assert times("step: mine.step:make, mode: forward_backward") == {"forward", "backward", "step"}

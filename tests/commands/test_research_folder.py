@@ -96,6 +96,7 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
 
 
 @pytest.mark.parametrize("path", some_fast(PATHS[1:]))
+@pytest.mark.slow
 def test_every_process_of_a_trial_starts_in_a_folder_of_such_files(folder: Path, path: str):
     put(folder, *NAMES)
     settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")

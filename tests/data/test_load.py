@@ -227,6 +227,7 @@ def test_importing_analysis_loads_neither_torch_nor_ray_nor_matplotlib() -> None
     assert not {"torch", "ray", "matplotlib"} & set(json.loads(answer.stdout))
 
 
+@pytest.mark.slow
 def test_ten_thousand_trials_load_and_pivot_in_a_few_times_what_reading_them_takes(tmp_path: Path) -> None:
     """The budget is 1.5 s on two idle cores; held against reading the same file, because machines differ."""
     store = Store(str(tmp_path / "large"))

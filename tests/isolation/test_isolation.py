@@ -244,6 +244,7 @@ def test_a_compiler_that_fails_is_an_error_with_the_traceback(environment, monke
         assert run(runner, environment)[0].status == Status.OK
 
 
+@pytest.mark.slow
 def test_a_trial_that_takes_too_much_of_the_hosts_memory_is_ended_before_the_host_is(odd_runner, environment):
     rows = run(odd_runner, environment, batch_size=4000, context_length=64, measure_steps=10**6)
     assert [row.status for row in rows] == [Status.OOM]

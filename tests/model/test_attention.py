@@ -374,6 +374,7 @@ def test_attention_after_timing_in_one_trial_uses_the_models_width_and_heads() -
     assert {row.config.d_model for row in rows} == {128}
 
 
+@pytest.mark.slow
 def test_an_eager_trial_clears_no_compiler_and_so_loads_none(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()  # another test may have left this very graph
     reset_compiler()

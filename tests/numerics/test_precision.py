@@ -350,6 +350,7 @@ def test_every_weight_belongs_to_a_part_of_the_model():
     }
 
 
+@pytest.mark.slow
 def test_neither_the_mode_nor_what_ran_before_changes_the_results():
     alone = measured(SMALL)
     for trial, before in ((replace(SMALL, measure_steps=2), ("timing",)), (replace(SMALL, mode="forward"), ())):

@@ -84,6 +84,7 @@ def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
     second.close()
 
 
+@pytest.mark.slow
 def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

@@ -316,6 +316,7 @@ def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
     assert not page.is_visible("#tables") and page.is_visible("#matrix")
 
 
+@pytest.mark.slow
 def test_both_stores_are_in_answer_results_and_environments(browser: Browser, tmp_path: Path) -> None:
     times = {"step.time": samples(0.2, 1e-3)}
     desk = replace(LAPTOP, device_name="Desk CPU", torch_version="2.12.0")
@@ -370,6 +371,7 @@ def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_
     page.context.close()
 
 
+@pytest.mark.slow
 def test_devices_without_a_common_cell_say_why_they_cannot_be_compared(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "apart")
     attempts.ok(config(context_length=128), {"step.time": samples(0.2, 1e-3)}, fingerprint=LAPTOP)
@@ -384,6 +386,7 @@ def test_devices_without_a_common_cell_say_why_they_cannot_be_compared(browser: 
     page.context.close()
 
 
+@pytest.mark.slow
 def test_a_store_in_which_nothing_can_be_compared_begins_with_its_key_numbers(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "one")
     for context_length in (128, 256):

@@ -146,6 +146,7 @@ def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page
     assert "A100" in text and "not stated" in text and "suspected_tf32" in text
 
 
+@pytest.mark.slow
 def test_the_rooflines_of_several_devices_are_laid_over_each_other(browser: Browser, tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "two")
     for fingerprint, seconds in (
@@ -188,6 +189,7 @@ def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
     wait_until(page, "chart._fullData.some(trace => trace.visible === 'legendonly')")
 
 
+@pytest.mark.slow
 def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_them(
     browser: Browser, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def is_taken(server: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize(("gpu_ids", "slot"), [([], "cpu"), (["0"], "0"), (["GPU-0a1b"], "GPU-0a1b")])
+@pytest.mark.slow
 def test_a_worker_takes_the_server_that_was_started_ahead_for_its_slot(
     gpu_ids: list[str], slot: str, folder: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
     assert share < SHARE
 
 
+@pytest.mark.slow
 def test_what_leads_is_repeated_before_the_answer() -> None:
     one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall")
     assert one["repeated"] > 1 and one["trials"] - one["cells"] >= FEWEST_REPEATS

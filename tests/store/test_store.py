@@ -148,6 +148,7 @@ print(pyarrow.default_memory_pool().max_memory())
 """
 
 
+@pytest.mark.slow
 def test_reading_many_fragments_takes_hardly_more_memory_than_reading_a_few(tmp_path):
     store = Store(str(tmp_path))
     peaks = []
@@ -347,6 +348,7 @@ def test_a_reader_that_meets_a_compaction_reads_every_row(tmp_path):
     assert counts == {(80, 0)}
 
 
+@pytest.mark.slow
 def test_two_writers_that_compact_lose_nothing_and_readers_see_every_row_once(tmp_path):
     store = Store(str(tmp_path))
     processes = [append_forever(tmp_path, "compact") for _ in range(2)]

@@ -98,6 +98,7 @@ def test_what_would_have_no_effect_or_is_missing_is_unsupported(field: str, valu
 
 
 @pytest.mark.usefixtures("forget_code")
+@pytest.mark.slow
 def test_a_loss_that_compiles_itself_has_done_so_before_the_warm_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
