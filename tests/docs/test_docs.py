@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 import shutil
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,11 +129,13 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
 
 
 def printed_tables() -> list[Snippet]:
-    """Each indented command that prints Markdown, with the table below it."""
+    """Each indented `compare` with the first lines that it prints, which begin below an empty line."""
     found = []
     for page in PAGES:
         text = page.read_text("utf-8")
-        for match in re.finditer(r"(?m)^    (lmsweep .*(?:\\\n.*)*--format markdown)\n\n((?:\|.*\n)+)", text):
+        for match in re.finditer(
+            r"(?m)^    (lmsweep compare .*)\n\n((?:    .*: speed-up .*\n)(?:    .*\n|\n(?=    ))+)", text
+        ):
             found.append(Snippet(page.name, text[: match.start()].count("\n") + 1, match[0]))
     return found
 
@@ -140,7 +143,7 @@ def printed_tables() -> list[Snippet]:
 @pytest.mark.parametrize("snippet", printed_tables(), ids=str)
 def test_a_table_below_a_command_is_what_the_command_prints(snippet):
     command, _, table = snippet.text.strip().partition("\n\n")
-    assert table in lmsweep_here(*shlex.split(command.replace("\\\n", ""))[1:])
+    assert textwrap.dedent(table) in lmsweep_here(*shlex.split(command)[1:])
 
 
 def test_there_is_such_a_table():
