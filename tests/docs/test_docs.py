@@ -19,7 +19,7 @@ from tests.support.command import lmsweep_here
 from tools.pictures import PICTURES
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
 """The lab notebook is append-only: its links are checked, but its commands are those of their day."""
 EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}
