@@ -18,7 +18,15 @@ ATTENTIONS = (
 )
 MODELS = ", ".join(SIZES)
 WORKLOADS = f"(one of: {', '.join(BUILT_IN)}), or your own as package.module:measure"
-PARTS_OF_OTHERS = ("model_code", "model_args", "step_args", "attention_args", "optimizer_args", "ddp_args")
+PARTS_OF_OTHERS = (
+    "model_code",
+    "model_args",
+    "step_args",
+    "attention_args",
+    "optimizer_args",
+    "ddp_args",
+    "adapter_args",
+)
 FIELDS = f"(one of: {', '.join(name for name in CONFIG_FIELDS if name not in PARTS_OF_OTHERS)})"
 
 
