@@ -153,8 +153,8 @@ class Rates:
             seconds *= BROADCASTING if _broadcasts(operator) else 1.0
         source = sources[kind]
         if kind in self._measured:
-            name = self.hardware.device.name
-            where = name if _name(self._measured[kind]) == name else f"{REFERENCE}, the same chip"
+            here = self.hardware.device.name
+            where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
         residual = spread_of(self.level).deviation / COMBINED
         return Cost(seconds, source, residual)
