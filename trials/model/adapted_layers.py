@@ -17,7 +17,8 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, compute: torch.dtype) -> None:
     """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT. In
-    `compute`, weights stored in fewer bits are multiplied. Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if PEFT is not installed."""
+    `compute`, weights stored in fewer bits are multiplied. Raises RequestError if a target is no layer or narrower than
+    the rank, UnsupportedError if a package is not installed."""
     if find_spec("peft") is None:
         raise UnsupportedError(f"adapter {config.adapter} needs the package peft; pip install 'lmsweep[adapters]'")
     from peft import LoraConfig, inject_adapter_in_model
