@@ -11,6 +11,7 @@ from lmsweep.trials.analytic.rates.step_time import explained, in_tf32, step_tim
 class OneCost(NamedTuple):
     seconds: float
     source: str
+    unsure: tuple[float, float] = (1.0, 1.0)
 
 
 class Rates:
