@@ -43,7 +43,9 @@ def test_a_product_measured_on_the_gpu_costs_what_was_measured() -> None:
 
 
 def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measured() -> None:
-    h200, rates = device("H200 SXM"), rates_of(device("H200 SXM"))
+    h200 = device("H200 SXM")
+    points = [one for one in measured_operators() if one.kind != "product" or not any(x % 8 for x in one.shapes[1])]
+    rates = rates_with(h200, points)
     aligned, odd = (rates.of(product(16384, width, 768, layout="nt")) for width in (50304, 50257))
     assert aligned.unsure == (1, 1) and odd.seconds > 2 * aligned.seconds
     assert odd.unsure[0] * odd.seconds == pytest.approx(aligned.seconds, rel=0.1) and odd.unsure[1] > 1.5
@@ -57,7 +59,7 @@ def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measur
     rows = ((16384, 768), (768, 50257))
     one = next(one for one in measured_operators() if one.form == "forward" and one.dtype == "bfloat16")
     measured = [one._replace(shapes=rows, seconds=9e-3, bytes=1_749_181_952)] * 9
-    found = rates_with(h200, [*measured_operators(), *measured])
+    found = rates_with(h200, [*points, *measured])
     again = found.of(product(16384, 50257, 768, layout="nt"))
     assert again.seconds == pytest.approx(9e-3, rel=0.1) and again.unsure == (1, 1)
     assert again.source == "products measured on H200 SXM"

@@ -26,7 +26,7 @@ BROADCASTING = 1.8
 """Time of an element-wise operator whose operands have different shapes over that of equal ones."""
 
 ASSUMED = (
-    f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) as slow as with rows that are multiples of {ALIGNED} "
+    f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are multiples of {ALIGNED} "
     "bytes, not measured"
 )
 
