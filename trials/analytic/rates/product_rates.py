@@ -48,7 +48,7 @@ ITEM_BYTES = {"bfloat16": 2, "float16": 2, "tf32": 4}
 """Type -> bytes of an element, of types that tensor cores take with rows of any length."""
 UNALIGNED = 3.0
 """Time of a product with other rows over that of one with aligned rows, where none was measured: an assumption.
-A step on an H200 with a vocabulary of 50257 in bf16 took as much longer as if its head's products were 5.6 times slower.
+A step on an H200 with a vocabulary of 50257 in bf16 took as long as if its head's products were 5.6 times slower.
 """
 MOST_UNALIGNED = 6.0
 
