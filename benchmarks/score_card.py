@@ -28,6 +28,7 @@ from lmsweep.analysis.reference.reports import published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
+from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, spread_from, widened
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
@@ -176,6 +177,24 @@ def product_cells(path: str) -> Iterator[Cell]:
                    predicted=rates_of(device).of(product).seconds)  # fmt: skip
 
 
+def compiled_cells(path: str) -> Iterator[Cell]:
+    """Yield the steps of GPT-2 XL that an issue of ROCm's TransformerEngine states as rates of model FLOPs; batch and
+    context are assumed."""
+    asked = {"workloads": "timing", "device": "cuda", "model": "gpt2-xl", "precision": "bf16", "compile": "block",
+             "attention": "sdpa_flash", "context_length": 1024, "batch_size": 8}  # fmt: skip
+    config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
+    operators, terms = step_operators(config), config.size.terms
+    flops = 3 * forward_flops(**terms, vocab_size=config.vocab_size, context_length=1024, batch_size=8)
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            if row["framework"] == "torch.compile nightly":
+                device = device_named({"H100": "H100 SXM"}.get(row["hardware"], row["hardware"]))
+                assert device is not None
+                yield Cell(level="sizes assumed", source=row["source"], device=device.name, what=config.model or "",
+                           published=flops / float(row["value"]) / 1e12,
+                           predicted=step_time(operators, rates_of(device)).computing)  # fmt: skip
+
+
 Left = Literal["source", "device"]
 """What an interval is learned without."""
 
@@ -216,7 +235,7 @@ def by_device(residuals: Sequence[Residual]) -> None:
 
 
 def ratios(cells: Sequence[Cell]) -> None:
-    """Print by context how far the predicted ratio of A100 to H100 is from the published one, in cells of the same ranks,
+    """Print by context how far the ratio of A100 to H100 is from the published one, in cells of the same ranks,
     model and context; micro-batches may differ."""
     of: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
     for cell in cells:
@@ -282,7 +301,7 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.fleet:
         cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
-        cells += product_cells(asked.facts) if asked.facts else []
+        cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Residual._fields)
