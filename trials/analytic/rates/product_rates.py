@@ -129,7 +129,7 @@ class ProductRates:
         known = next((one for one in (key, aligned, aligned._replace(layout="nt")) if one in self._surfaces), None)
         seconds = self.formula(product, layout)
         if known:
-            seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(_place(product)).factor
+            seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(_place(product))
         if key.alignment == ALIGNED or known == key:
             return Took(seconds, seconds, seconds)
         return Took(UNALIGNED * seconds, seconds, MOST_UNALIGNED * seconds)

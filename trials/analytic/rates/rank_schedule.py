@@ -31,10 +31,6 @@ class RankTime:
         least, most = self.time.between
         return self.seconds + least - self.time.seconds, self.seconds + most - self.time.seconds
 
-    @property
-    def exposed_seconds(self) -> float:
-        return sum(self.exposed.values())
-
 
 def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTime:
     """Return the time of a step, from the operators of a rank."""

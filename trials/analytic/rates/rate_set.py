@@ -147,7 +147,7 @@ class Rates:
                 bytes=operator.bytes,
                 is_causal=operator.is_causal,
             )
-            seconds, _ = self._attention.seconds(attention)
+            seconds = self._attention.seconds(attention)
         else:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None

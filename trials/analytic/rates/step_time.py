@@ -109,25 +109,26 @@ class StepTime:
         return dict(sorted(time.items(), key=lambda item: -item[1]))
 
 
-def step_time(
-    operators: Operators, rates: OperatorRates, *, is_hidden: Callable[[Operator], bool] = lambda one: True
-) -> StepTime:
-    """Return the time of a step. `is_hidden`: whether computation runs at the same time as this collective."""
+def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
+    """Return the time of a step whose collectives run beside computation."""
     parts = tuple(_part(one, rates) for one in operators)
     updating = _seconds(one for one in parts if one.operator.phase == "optimizer")
     computing = _seconds(one for one in parts if one.operator.stream == "compute") - updating
-    collectives = [one for one in parts if one.operator.stream == "communication"]
-    hidden = _seconds(one for one in collectives if is_hidden(one.operator))
-    beside = min(hidden, computing)
-    exposed = _seconds(collectives) - beside + INTERFERENCE * beside
+    communicating = _seconds(one for one in parts if one.operator.stream == "communication")
     launching = sum(one.launching for one in parts)
     return StepTime(
         parts=parts,
         computing=computing + updating,
         launching=launching,
-        communicating=_seconds(collectives),
-        exposed=exposed,
+        communicating=communicating,
+        exposed=exposed(communicating, computing),
     )
+
+
+def exposed(communicating: float, computing: float) -> float:
+    """Return by how much communication beside computation makes a step longer."""
+    hidden = min(communicating, computing)
+    return communicating - hidden + INTERFERENCE * hidden
 
 
 def in_tf32(operators: Operators) -> Operators:
