@@ -17,8 +17,8 @@ from lmsweep.trials.spec.config import TrialConfig
 MODELS = Path(__file__).parent / "published_models"
 VOCABULARY = 50368
 """Of MPT."""
-FEW = (2, 1, 3)
-"""Layers of the shallower of two runs from which deeper ones are extended, in the order in which they are tried."""
+FEW, MORE = 2, 3
+"""Layers of the runs from which deeper ones are extended."""
 UPDATE_BYTES = 28
 """Of a float32 weight with AdamW: read weight, gradient and two moments, write all but the gradient."""
 _SHAPE = ("d_model", "d_ff", "num_layers", "num_heads", "num_kv_heads", "vocab_size")
@@ -135,8 +135,7 @@ def _llama(row: dict[str, str]) -> FleetCell:
 def rank_operators(cell: FleetCell) -> Operators:
     """Return the operators of a rank: those of one process, and what `fully_shard` sends and copies."""
     layers = _layers(cell)
-    tried = (deepened(_few(cell, few), _few(cell, few + 1), layers - few) for few in FEW)
-    found = next((one for one in tried if one), None)
+    found = deepened(_few(cell, FEW), _few(cell, MORE), layers - FEW)
     assert found is not None, "all layers are alike"
     times = cell.config.accumulate
     updated = Operator(
