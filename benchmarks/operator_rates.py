@@ -1,6 +1,7 @@
 """Make the file of measured operators that ships from stores of `lmsweep run operators`, and say how sure they are.
 
     python -m benchmarks.operator_rates STORE...      # writes trials/analytic/rates/data/measured_operators.parquet
+    python -m benchmarks.operator_rates --add STORE   # keeps what ships, and adds the operators that it lacks
     python -m benchmarks.operator_rates               # of what ships: errors of a tenth, predicted from the rest
 
 For each class it prints how far the formula alone, and the formula with nine tenths of the points, are from the tenth.
@@ -9,7 +10,7 @@ For each class it prints how far the formula alone, and the formula with nine te
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -38,12 +39,21 @@ COLUMNS = (
 TENTHS = 10
 
 
-def write(stores: list[str]) -> None:
+FILE = DATA / "measured_operators.parquet"
+
+
+def write(stores: list[str], *, adds: bool) -> None:
     rows = [row for store in stores for row in pq.read_table(Path(store) / "operator_times").to_pylist()]
+    if adds:
+        shipped = pq.read_table(FILE).to_pylist()
+        known = {tuple(row[name] for name in COLUMNS[:-1]) for row in shipped}
+        new = [row for row in rows if tuple(row[name] for name in COLUMNS[:-1]) not in known]
+        print(f"{len(shipped)} operators ship, {len(new)} of {len(rows)} are added")
+        rows = [*shipped, *new]
     rows.sort(key=lambda row: tuple(str(row[name]) for name in COLUMNS))
-    columns = {name: [mean(row[name]) if name == "seconds" else row[name] for row in rows] for name in COLUMNS}
+    columns = {name: [np.mean(row[name]) if name == "seconds" else row[name] for row in rows] for name in COLUMNS}
     columns["seconds"] = [float(f"{value:.4g}") for value in columns["seconds"]]
-    pq.write_table(pa.table(columns), DATA / "measured_operators.parquet", compression="zstd")
+    pq.write_table(pa.table(columns), FILE, compression="zstd")
 
 
 def operator_of(point: MeasuredOperator) -> Operator:
@@ -85,6 +95,6 @@ def report() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        write(sys.argv[1:])
+    if stores := [one for one in sys.argv[1:] if one != "--add"]:
+        write(stores, adds="--add" in sys.argv)
     report()

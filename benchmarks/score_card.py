@@ -1,20 +1,23 @@
 """The score card of predicted time: published and measured steps against predictions, and how often the interval held.
 
-    python -m benchmarks.score_card FLEET.csv [--every 4]
+    python -m benchmarks.score_card FLEET.csv [FACTS.csv] [--every 4]
 
-FLEET.csv is ../shared/data/published-fleet.csv; without it the tables are printed again. Writes
-trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints the tables of
-docs/prediction.md. An interval is held against the cells of a source that it was not learned from. Rates of operators
-were measured apart from all of these steps.
+FLEET.csv is ../shared/data/published-fleet.csv, FACTS.csv published-2026.csv there; without them the tables are printed
+again. Writes trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints what
+docs/prediction.md shows. An interval is held against the cells of a source, and of a GPU, that it was not learned from.
+Rates of operators were measured apart from all of these steps.
 """
 
 import argparse
 import csv
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
+from typing import Literal, get_args
 
 from tabulate import tabulate
 
@@ -24,8 +27,10 @@ from lmsweep.analysis.reference.public_benchmarks import public_benchmarks
 from lmsweep.analysis.reference.reports import published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
-from lmsweep.trials.analytic.datasheets import NETWORKS, find_device
-from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, judged, known_residuals, spread_from, widened
+from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
+from lmsweep.trials.analytic.formulas import forward_flops
+from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, spread_from, widened
+from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
@@ -153,12 +158,103 @@ def ranks_cells(path: str) -> Iterator[Cell]:
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
 
 
-def held(one: Residual, residuals: Sequence[Residual], wider: float) -> tuple[float, bool]:
-    """Return the relative error of a prediction, and whether its interval held, learned without the cell's source."""
-    others = [other for other in residuals if other.level == one.level and other.source != one.source]
-    found = spread_from(others)
-    distance = judged(one, residuals)
-    return found.factor / math.exp(one.log_ratio) - 1, distance is not None and distance <= SURE * wider * (1 + 1e-9)
+def product_cells(path: str) -> Iterator[Cell]:
+    """Yield the fastest product that ml-engineering's search over shapes found on each GPU."""
+    with open(path, newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "max_matmul_rate"]
+    for row in rows:
+        found = re.search(r"(\d+)x(\d+)x(\d+)", row["notes"])
+        device = device_named(row["hardware"].split(" ", 1)[1].replace("A100 SXM", "A100 SXM 80GB"))
+        assert found and device, row
+        m, n, k = map(int, found.groups())
+        is_float8 = row["precision"].startswith("fp8")
+        dtype, flops = "float8_e4m3fn" if is_float8 else "bfloat16", 2 * m * n * k
+        size = m * k + k * n if is_float8 else 2 * (m * k + k * n)
+        product = Operator(name="_scaled_mm" if is_float8 else "mm", shapes=((m, k), (k, n)), dtype=dtype, flops=flops,
+                           bytes=size + 2 * m * n, phase="forward", module="", layout="nt")  # fmt: skip
+        yield Cell(level="products alone", source=row["source"], device=device.name, what=dtype,
+                   published=flops / float(row["value"]) / 1e12,
+                   predicted=rates_of(device).of(product).seconds)  # fmt: skip
+
+
+def compiled_cells(path: str) -> Iterator[Cell]:
+    """Yield the steps of GPT-2 XL that an issue of ROCm's TransformerEngine states as rates of model FLOPs; batch and
+    context are assumed."""
+    asked = {"workloads": "timing", "device": "cuda", "model": "gpt2-xl", "precision": "bf16", "compile": "block",
+             "attention": "sdpa_flash", "context_length": 1024, "batch_size": 8}  # fmt: skip
+    config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
+    operators, terms = step_operators(config), config.size.terms
+    flops = 3 * forward_flops(**terms, vocab_size=config.vocab_size, context_length=1024, batch_size=8)
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file):
+            if row["framework"] == "torch.compile nightly":
+                device = device_named({"H100": "H100 SXM"}.get(row["hardware"], row["hardware"]))
+                assert device is not None
+                yield Cell(level="sizes assumed", source=row["source"], device=device.name, what=config.model or "",
+                           published=flops / float(row["value"]) / 1e12,
+                           predicted=step_time(operators, rates_of(device)).computing)  # fmt: skip
+
+
+Left = Literal["source", "device"]
+"""What an interval is learned without."""
+
+
+def held(one: Residual, residuals: Sequence[Residual], wider: float, left: Left = "source") -> tuple[float, bool]:
+    """Return the relative error of a prediction, and whether its interval held, learned without the cell's source or
+    device; NaN if there is no other."""
+    others = [row for row in residuals if row.level == one.level and getattr(row, left) != getattr(one, left)]
+    if not others:
+        return math.nan, False
+    factor, deviation = spread_from(others)
+    distance = abs(one.log_ratio - math.log(factor))
+    return factor / math.exp(one.log_ratio) - 1, distance <= SURE * wider * deviation * (1 + 1e-9)
+
+
+def by_device(residuals: Sequence[Residual]) -> None:
+    """Print a line for each GPU and level: errors and intervals, learned without the source, and without the GPU."""
+    groups: dict[tuple[str, str], list[Residual]] = defaultdict(list)
+    for one in residuals:
+        groups[one.device, one.level].append(one)
+    lines = []
+    for (device, level), found in sorted(groups.items()):
+        wider = widened([one for one in residuals if one.level == level])
+        raw = median(math.exp(-one.log_ratio) - 1 for one in found)
+        line: list[object] = [device, level, len(found), f"{raw:+.0%}"]
+        for left in get_args(Left):
+            answers = [held(one, residuals, wider, left) for one in found]
+            errors = [abs(error) for error, _ in answers if not math.isnan(error)]
+            if not errors:
+                line += [None] * 3
+                continue
+            within, kept = sum(one < 0.25 for one in errors), sum(one for _, one in answers)
+            line += [f"{median(errors):.1%}", f"{within / len(errors):.0%}", f"{kept / len(answers):.0%}"]
+        lines.append(line)
+    columns = ("median", "within 25 %", "interval held")
+    headers = ["GPU", "level", "cells", "operators", *columns, *(f"{one}, without this GPU" for one in columns)]
+    print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
+
+
+def ratios(cells: Sequence[Cell]) -> None:
+    """Print by context how far the ratio of A100 to H100 is from the published one, in cells of the same ranks,
+    model and context; micro-batches may differ."""
+    of: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
+    for cell in cells:
+        if cell.level == "ranks":
+            of[cell.source, re.sub(r" x \d+ x \d+ ", " ", cell.what)][cell.device] = cell
+    found: dict[str, list[float]] = defaultdict(list)
+    for (_, what), both in of.items():
+        if {"H100 SXM", "A100 SXM 80GB"} <= both.keys():
+            h100, a100 = both["H100 SXM"], both["A100 SXM 80GB"]
+            context = re.search(r"MPT-\S+ (\d+)", what)
+            ratio = a100.predicted / h100.predicted * h100.published / a100.published
+            found[context[1] if context else "4096 (fms-fsdp)"].append(ratio - 1)
+    found = dict(sorted(found.items(), key=lambda item: int(item[0].split()[0]))) | {"all": [*chain(*found.values())]}
+    lines = [
+        [name, len(errors), f"{median(errors):+.1%}", f"{median(map(abs, errors)):.1%}", f"{max(map(abs, errors)):.1%}"]
+        for name, errors in found.items()
+    ]
+    headers = ["context", "cells on both", "A100 over H100, deviation", "median", "largest"]
+    print(tabulate(lines, headers=headers, tablefmt="github"))
 
 
 def tables(residuals: Sequence[Residual]) -> None:
@@ -166,7 +262,8 @@ def tables(residuals: Sequence[Residual]) -> None:
     levels = sorted({one.level for one in residuals})
     wider = {level: widened([one for one in residuals if one.level == level]) for level in levels}
     for one in residuals:
-        groups[one.level, one.source, one.device].append(one)
+        if any(other.level == one.level and other.source != one.source for other in residuals):
+            groups[one.level, one.source, one.device].append(one)
     lines = []
     for key, found in sorted(groups.items()):
         raw = median(math.exp(-one.log_ratio) - 1 for one in found)
@@ -199,16 +296,20 @@ def tables(residuals: Sequence[Residual]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("fleet", nargs="?")
+    parser.add_argument("facts", nargs="?")
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
     if asked.fleet:
         cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
+        cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Residual._fields)
             writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)
+        ratios(cells)
     known_residuals.cache_clear()  # predictions have read the file as it was
     tables(known_residuals())
+    by_device(known_residuals())
 
 
 if __name__ == "__main__":

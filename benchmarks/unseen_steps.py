@@ -15,6 +15,7 @@ from lmsweep.analysis import load
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.intervals import spread_of
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
@@ -44,9 +45,8 @@ def predict() -> None:
             what += f" {config.model_args or ''} checkpointing {config.checkpointing}"
             for phase in PHASES:
                 part = tuple(one for one in operators if phase in ("step", one.phase))
-                found = step_time(part, rates_of(device))
-                low, high = found.device_between
-                writer.writerow([trial_id(config), what, phase, *(f"{x:.5g}" for x in (found.computing, low, high))])
+                found = spread_of(rates_of(device).level).of(step_time(part, rates_of(device)).computing)
+                writer.writerow([trial_id(config), what, phase, *(f"{x:.5g}" for x in found)])
 
 
 def compare(store: str) -> None:

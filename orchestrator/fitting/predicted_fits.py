@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from lmsweep.orchestrator.fitting.fit import Fit
 from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
 from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
-from lmsweep.orchestrator.planning.step_estimate import LEVELS, in_precision, source_of
+from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import spread_of
@@ -119,11 +119,11 @@ def _fit(
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
     if candidate.gpus > 1:
         ranked = rank_time(operators, rates, sized)
-        seconds, time, level = ranked.seconds, ranked.time, "ranks"
+        time = ranked.time
+        middle, low, high = spread_of("ranks").of(ranked.seconds, between=ranked.between)
     else:
         time = step_time(operators, rates)
-        seconds, level = time.seconds, LEVELS[rates.level]
-    middle, low, high = spread_of(level).of(seconds)
+        middle, low, high = spread_of(rates.level).of(time.seconds, between=time.between)
     step_tokens = fit.batch * config.context_length * candidate.gpus
     hours = tokens / step_tokens * middle / 3600 if tokens else None
     return replace(

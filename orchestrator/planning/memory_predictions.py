@@ -96,10 +96,9 @@ class Predictions:
         is_large = count > (MOST if each else FEW)
         self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
         self._answers: Answers | None = None
-        self._step_answers: Answers | None = None
         self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
-            self._start("predict", self._asked, operators=operators)
+            self._start("predict", self._asked, [], operators=operators)
 
     def bound(self, rooms: Mapping[str, Sequence[Room]]) -> None:
         """Start to find out which of many configurations fit on these devices, by kind of device."""
@@ -120,34 +119,31 @@ class Predictions:
                 self._known[key] = Bounds(high=most)
             else:
                 self._asked.append(key)
-        if self._steps:
-            self._step_answers = self._answers_to("operators", self._steps, OPERATORS)
-        if not self._asked:
-            return
-        helpful = [*self._kept, *self._asked]  # what is known decides about others, too
+        helpful = [*self._kept, *self._asked] if self._asked else []  # what is known decides about others, too
         devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in helpful]
-        most = SOME if self._limit else None
-        self._start("bounds", helpful, rooms=devices, kept=[self._kept.get(key) for key in helpful], most=most)
+        kept, most = [self._kept.get(key) for key in helpful], SOME if self._limit else None
+        if helpful or self._steps:
+            self._start("bounds", helpful, self._steps, rooms=devices, kept=kept, most=most)
 
-    def _start(self, question: Question, keys: list[str], **options: object) -> None:
-        self._asked = keys
-        self._answers = self._answers_to(question, keys, "", **options)
-
-    def _answers_to(self, question: Question, keys: list[str], suffix: str, **options: object) -> Answers:
-        asked = [self._wanted[key] for key in keys]
+    def _start(self, question: Question, keys: list[str], steps: list[str], **options: Any) -> None:
+        """Ask a question about `keys` and, in the same process, about the operators of `steps`."""
+        self._asked, self._steps = keys, steps
+        names = [*keys, *(key + OPERATORS for key in steps)]
 
         def keep(index: int, answer: Answer) -> None:
-            if question != "bounds" or keys[index] not in self._kept:
-                self._cache.keep(keys[index] + suffix, answer)
+            if question != "bounds" or names[index] not in self._kept:
+                self._cache.keep(names[index], answer)
 
-        return Answers(
-            question,
-            [memory_config(one.config) for one in asked],
-            code=vars(self._code) if self._code else None,
-            subjects=[one.subject for one in asked],
-            on_answer=keep,
-            **options,
-        )
+        then = self._request(steps) | {"question": "operators"} if steps else None
+        self._answers = Answers(question, **self._request(keys), on_answer=keep, then=then, **options)
+
+    def _request(self, keys: list[str]) -> dict[str, Any]:
+        asked = [self._wanted[key] for key in keys]
+        return {
+            "configs": [memory_config(one.config) for one in asked],
+            "code": vars(self._code) if self._code else None,
+            "subjects": [one.subject for one in asked],
+        }
 
     @property
     def asked(self) -> int:
@@ -174,7 +170,7 @@ class Predictions:
         subject = subject_of(trial)
         if subject is None:
             return Refusal(f"the step of the workload {' and '.join(trial.workloads)} is not predicted")
-        self._collect_steps()
+        self._collect()
         key = self._key(trial, subject)
         found = self._operators.get(key)
         if found is None:
@@ -210,14 +206,6 @@ class Predictions:
     def verdict(self, question: FitQuestion) -> bool | None:
         return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
 
-    def _collect_steps(self) -> None:
-        self._collect()
-        if not self._step_answers:
-            return
-        for key, answer in zip(self._steps, self._step_answers.wait(), strict=True):
-            self._learn_step(key, answer)
-        self._step_answers = None
-
     def _collect(self) -> None:
         if not self._answers:
             return
@@ -229,6 +217,8 @@ class Predictions:
                 self._learn(key, answers[index])
             else:
                 self._known.setdefault(key, late)
+        for index, key in enumerate(self._steps, len(self._asked)):
+            self._learn_step(key, answers[index])
 
     def _learn(self, key: str, answer: Answer) -> None:
         answer = dict(answer)
@@ -262,10 +252,9 @@ class Predictions:
         return f"{self._key(question.trial, subject)} in {question.budget.bytes} with {workspace}"
 
     def close(self) -> None:
-        for answers in (self._answers, self._step_answers):
-            if answers:
-                answers.close()
-        self._answers = self._step_answers = None
+        if self._answers:
+            self._answers.close()
+        self._answers = None
 
 
 def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:

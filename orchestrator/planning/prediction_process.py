@@ -39,10 +39,13 @@ class Answers:
         configs: list[TrialConfig],
         *,
         on_answer: Callable[[int, Answer], None] = lambda index, answer: None,
+        then: dict[str, Any] | None = None,
         **options: object,
     ) -> None:
-        """`on_answer` runs in a thread of its own; lists in `options` have one item per configuration."""
-        self.count = len(configs)
+        """`on_answer` runs in a thread of its own; lists in `options` have one item per configuration. `then` is a
+        second question, with its configurations and options, whose answers follow those of the first."""
+        self._steps = len(then["configs"]) if then else 0
+        self.count = len(configs) + self._steps
         self._question = question
         self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
@@ -50,8 +53,8 @@ class Answers:
         self._error = "see above"
         self._over = Event()
         request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
-        asked = {"question": question, "configs": [vars(one) for one in configs], **options}
-        request.write(json.dumps(asked).encode())
+        asked = {"question": question, "configs": configs, "then": then, **options}
+        request.write(json.dumps(asked, default=vars).encode())
         request.seek(0)
         # In a process group of its own, which ends with this process. Without a GPU: no prediction needs one, and
         # processes forked after CUDA has been initialized could not use it.
@@ -107,8 +110,11 @@ class Answers:
         what, words = _WHAT[self._question], configurations(self.count)
         if not done:
             return f"predicting the {what} of {words}: none is ready after {format_seconds(passed)}"
-        if self._question == "bounds":
-            return f"predicted the {what} of {configurations(done)}, to find out which of {self.count} fit"
+        first = self.count - self._steps
+        if self._question == "bounds" and done < first:
+            return f"predicted the {what} of {configurations(done)}, to find out which of {first} fit"
+        if self._steps:
+            return f"predicted the steps of {done - first} of {configurations(self._steps)}"
         left = passed * (self.count - done) / done
         return f"predicted the {what} of {done} of {words}, {time_left(left)}"
 

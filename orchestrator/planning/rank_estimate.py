@@ -90,20 +90,13 @@ class RankEstimates:
         hosts = self._hosts.get(name)
         host = statistics.median(hosts) if hosts else 1.0
 
-        def step(of_host: float) -> RankEstimate | None:
-            measured = statistics.median(alone) if alone else None
-            found = rank_step(config, device, links, host=of_host, alone=measured)
-            if found is None:
-                return None
-            return RankEstimate(seconds=found.step, between=(0.0, 0.0), exposed=found.exposed, source="")
-
-        middle = step(host)
-        if middle is None:
+        measured = statistics.median(alone) if alone else None
+        slowness = (HOSTS[0], host, HOSTS[1])
+        fast, middle, slow = (rank_step(config, device, links, host=one, alone=measured) for one in slowness)
+        if not (fast and middle and slow):
             return NotEstimated("the work of your own model is not known")
         low, high = MEASURED_RANGE if alone and links.measured else MODELLED_RANGE
-        slow, fast = step(HOSTS[1]), step(HOSTS[0])
-        assert slow and fast, "the work is known"
-        known = bool(alone or hosts)
+        fastest, slowest = (middle, middle) if alone or hosts else (fast, slow)
         computing = (
             "the same step in one process, measured"
             if alone
@@ -111,12 +104,10 @@ class RankEstimates:
             if hosts
             else "the time model"
         )
-        return replace(
-            middle,
-            between=(
-                low * (middle.seconds if known else fast.seconds),
-                high * (middle.seconds if known else slow.seconds),
-            ),
+        return RankEstimate(
+            seconds=middle.step,
+            between=(low * fastest.step, high * slowest.step),
+            exposed=middle.exposed,
             source=f"computation from {computing}; communication from {links.source}",
         )
 

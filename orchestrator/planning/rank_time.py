@@ -1,18 +1,16 @@
 """Models a step of several ranks: what collectives take beyond what computation hides, and what the host launches."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lmsweep.orchestrator.planning.time_model import StepParts, step_parts
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes
+from lmsweep.trials.analytic.rates.step_time import exposed
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Collective
-
-INTERFERENCE = 0.5
-"""Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
 
 HOST_GATHER_SECONDS = 0.75e-3
 """Launch of one block's all-gather and copies, fitted to xl on two H200 with busy hosts."""
@@ -32,17 +30,12 @@ WEIGHTS_PER_LAYER = 9
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankStep:
+class RankStep(NamedTuple):
     """Seconds of one step of a rank."""
 
     step: float
     exposed: float
     """What the step takes longer than without communication."""
-    communicating: float
-    """Of all collectives, each by itself."""
-    launching: float
-    """Of the host: forward, backward and collectives."""
 
 
 def rank_step(
@@ -96,15 +89,10 @@ def rank_step(
         stream = (2 if formats.is_narrow else 4) * config.batch_size * config.context_length * config.d_model
         after += 4 * layers * links.seconds("all_reduce", stream, config.tp)
     copying = copied / device.bytes_per_second
-    waiting = _exposed(in_forward, computing / 3) + _exposed(in_backward, 2 * computing / 3)
+    waiting = exposed(in_forward, computing / 3) + exposed(in_backward, 2 * computing / 3)
     without = max(computing, launching) + parts.updating / config.tp
     step = max(computing + copying + waiting, launching + extra) + updating + after
-    return RankStep(
-        step=step,
-        exposed=max(0.0, step - without),
-        communicating=in_forward + in_backward + after,
-        launching=launching + extra,
-    )
+    return RankStep(step, max(0.0, step - without))
 
 
 def _buckets(config: TrialConfig, gradients: float, size: int) -> float:
@@ -121,8 +109,3 @@ def _measured(parts: StepParts, host: float, alone: float) -> tuple[float, float
     found = max(0.0, alone - parts.updating)
     launching = host * parts.launching
     return (found, min(launching, found)) if parts.computing >= launching else (min(parts.computing, found), found)
-
-
-def _exposed(communicating: float, computing: float) -> float:
-    hidden = min(communicating, computing)
-    return communicating - hidden + INTERFERENCE * hidden

@@ -46,7 +46,7 @@ class StepEstimate:
     @property
     def between(self) -> tuple[float, float]:
         """The 95 % interval, from the residuals of measured steps."""
-        _, low, high = spread_of(self.level).of(self.time.seconds)
+        _, low, high = spread_of(self.level).of(self.time.seconds, between=self.time.between)
         return low, high
 
 
@@ -74,9 +74,6 @@ class FleetEstimate:
 MOST_RANKS = 4096
 """Up to which it is asked whether more bring something."""
 WORTH = 0.8
-
-LEVELS = {"measured": "measured", "scaled": "public", "public": "public", "datasheet": "datasheet"}
-"""What is known of a GPU's rates -> the level whose residuals are known."""
 
 Estimated = StepEstimate | RankEstimate | FleetEstimate | NotEstimated
 
@@ -124,7 +121,7 @@ class StepEstimates:
             return found
         rates = self._rates_of(device)
         time = step_time(in_precision(found, planned.trial.config), rates)
-        level = "ranks" if planned.trial.config.ddp != "none" else LEVELS[rates.level]
+        level = "ranks" if planned.trial.config.ddp != "none" else rates.level
         return StepEstimate(time=time, source=source_of(time), level=level)
 
     def _rates_of(self, device: Device, network: Network | None = None) -> Rates:
@@ -163,7 +160,7 @@ class StepEstimates:
             return ranks // config.tp * tokens / (spread.factor * rank_time(among, rates, config).seconds)
 
         time = rank_time(operators, rates, config)
-        middle, low, high = spread.of(time.seconds)
+        middle, low, high = spread.of(time.seconds, between=time.between)
         ranks = least = config.world_size
         while ranks <= MOST_RANKS and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
             ranks *= 2

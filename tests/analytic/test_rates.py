@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from lmsweep.orchestrator.planning.step_estimate import source_of
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.analytic.rates.collective_rates import across, between_gpus, from_datasheet
 from lmsweep.trials.analytic.rates.operators import Operator
+from lmsweep.trials.analytic.rates.product_rates import product_of
 from lmsweep.trials.analytic.rates.rate_data import measured_operators
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of, rates_with
+from lmsweep.trials.analytic.rates.step_time import step_time
 
 
 def device(name: str) -> Device:
@@ -37,6 +40,52 @@ def test_a_product_measured_on_the_gpu_costs_what_was_measured() -> None:
         (m, k), (_, n) = point.shapes
         cost = rates.of(product(m, n, k, dtype=point.dtype, layout="nt", bytes=point.bytes))
         assert cost.seconds == pytest.approx(point.seconds, rel=0.35) and "measured on H200 SXM" in cost.source
+
+
+def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measured() -> None:
+    h200 = device("H200 SXM")
+    points = [one for one in measured_operators() if one.kind != "product" or not any(x % 8 for x in one.shapes[1])]
+    rates = rates_with(h200, points)
+    aligned, odd = (rates.of(product(16384, width, 768, layout="nt")) for width in (50304, 50257))
+    assert aligned.unsure == (1, 1) and odd.seconds > 2 * aligned.seconds
+    assert odd.unsure[0] * odd.seconds == pytest.approx(aligned.seconds, rel=0.1) and odd.unsure[1] > 1.5
+    assert "not measured" in odd.source and "not measured" not in aligned.source
+    time = step_time((product(16384, 50257, 768, layout="nt"), product(16384, 768, 768)), rates)
+    assert time.between[0] < 0.6 * time.seconds < 1.5 * time.seconds < time.between[1]
+    assert "an assumption" in source_of(time)
+    small = product(2048, 50257, 768, layout="nt")
+    words = source_of(step_time((small, product(16384, 8192, 8192)), rates))
+    assert "products measured on H200 SXM (" in words and "% of their time: an assumption" in words
+    rows = ((16384, 768), (768, 50257))
+    one = next(one for one in measured_operators() if one.form == "forward" and one.dtype == "bfloat16")
+    measured = [one._replace(shapes=rows, seconds=9e-3, bytes=1_749_181_952)] * 9
+    found = rates_with(h200, [*points, *measured])
+    again = found.of(product(16384, 50257, 768, layout="nt"))
+    assert again.seconds == pytest.approx(9e-3, rel=0.1) and again.unsure == (1, 1)
+    assert again.source == "products measured on H200 SXM"
+    assert found.of(product(16384, 50304, 768, layout="nt")).seconds == pytest.approx(aligned.seconds)
+    assert found.of(product(16384, 50258, 768, layout="nt")).unsure != (1, 1), "rows of 4 bytes were not measured"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "sizes", "alignment"),
+    [
+        ("bfloat16", "nt", (4096, 50304, 768), 16),
+        ("bfloat16", "nt", (4095, 50304, 768), 16),  # no row is as long as the tokens are many
+        ("bfloat16", "tn", (4095, 50304, 768), 2),
+        ("bfloat16", "nt", (4096, 50260, 768), 8),
+        ("tf32", "nt", (4096, 50260, 768), 16),
+        ("tf32", "nn", (4096, 768, 50257), 4),
+        ("float32", "nn", (4096, 768, 50257), 16),  # needs no tensor core
+        ("bfloat16", "nn", (4096, 1, 768), 16),  # a vector has no rows
+    ],
+)
+def test_rows_are_aligned_to_the_bytes_that_divide_all_of_them(
+    dtype: str, layout: str, sizes: tuple[int, int, int], alignment: int
+) -> None:
+    m, n, k = sizes
+    found = product_of("mm", ((m, k), (k, n)), bytes=1, dtype=dtype, layouts=(layout,))
+    assert found.alignment(layout) == alignment
 
 
 def test_attention_gains_less_from_an_a100_to_an_h100_than_products() -> None:

@@ -5,12 +5,13 @@ from typing import NamedTuple
 import pytest
 
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import explained, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import explained, exposed, in_tf32, step_time
 
 
 class OneCost(NamedTuple):
     seconds: float
     source: str
+    unsure: tuple[float, float] = (1.0, 1.0)
 
 
 class Rates:
@@ -46,9 +47,8 @@ def test_a_step_takes_as_long_as_the_slower_of_device_and_host() -> None:
 
 def test_communication_beside_computation_slows_it_and_what_is_left_is_exposed() -> None:
     hidden = step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0))
-    alone = step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0), is_hidden=lambda one: False)
     assert (hidden.exposed, hidden.seconds, hidden.communicating) == (2.5, 20.5, 5)
-    assert (alone.exposed, alone.seconds) == (5, 23)
+    assert exposed(5, 0) == 5, "with nothing beside it"
 
 
 def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -40,3 +41,10 @@ def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:
     answers = Answers("predict", [TINY], subjects=["model"], code=None, on_answer=keep)
     with pytest.raises(RequestError, match=r"no space left on device.*--no-predict runs without"):
         answers.wait()
+
+
+def test_one_process_answers_two_questions() -> None:
+    asked = {"code": None, "subjects": ["model"]}
+    then = asked | {"question": "operators", "configs": [replace(TINY, device="cuda")]}
+    memory, step = Answers("predict", [TINY], then=then, **asked).wait()
+    assert memory["peak"] and step["operators"]

@@ -6,13 +6,16 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+import torch
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.operators import Operator, Operators, as_values, class_of, from_values
+from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.prediction import step_operators as operators_of
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
 from lmsweep.trials.spec.config import TrialConfig
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -162,3 +165,15 @@ def test_a_long_context_with_a_large_vocabulary_has_operators() -> None:
     ]
     found = step_operators(single_trial([*asked, "attention=sdpa", "batch_size=2"]).config)
     assert any(one.name == "mm" and one.shapes[1][-1] == 128256 for one in found)
+
+
+def test_the_number_of_a_freed_storage_means_another_one_afterwards() -> None:
+    log = OperatorLog(small())
+    log.begin("forward")
+    operand, result = torch.ones(4), torch.ones(4)
+    for _ in range(2):
+        log.operated(torch.ops.aten.relu.default, (operand,), result)
+    log.freed(storage_key_of(operand.untyped_storage()))
+    log.operated(torch.ops.aten.relu.default, (operand,), result)
+    before, same, after = (one.read for one in log.seen)
+    assert before == same != after, "kernels would fuse over a value that is gone"

@@ -1,14 +1,19 @@
 """The workload `operators`: times of single operators, with the bytes and FLOPs that their rates are made of."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF, product_of
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.measurement import OperatorTime
 from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.workloads.operators.cases import Extent
+from lmsweep.trials.workloads.operators.product_cases import product_cases
 from tests.support.needs import needs_cuda
 
 
@@ -41,6 +46,22 @@ def test_products_attention_bytes_and_optimizers_are_timed_with_their_work() -> 
     rate = rows["product", "flops_rate"].samples
     assert rate and rate[0] == max(one.flops / min(one.seconds) for one in timed if one.kind == "product")
     assert ("launch_plain", "time") not in rows, "on a CPU the host is the device"
+
+
+@pytest.mark.parametrize(("dtype", "alignments"), [(torch.bfloat16, {2, 4, 8, 16}), (torch.float32, {4, 8, 16})])
+def test_products_are_measured_in_each_alignment_of_rows(dtype: torch.dtype, alignments: set[int]) -> None:
+    tf32 = dtype == torch.float32
+    extent = Extent(device="cuda", dtype=dtype, width=8192, tokens=32768, tf32=tf32)
+    found: dict[tuple[str, int], int] = {}
+    for case in product_cases(extent):
+        layout = LAYOUT_OF[case.form]
+        product = product_of(case.name, case.shapes, bytes=case.bytes, dtype=case.dtype, layouts=(layout,))
+        place = layout, product.alignment(layout)
+        found[place] = found.get(place, 0) + (case.name == "mm")
+    assert found.keys() == {(layout, bytes) for layout in ("nt", "nn", "tn") for bytes in alignments}
+    assert all(count >= 6 for count in found.values()), found
+    narrow = product_cases(replace(extent, recipe="tensorwise"))
+    assert all(size % 16 == 0 for case in narrow for shape in case.shapes for size in shape), "float8 has no others"
 
 
 @needs_cuda

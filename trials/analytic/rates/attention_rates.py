@@ -130,14 +130,9 @@ class AttentionRates:
             work *= (1 + kernel.diagonal * short) * (1 + kernel.causal)
         return max(work / (rate * max(filled, LEAST_FILLED)), attention.bytes / hardware.bandwidth) + kernel.start
 
-    def seconds(self, attention: Attention) -> tuple[float, float]:
-        """Return the seconds, and the weight of the measured attention near by."""
+    def seconds(self, attention: Attention) -> float:
         surface = self._surfaces.get(_key(attention))
-        seconds = self.formula(attention)
-        if surface is None:
-            return seconds, 0.0
-        correction = surface.at(_place(attention))
-        return seconds * correction.factor, correction.weight
+        return self.formula(attention) * (surface.at(_place(attention)) if surface else 1.0)
 
 
 def _key(attention: Attention) -> _Key:

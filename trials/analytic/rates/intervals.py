@@ -50,11 +50,12 @@ class Spread(NamedTuple):
     deviation: float
     """Standard deviation of log(measured / product)."""
 
-    def of(self, seconds: float) -> Sure:
-        """Return the predicted seconds, and the 95 % interval."""
-        middle = self.factor * seconds
+    def of(self, seconds: float, *, between: tuple[float, float] | None = None) -> Sure:
+        """Return the predicted seconds, and the 95 % interval. between: what the operators take at least and at most,
+        if a rate is assumed."""
+        least, most = between or (seconds, seconds)
         width = math.exp(SURE * self.deviation)
-        return Sure(middle, middle / width, middle * width)
+        return Sure(self.factor * seconds, self.factor * least / width, self.factor * most * width)
 
 
 def spread_from(residuals: Iterable[Residual]) -> Spread:

@@ -26,8 +26,10 @@ class RankTime:
     """What the step takes longer than without communication, by part."""
 
     @property
-    def exposed_seconds(self) -> float:
-        return sum(self.exposed.values())
+    def between(self) -> tuple[float, float]:
+        """Least and most seconds, from the assumptions about operators that nobody measured."""
+        least, most = self.time.between
+        return self.seconds + least - self.time.seconds, self.seconds + most - self.time.seconds
 
 
 def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTime:

@@ -10,10 +10,10 @@ from lmsweep.trials.analytic.rates.attention_rates import AttentionRates, attent
 from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, across, between_gpus
 from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
-from lmsweep.trials.analytic.rates.intervals import spread_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
-from lmsweep.trials.analytic.rates.product_rates import ProductRates, product_of
+from lmsweep.trials.analytic.rates.product_rates import ALIGNED, MOST_UNALIGNED, UNALIGNED, ProductRates, product_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
+from lmsweep.trials.analytic.rates.step_time import SURE
 from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
@@ -25,14 +25,19 @@ ELEMENT_WISE = frozenset(
 BROADCASTING = 1.8
 """Time of an element-wise operator whose operands have different shapes over that of equal ones."""
 
+ASSUMED = (
+    f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are multiples of {ALIGNED} "
+    "bytes, not measured"
+)
+
 
 class Cost(NamedTuple):
     seconds: float
     """Of one repetition on the device, without the launch."""
     source: str
     """In words for a user."""
-    residual: float
-    """Standard deviation of log(measured / predicted) of such operators."""
+    unsure: tuple[float, float] = SURE
+    """Least and most seconds over `seconds`, where nobody measured such an operator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +55,6 @@ class _Spread(NamedTuple):
     local: int
     """GPUs of the group on each node."""
     nodes: int
-
-
-COMBINED = 0.75
-"""Standard deviation of a step over that of its classes, which err independently of one another."""
 
 
 class Rates:
@@ -120,13 +121,13 @@ class Rates:
         return _Spread(local, -(-ranks // local))
 
     def _cost(self, operator: Operator) -> Cost:
-        kind = class_of(operator)
+        kind, unsure = class_of(operator), SURE
         sources = self.hardware.sources
         if kind == "collectives":
             size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
-            return Cost(seconds, self._source_of_links(ranks, operator.stride), spread_of("ranks").deviation / COMBINED)
+            return Cost(seconds, self._source_of_links(ranks, operator.stride))
         if kind == "products":
             product = product_of(
                 operator.name,
@@ -135,7 +136,8 @@ class Rates:
                 dtype=operator.dtype,
                 layouts=_layouts(operator),
             )
-            seconds, _ = self._products.seconds(product)
+            seconds, least, most = self._products.seconds(product)
+            unsure = least / seconds, most / seconds
         elif kind == "attention":
             attention = attention_of(
                 operator.name,
@@ -145,7 +147,7 @@ class Rates:
                 bytes=operator.bytes,
                 is_causal=operator.is_causal,
             )
-            seconds, _ = self._attention.seconds(attention)
+            seconds = self._attention.seconds(attention)
         else:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None
@@ -156,8 +158,7 @@ class Rates:
             here = self.hardware.device.name
             where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
-        residual = spread_of(self.level).deviation / COMBINED
-        return Cost(seconds, source, residual)
+        return Cost(seconds, source if unsure == SURE else ASSUMED, unsure)
 
 
 def _broadcasts(operator: Operator) -> bool:

@@ -11,6 +11,8 @@ from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operator
 INTERFERENCE = 0.5
 """Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
 
+SURE = (1.0, 1.0)
+
 
 class Costs(Protocol):
     """What one operator costs."""
@@ -22,6 +24,10 @@ class Costs(Protocol):
     @property
     def source(self) -> str:
         """In words for a user."""
+
+    @property
+    def unsure(self) -> tuple[float, float]:
+        """Least and most seconds over `seconds`, where nobody measured such an operator; else SURE."""
 
 
 class OperatorRates(Protocol):
@@ -46,6 +52,8 @@ class StepPart:
     launching: float
     """Seconds of the host."""
     source: str
+    unsure: tuple[float, float]
+    """Least and most `seconds` over these, where nobody measured such an operator; else SURE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +76,30 @@ class StepTime:
         return max(self.computing + self.exposed, self.launching)
 
     @property
+    def between(self) -> tuple[float, float]:
+        """Least and most seconds of the whole step, from the assumptions about operators that nobody measured."""
+        least, most = (math.fsum(one.seconds * (one.unsure[end] - 1) for one in self.parts) for end in (0, 1))
+        busy = self.computing + self.exposed
+        return max(busy + least, self.launching), max(busy + most, self.launching)
+
+    @property
     def is_host_bound(self) -> bool:
         return self.launching > self.computing + self.exposed
 
     @property
     def sources(self) -> dict[str, str]:
-        """Class -> where the rates of most of its time come from."""
+        """Class -> where the rates of most of its time come from, and of what nobody measured."""
         time: dict[tuple[str, str], float] = defaultdict(float)
         for part in self.parts:
             time[part.kind, part.source] += part.seconds
-        return {kind: source for (kind, source), _ in sorted(time.items(), key=lambda item: item[1])}
+        assumed = {(one.kind, one.source) for one in self.parts if one.unsure != SURE}
+        ordered = sorted(time, key=lambda key: (key not in assumed, time[key]))
+        found = dict(ordered)
+        for kind, source in assumed:
+            if found[kind] != source:
+                whole = sum(seconds for (other, _), seconds in time.items() if other == kind)
+                found[kind] += f" ({time[kind, source] / whole:.0%} of their time: {source})"
+        return found
 
     def by(self, key: Callable[[StepPart], str]) -> dict[str, float]:
         """Seconds of the device by a property of its operators, the longest first."""
@@ -87,25 +109,26 @@ class StepTime:
         return dict(sorted(time.items(), key=lambda item: -item[1]))
 
 
-def step_time(
-    operators: Operators, rates: OperatorRates, *, is_hidden: Callable[[Operator], bool] = lambda one: True
-) -> StepTime:
-    """Return the time of a step. `is_hidden`: whether computation runs at the same time as this collective."""
+def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
+    """Return the time of a step whose collectives run beside computation."""
     parts = tuple(_part(one, rates) for one in operators)
     updating = _seconds(one for one in parts if one.operator.phase == "optimizer")
     computing = _seconds(one for one in parts if one.operator.stream == "compute") - updating
-    collectives = [one for one in parts if one.operator.stream == "communication"]
-    hidden = _seconds(one for one in collectives if is_hidden(one.operator))
-    beside = min(hidden, computing)
-    exposed = _seconds(collectives) - beside + INTERFERENCE * beside
+    communicating = _seconds(one for one in parts if one.operator.stream == "communication")
     launching = sum(one.launching for one in parts)
     return StepTime(
         parts=parts,
         computing=computing + updating,
         launching=launching,
-        communicating=_seconds(collectives),
-        exposed=exposed,
+        communicating=communicating,
+        exposed=exposed(communicating, computing),
     )
+
+
+def exposed(communicating: float, computing: float) -> float:
+    """Return by how much communication beside computation makes a step longer."""
+    hidden = min(communicating, computing)
+    return communicating - hidden + INTERFERENCE * hidden
 
 
 def in_tf32(operators: Operators) -> Operators:
@@ -123,6 +146,7 @@ def _part(operator: Operator, rates: OperatorRates) -> StepPart:
         seconds=operator.count * cost.seconds,
         launching=operator.count * rates.launch(operator),
         source=cost.source,
+        unsure=cost.unsure,
     )
 
 

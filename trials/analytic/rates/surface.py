@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -10,13 +9,6 @@ WIDTH = 0.7
 """Distance, in factors of e of each dimension, within which points count fully."""
 PRIOR = 1.0
 """Weight of the formula itself, in points."""
-
-
-class Correction(NamedTuple):
-    factor: float
-    """Measured time over the formula's."""
-    weight: float
-    """Of the points near by: about their number; near 0 if none is."""
 
 
 class Surface:
@@ -27,13 +19,11 @@ class Surface:
         self._places = np.array(places, dtype=float).reshape(len(ratios), -1)
         self._logs = np.log(np.array(ratios, dtype=float))
 
-    def at(self, place: Sequence[float]) -> Correction:
-        if not len(self._logs):
-            return Correction(1.0, 0.0)
+    def at(self, place: Sequence[float]) -> float:
+        """Return the measured time over the formula's: near 1 where no point is near by."""
         distances = ((self._places - np.array(place)) ** 2).sum(1)
         weights = np.exp(-distances / (2 * WIDTH**2))
-        total = float(weights.sum())
-        return Correction(math.exp(float(weights @ self._logs) / (total + PRIOR)), total)
+        return math.exp(float(weights @ self._logs) / (float(weights.sum()) + PRIOR))
 
 
 def logs(*sizes: float) -> tuple[float, ...]:

@@ -210,6 +210,7 @@ class Recorder:
 
     def _freed(self, key: int) -> None:
         piece = self._pieces.pop(key, None)
+        self.log.freed(key)
         if piece is not None:
             self._free(piece)
 

@@ -15,15 +15,19 @@ SMALL = 0.25
 """Share of a kernel's largest value below which a value is kept for backward, not computed again: a row's norm."""
 
 
+Storage = tuple[int, int]
+"""Its number, and how often a storage of this number was freed before."""
+
+
 class Seen(NamedTuple):
     """An operator that ran, and the storages that it touched."""
 
     operator: Operator
     block: str
     """The layer that it belongs to, by number; empty outside of layers."""
-    read: tuple[tuple[int, int], ...]
+    read: tuple[tuple[Storage, int], ...]
     """Storage and bytes."""
-    wrote: tuple[tuple[int, int], ...]
+    wrote: tuple[tuple[Storage, int], ...]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -48,19 +52,19 @@ class Values:
     """Numbers for the values that storages hold one after the other."""
 
     def __init__(self) -> None:
-        self._now: dict[int, int] = {}
+        self._now: dict[Storage, int] = {}
         self._count = 0
 
-    def read(self, storage: int) -> int:
+    def read(self, storage: Storage) -> int:
         if storage not in self._now:
             self.write(storage)
         return self._now[storage]
 
-    def keep(self, storage: int, value: int) -> None:
+    def keep(self, storage: Storage, value: int) -> None:
         """Note that a storage holds a value that another one holds too."""
         self._now[storage] = value
 
-    def write(self, storage: int) -> int:
+    def write(self, storage: Storage) -> int:
         self._count += 1
         self._now[storage] = self._count
         return self._count

@@ -27,7 +27,7 @@ from lmsweep.trials.machine.torch_private import (
     schema_name,
     written_places,
 )
-from lmsweep.trials.prediction.without_device.fused_kernels import Seen, fused
+from lmsweep.trials.prediction.without_device.fused_kernels import Seen, Storage, fused
 from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -60,6 +60,8 @@ class OperatorLog:
         self._made_by: dict[int, str] = {}
         """Number of a node of autograd's graph -> the path of the module that made it."""
         self._latest = ""
+        self._freed: dict[int, int] = {}
+        """Number of a storage -> how often one of this number was freed."""
         self.seen: list[Seen] = []
         """Of this iteration."""
 
@@ -91,6 +93,10 @@ class OperatorLog:
         """Forget the operators of the iteration before."""
         self.seen.clear()
         self._made_by.clear()
+
+    def freed(self, storage: int) -> None:
+        """Note that a storage is freed, whose number another one may get."""
+        self._freed[storage] = self._freed.get(storage, 0) + 1
 
     def operated(self, func: OpOverload, args: Sequence[object], result: object) -> None:
         """Note an operator that has run."""
@@ -133,7 +139,10 @@ class OperatorLog:
             ranks=ranks,
             stride=stride,
         )
-        self.seen.append(Seen(operator, block, moved.read, moved.wrote))
+        self.seen.append(Seen(operator, block, self._numbered(moved.read), self._numbered(moved.wrote)))
+
+    def _numbered(self, moved: tuple[tuple[int, int], ...]) -> tuple[tuple[Storage, int], ...]:
+        return tuple(((storage, self._freed.get(storage, 0)), size) for storage, size in moved)
 
     def operators(self, compile: Compile = "none", *, compiles_loss: bool = False) -> Operators:
         """The operators of the iteration, equal ones as one; those of compiled parts as kernels of a compiler."""

@@ -9,6 +9,10 @@ from lmsweep.trials.workloads.operators.cases import Case, Extent
 
 VOCABULARIES = (50304, 128256)
 """Of GPT-2, padded, and of Llama 3."""
+UNALIGNED = (50257, 50258, 50260)
+"""Vocabularies whose rows are multiples of 2, 4 and 8 bytes in 16 bits: GPT-2's own, and its neighbours."""
+UNALIGNED_LAYER = (4267, 1600)
+"""A feed-forward layer of 8/3 of its inputs, not rounded."""
 LAYOUTS = ("forward", "input_gradient", "weight_gradient")
 """x Wᵀ, y W and yᵀ x, with x (tokens, inputs), y (tokens, outputs) and W (outputs, inputs)."""
 FEWEST_TOKENS = 256
@@ -32,6 +36,16 @@ def product_cases(extent: Extent) -> Iterator[Case]:
                 yield _linear(extent, tokens, outputs, inputs, layout)
     if not extent.recipe:
         yield from _batched(extent)
+        yield from _unaligned(extent)
+
+
+def _unaligned(extent: Extent) -> Iterator[Case]:
+    """Products some of whose rows cannot be read 16 bytes at a time, which float8 does not have."""
+    heads = [(vocabulary, width) for vocabulary in UNALIGNED for width in extent.widths[::5]]
+    for outputs, inputs in (UNALIGNED_LAYER, *heads):
+        for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
+            for layout in LAYOUTS if outputs <= 16 * extent.width else ():
+                yield _linear(extent, tokens, outputs, inputs, layout)
 
 
 def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str) -> Case:
