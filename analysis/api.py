@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
-from lmsweep.analysis.comparison.explanation import Explanation
+from lmsweep.analysis.comparison.explanation import Explanation, Side
 from lmsweep.analysis.comparison.explanation import explain as explain_comparison
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
@@ -151,13 +151,11 @@ def explain(
                 f"{location} has no profile of these steps, which --explain needs; to add them: "
                 f"lmsweep run {sweep} --profile --store {location}"
             )
-    names = dict.fromkeys([store, other or store])
-    tables = [open_store(name).read("kernels")[0].to_pandas() for name in names]
+    kernels = [open_store(name).read("kernels")[0].to_pandas() for name in dict.fromkeys([store, other or store])]
     return explain_comparison(
         sides.compare(),
         sides.compare(values=["step.kernel_time"]),
-        rows=pd.concat([sides.one, sides.two]),
-        kernels=pd.concat(tables, ignore_index=True),
+        sides=(Side(sides.one, kernels[0]), Side(sides.two, kernels[-1])),
         known=sides.variation,
     )
 

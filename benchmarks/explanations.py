@@ -34,7 +34,7 @@ def other_kernel(part: pd.DataFrame, random: np.random.Generator) -> pd.DataFram
 
 
 def more_calls(part: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
-    return part.assign(time=2 * part["time"], calls=2 * part["calls"], instances=2 * part["instances"])
+    return part.assign(time=2 * part["time"], calls=2 * part["calls"])
 
 
 def new_operator(part: pd.DataFrame, random: np.random.Generator) -> pd.DataFrame:
@@ -67,7 +67,7 @@ def process(kernels: pd.DataFrame, variation: float, random: np.random.Generator
     own, shared = random.normal(0, variation, len(kernels)), random.normal(0, variation)
     measured = kernels.assign(time=kernels["time"] * np.exp(own + shared))
     return ProfiledStep(
-        kernels=measured, seconds=float(measured["time"].sum()), busy=None, variation=KNOWN, variation_of_step=KNOWN
+        kernels=measured, seconds=float(measured["time"].sum()), wall=None, variation=KNOWN, variation_of_wall=KNOWN
     )
 
 

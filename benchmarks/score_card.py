@@ -25,7 +25,7 @@ from lmsweep.analysis.reference.reports import published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, find_device
-from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, spread_from
+from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, judged, known_residuals, spread_from, widened
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
@@ -153,22 +153,24 @@ def ranks_cells(path: str) -> Iterator[Cell]:
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
 
 
-def judged(one: Residual, residuals: Sequence[Residual]) -> tuple[float, bool]:
-    """Return the deviation of a prediction, and whether its interval held, learned without the cell's source."""
+def held(one: Residual, residuals: Sequence[Residual], wider: float) -> tuple[float, bool]:
+    """Return the relative error of a prediction, and whether its interval held, learned without the cell's source."""
     others = [other for other in residuals if other.level == one.level and other.source != one.source]
-    middle, low, high = spread_from(others).of(1.0)
-    measured = math.exp(one.log_ratio)
-    return middle / measured - 1, low <= measured <= high
+    found = spread_from(others)
+    distance = judged(one, residuals)
+    return found.factor / math.exp(one.log_ratio) - 1, distance is not None and distance <= SURE * wider * (1 + 1e-9)
 
 
 def tables(residuals: Sequence[Residual]) -> None:
     groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
+    levels = sorted({one.level for one in residuals})
+    wider = {level: widened([one for one in residuals if one.level == level]) for level in levels}
     for one in residuals:
         groups[one.level, one.source, one.device].append(one)
     lines = []
     for key, found in sorted(groups.items()):
         raw = median(math.exp(-one.log_ratio) - 1 for one in found)
-        answers = [judged(one, residuals) for one in found]
+        answers = [held(one, residuals, wider[one.level]) for one in found]
         errors = sorted(abs(error) for error, _ in answers)
         within = sum(error < 0.25 for error in errors) / len(errors)
         kept = sum(one for _, one in answers) / len(answers)
@@ -185,11 +187,11 @@ def tables(residuals: Sequence[Residual]) -> None:
         )
     headers = ["level", "source", "GPU", "cells", "operators", "median", "largest", "within 25 %", "interval held"]
     print(tabulate(lines, headers=headers, tablefmt="github"))
-    for level in sorted({one.level for one in residuals}):
+    for level in levels:
         of_level = [one for one in residuals if one.level == level]
         spread = spread_from(of_level)
-        answers = [judged(one, residuals)[1] for one in of_level]
-        width = math.exp(SURE * spread.deviation)
+        answers = [held(one, residuals, wider[level])[1] for one in of_level]
+        width = math.exp(SURE * wider[level] * spread.deviation)
         kept = f"learned without its source, it held in {sum(answers) / len(answers):.0%} of {len(answers)} cells"
         print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {kept}")
 

@@ -7,15 +7,12 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, ResultKey
-from lmsweep.analysis.comparison.step_causes import LEAST, SIDES, UNEXPLAINED, WHOLE, ProfiledStep, causes
+from lmsweep.analysis.comparison.step_causes import IDLE, LEAST, SIDES, UNEXPLAINED, WHOLE, ProfiledStep, causes
 from lmsweep.analysis.data.process_variation import Known, variation_of
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.spec.config import RequestError
-
-BUSY = ("device_time", "busy_time", "kernel_time")
-"""Metrics of the time that the device works in a step, the most reliable first."""
 
 _STEP = ["trial_id", "environment_id", "mode"]
 _RESULT = list(ResultKey._fields[:2])
@@ -46,19 +43,22 @@ class Explanation:
         )
 
     def sentences(self) -> list[str]:
-        """Return two sentences for each cell: the first cause, and the rest."""
+        """Return two sentences for each cell: the first cause, and the rest; a third if the device waits longer."""
         found = []
         for cell, rows in self._cells():
             begin = f"{cell}: " if cell else ""
             difference = rows.set_index("cause")["difference"]
-            named = rows[rows["named"]]
+            is_idle = rows["cause"] == IDLE
+            named = rows[rows["named"] & ~is_idle]
             if named.empty:
                 found.append(f"{begin}{_change(difference[WHOLE])}; no part of the step differs beyond its variation")
-                continue
-            first, *others = zip(named["cause"], named["difference"], named["change"], strict=True)
-            found.append(f"{begin}{_change(difference[WHOLE])}; first {first[0]}, {_change(first[1])} ({first[2]})")
-            rest = [f"{name} {_change(seconds)}" for name, seconds, _ in others[:3]]
-            found.append(f"  then {'; '.join([*rest, f'unexplained {_change(difference[UNEXPLAINED])}'])}")
+            else:
+                first, *others = zip(named["cause"], named["difference"], named["change"], strict=True)
+                found.append(f"{begin}{_change(difference[WHOLE])}; first {first[0]}, {_change(first[1])} ({first[2]})")
+                rest = [f"{name} {_change(seconds)}" for name, seconds, _ in others[:3]]
+                found.append(f"  then {'; '.join([*rest, f'unexplained {_change(difference[UNEXPLAINED])}'])}")
+            if (rows["named"] & is_idle).any():
+                found.append(f"  and the device waits {_change(difference[IDLE])} for its host")
         return found
 
     def _cells(self) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -69,29 +69,56 @@ class Explanation:
             yield ", ".join(map(str, values)), rows
 
 
-def explain(
-    found: Comparison, profiles: Comparison, *, rows: pd.DataFrame, kernels: pd.DataFrame, known: Known
-) -> Explanation:
+@dataclass(frozen=True)
+class Side:
+    """What was measured on one side of a comparison."""
+
+    rows: pd.DataFrame
+    """All its rows, of `load(..., pooled=False)`."""
+    kernels: pd.DataFrame
+    """The detail table `kernels` of its store."""
+
+    def step_of(self, key: ResultKey) -> tuple[str, ...]:
+        """Return what identifies a step, whichever workload measured it."""
+        return tuple(_of(self.rows, _RESULT, key).iloc[0][_STEP])
+
+    def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
+        """Return the step of a result. stated: the line of the comparison; name: the column of this side."""
+        kernels = classified(_of(self.kernels, _RESULT, key))
+        processes = kernels["attempt_id"].nunique()
+        kernels[["time", "calls"]] /= processes
+        step = _of(self.rows, _STEP, self.step_of(key))
+        step = step[(step["phase"] == "step") & step["median"].notna()]
+        wall = step[step["metric"] == "time"]
+        has_idle = is_device_time(str(stated["value"])) and len(wall) and not step["device"].eq("cpu").any()
+        return ProfiledStep(
+            kernels=kernels,
+            seconds=float(stated[name]),
+            wall=float(wall["median"].median()) if has_idle else None,
+            variation=float(variation_of(step[step["metric"] == "kernel_time"], known)[0].max()) / np.sqrt(processes),
+            variation_of_wall=float(variation_of(wall, known)[0].max(initial=0.0)),
+        )
+
+
+def explain(found: Comparison, profiles: Comparison, *, sides: tuple[Side, Side], known: Known) -> Explanation:
     """Explain the steps of `found` by profiles of the same configurations.
 
-    found: the comparison of times. profiles: that of step.kernel_time, between the same sides. rows: all rows of both
-    stores, of `load(..., pooled=False)`; kernels: their detail tables `kernels`. known: as for `compare`. Raises
-    RequestError if no step that was compared was profiled on both sides.
+    found: the comparison of times. profiles: that of step.kernel_time, between the same sides. known: as for
+    `compare`. Raises RequestError if no step that was compared was profiled on both sides.
     """
+    one, two = sides
     stated = {
-        (_step_of(rows, one), _step_of(rows, other)): found.frame.iloc[place]
-        for place, (one, other) in enumerate(zip(*found.results, strict=True))
-        if one and other and found.frame["value"].iloc[place].startswith("step.")
+        (one.step_of(first), two.step_of(second)): found.frame.iloc[place]
+        for place, (first, second) in enumerate(zip(*found.results, strict=True))
+        if first and second and found.frame["value"].iloc[place].startswith("step.")
     }
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
     parts = []
-    for place, (one, other) in enumerate(zip(*profiles.results, strict=True)):
-        cell = stated.get((_step_of(rows, one), _step_of(rows, other))) if one and other else None
-        if one and other and cell is not None:
-            sides = [
-                _step(rows, kernels, key, known, cell, name) for key, name in zip((one, other), SIDES, strict=True)
-            ]
-            parts.append(causes(*sides).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
+    for place, (first, second) in enumerate(zip(*profiles.results, strict=True)):
+        cell = stated.get((one.step_of(first), two.step_of(second))) if first and second else None
+        if first and second and cell is not None:
+            before, after = one.profiled(first, cell, SIDES[0], known), two.profiled(second, cell, SIDES[1], known)
+            parts.append(causes(before, after).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
     if not parts:
         raise RequestError("--explain: no step that was compared has a profile on both sides")
     whole = pd.concat(parts, ignore_index=True)
@@ -104,31 +131,8 @@ def explain(
     )
 
 
-def _step_of(rows: pd.DataFrame, key: ResultKey) -> tuple[str, ...]:
-    """Return what identifies a step, whichever workload measured it."""
-    found = rows[np.logical_and.reduce([rows[name] == getattr(key, name) for name in _RESULT])]
-    return tuple(found.iloc[0][_STEP])
-
-
-def _step(
-    rows: pd.DataFrame, kernels: pd.DataFrame, key: ResultKey, known: Known, cell: "pd.Series[float]", side: str
-) -> ProfiledStep:
-    of_profile = classified(kernels[np.logical_and.reduce([kernels[name] == getattr(key, name) for name in _RESULT])])
-    processes = of_profile["attempt_id"].nunique()
-    of_profile[["time", "calls"]] /= processes
-    same = np.logical_and.reduce([rows[n] == value for n, value in zip(_STEP, _step_of(rows, key), strict=True)])
-    step = rows[same & (rows["phase"] == "step") & rows["median"].notna()]
-    medians = step.groupby("metric")["median"].median()
-    busy = next((float(medians[name]) for name in BUSY if name in medians.index), None)
-    by_device = is_device_time(str(cell["value"])) or step["device"].eq("cpu").any()
-    variations = [variation_of(step[step["metric"] == name], known)[0] for name in ("kernel_time", "time")]
-    return ProfiledStep(
-        kernels=of_profile,
-        seconds=float(cell[side]),
-        busy=None if by_device else busy,
-        variation=float(variations[0].max()) / np.sqrt(processes),
-        variation_of_step=float(variations[1].max(initial=0.0)),
-    )
+def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.DataFrame:
+    return frame[np.logical_and.reduce([frame[n] == value for n, value in zip(columns, values, strict=False)])]
 
 
 def _change(seconds: float) -> str:

@@ -4,6 +4,7 @@ Kernels are aligned by phase and part of the model, then by operator; their own 
 devices, so they come last. The parts, the idle time and what is unexplained add up to the difference of the steps.
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +21,22 @@ LEAST = 0.005
 GONE = 0.05
 """An operator counts as gone if it takes less than this share of its time on the other side."""
 
-REST, IDLE, UNEXPLAINED, WHOLE = "other parts, within their variation", "idle", "unexplained", "step"
+ALONE = 0.8
+"""A layer alone differs if it has this share of the differences of all layers."""
+
+REST, UNEXPLAINED, WHOLE = "other parts, within their variation", "unexplained", "step"
+IDLE, WALL = "the device waits", "wall time"
 SIDES = ("baseline", "contrast")
 
-COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls", "instances", "steps", "stdev"]
+COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
 """Of the kernels, those that are needed here."""
 
 _ATTENTION = ("attention", "scores", "softmax", "value_matmul", "fused_attention")
+_LAYER = re.compile(r"\.\d+(?=\.|$)")
+"""The number of a repeated layer in the path of a module."""
+_SIZES = re.compile(r"[\d<]")
+"""Where the sizes that autotuning chooses begin in a kernel's name."""
+_PATH = re.compile(r"(\S*\.\d+)(?:\.|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,49 +46,48 @@ class ProfiledStep:
     kernels: pd.DataFrame
     """Rows of `lmsweep.analysis.metrics.kernels.classified`."""
     seconds: float
-    """Of the step as the comparison states it: wall time or device time."""
-    busy: float | None
-    """Seconds that the device works in it; None if `seconds` is device time, or if it is not known."""
+    """Of the step as the comparison states it: device time, or wall time where the device is the host."""
+    wall: float | None
+    """Seconds of the step with those in which the device waits for its host; None if `seconds` has them."""
     variation: float
     """Relative standard deviation between processes of the time of kernels."""
-    variation_of_step: float
+    variation_of_wall: float
 
 
 def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     """Return a row for each cause: `cause`, `baseline`, `contrast` and `difference` in seconds, the last with its 95 %
     interval, `share` of the difference of the steps, `change` in words, and whether it is `named`.
 
-    Named parts come first, the largest first; REST, IDLE (where known), UNEXPLAINED and WHOLE, their sum, come last. A
-    part is named if its difference is significant after Holm's correction for the number of parts, and at least LEAST
-    of the step.
+    Named parts come first, the largest first, then REST, UNEXPLAINED and WHOLE, their sum; where wall times are known,
+    IDLE and WALL, the sum of WHOLE and IDLE. A part is named if its difference is significant after Holm's correction
+    for the number of parts, and at least LEAST of the step.
     """
     steps, least = (before, after), LEAST * max(before.seconds, after.seconds)
     whole = np.array([before.seconds, after.seconds])
     tables = [one.kernels[COLUMNS].assign(cause=cause_of_each(one, other)) for one, other in (steps, steps[::-1])]
     times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
-    squares = np.zeros(len(times))
-    for step, table, name in zip(steps, tables, SIDES, strict=True):
-        samples = table["instances"] * (table["stdev"].fillna(0.0) / table["steps"]) ** 2
-        squares += samples.groupby(table["cause"]).sum().reindex(times.index).fillna(0.0).to_numpy(float)
-        squares += (step.variation * times[name].to_numpy(float)) ** 2
+    squares = ((times.to_numpy(float) * [one.variation for one in steps]) ** 2).sum(axis=1)
     found = _differences(times, np.sqrt(squares))
     significant = holm(found["p"].to_numpy(float)) < SIGNIFICANCE
     is_named = significant & (found["difference"].abs() >= least).to_numpy(bool)
     named = found[is_named].sort_values("difference", key=abs, ascending=False)
-    changes = [_change(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
+    changes = []
+    for cause in named.index:
+        of_cause = [one[one["cause"] == cause] for one in tables]
+        changes.append(_changed_layer(*of_cause) or _change(*of_cause))
     lines = [named.assign(change=changes, named=True)]
     if not is_named.all():
         rest = _line(REST, times[~is_named].sum().to_numpy(float))
         lines.append(_differences(rest, np.sqrt(squares[~is_named].sum(keepdims=True))))
-    busy = [one.busy for one in steps if one.busy is not None]
-    if len(busy) == len(steps):
-        idle = _line(IDLE, whole - np.array(busy))
-        error = np.linalg.norm(whole * [one.variation_of_step for one in steps])
-        waits = _differences(idle, np.array([error]))
-        is_real = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
-        lines.append(waits.assign(change="the device waits for the host", named=is_real))
     left = whole - pd.concat(lines)[[*SIDES]].sum().to_numpy(float)
-    frame = pd.concat([*lines, _differences(_line(UNEXPLAINED, left)), _differences(_line(WHOLE, whole))])
+    lines += [_differences(_line(UNEXPLAINED, left)), _differences(_line(WHOLE, whole))]
+    walls = np.array([one.wall for one in steps if one.wall is not None])
+    if len(walls) == len(steps):
+        error = np.hypot(*(walls * [one.variation_of_wall for one in steps]))
+        waits = _differences(_line(IDLE, walls - whole), np.array([error]))
+        waits["named"] = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
+        lines += [waits, _differences(_line(WALL, walls))]
+    frame = pd.concat(lines)
     difference = after.seconds - before.seconds
     frame["share"] = frame["difference"] / difference if difference else np.nan
     return frame.drop(columns="p").rename_axis("cause").reset_index()
@@ -115,12 +124,27 @@ def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
 
 
 def _part(name: str, phase: str) -> str:
+    """Return the part of the model, with repeated layers as one: `blocks.*.attention, backward`."""
     part = name.removeprefix("backward of ").removeprefix("recomputed ")
     if part in _ATTENTION:
         part = "attention"
     elif part.startswith("graph "):
         part = "compiled"
+    part = _LAYER.sub(".*", part)
+    if name.startswith("recomputed "):
+        return f"{part}, recomputed"
     return phase if part == phase else f"{part}, {phase}"
+
+
+def _changed_layer(before: pd.DataFrame, after: pd.DataFrame) -> str | None:
+    """Say what changed in the only one of several layers that differs; None if more than one does."""
+    layers = [one["range"].str.extract(_PATH)[0] for one in (before, after)]
+    times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
+    change = times[1].sub(times[0], fill_value=0.0).abs()
+    if len(change) < 3 or change.max() < ALONE * change.sum():
+        return None
+    name = change.idxmax()
+    return f"only in {name}: {_change(before[layers[0] == name], after[layers[1] == name])}"
 
 
 def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
@@ -142,7 +166,7 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     name = str(change.idxmax())
     kernels = [side[side["operator"] == name].groupby("kernel")["time"].sum().idxmax() for side in sides]
     one, other = (short_name(str(kernel)) for kernel in kernels)
-    if one != other:
+    if _SIZES.split(one)[0] != _SIZES.split(other)[0]:
         return f"{name}: {one} -> {other}"
     calls = [f"{side.loc[side['operator'] == name, 'calls'].sum():.0f}" for side in sides]
     if calls[0] != calls[1]:

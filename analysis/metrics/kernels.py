@@ -4,8 +4,6 @@ import re
 
 import pandas as pd
 
-from lmsweep.trials.results.measurement import RANGES
-
 STEP_PHASES = ("forward", "loss", "backward", "optimizer", "other")
 """The phases that the kernels of a step are divided into; other is collectives and kernels outside any range."""
 
@@ -58,9 +56,9 @@ def phase_of(name: str) -> str:
         return name
     if name == "collectives":
         return "other"
-    # Ranges inside forward have names of their own; `backward of NAME` and `recomputed` belong to backward.
-    in_forward = name in (*RANGES[RANGES.index("attention") :], "forward") or name.startswith("graph ")
-    return "forward" if in_forward else "backward"
+    if name in ("backward", "accumulate_grad") or name.startswith(("backward of ", "recomputed ")):
+        return "backward"
+    return "forward"  # its ranges have names of their own, as have the modules of the user's model
 
 
 def kind_of(operator: str, kernel: str) -> str:

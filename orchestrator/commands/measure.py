@@ -75,7 +75,11 @@ def plan(
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
     layout = layout_asked(request)
     steps = StepEstimates(
-        RankEstimates(planned.store), planned.predictions, network=layout.network if layout else None, prices=prices
+        RankEstimates(planned.store),
+        planned.predictions,
+        store=planned.store,
+        network=layout.network if layout else None,
+        prices=prices,
     )
     if explain is not None:
         _explain(steps, planned.plan, explain, as_json=format == "json")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of
-from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant, which_device
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
@@ -64,15 +64,19 @@ class FitRequest:
         return trial
 
     def gpus_meant(self) -> list[Device]:
-        """Return the GPUs, each once. Raises RequestError if there are none of a name."""
+        """Return the GPUs, each once; of a name that has several sizes of memory, all. Raises RequestError if there are
+        none of a name."""
         found: dict[str, Device] = {}
         for text in self.devices:
             if re.fullmatch(r"\d+ ?[GM]i?B", text.strip(), re.IGNORECASE):
                 raise RequestError(f"--for {text}: a size has no speed; name a GPU, such as H100")
-            first, *others = devices_meant(text)
-            found[first.name] = first
-            if others and (words := which_device(text)):
-                say(words, error=True)
+            matching = devices_meant(text)
+            form = _without_memory(matching[0])
+            taken = [one for one in matching if _without_memory(one) == form]
+            found |= {one.name: one for one in taken}
+            if others := [one.name for one in matching if one not in taken]:
+                names = " and ".join(one.name for one in taken)
+                say(f"--for {text}: predicting for {names}; other matches: {', '.join(others)}", error=True)
         return list(found.values())
 
     def layout(self, device: Device, gpus: int) -> Layout:
@@ -108,6 +112,10 @@ class FitRequest:
         if not self.devices:
             raise RequestError("--for names no GPU; write --for H100,H200")
         return replace(self, gpus=tuple(dict.fromkeys(self.gpus)))
+
+
+def _without_memory(device: Device) -> str:
+    return re.sub(r" \d+ ?GB$", "", device.name)
 
 
 def budget_of(device: Device) -> int:

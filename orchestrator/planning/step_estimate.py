@@ -8,15 +8,18 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate, RankEstimates
 from lmsweep.orchestrator.planning.time_model import datasheet_of
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.intervals import spread_of
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
-from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, operators_in
+from lmsweep.trials.analytic.rates.rate_set import Network, Rates, rates_with
 from lmsweep.trials.analytic.rates.step_time import StepTime, in_tf32, step_time
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.store.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +89,14 @@ class StepEstimates:
         ranks: RankEstimates,
         predictions: Predictions | None,
         *,
+        store: Store | None = None,
         network: Network | None = None,
         prices: Sequence[Price] = (),
     ) -> None:
-        """network: between nodes."""
+        """store: its measured operators replace those that ship. network: between nodes."""
+        columns = [*MeasuredOperator._fields]
+        self._measured = operators_in(store.read("operator_times", columns)[0]) if store and store.exists() else ()
+        self._rates: dict[tuple[str, Network | None], Rates] = {}
         self._ranks = ranks
         self._predictions = predictions
         self._network = network
@@ -115,10 +122,16 @@ class StepEstimates:
         found = self._predictions.operators(planned.trial)
         if isinstance(found, Refusal):
             return found
-        rates = rates_of(device)
+        rates = self._rates_of(device)
         time = step_time(in_precision(found, planned.trial.config), rates)
         level = "ranks" if planned.trial.config.ddp != "none" else LEVELS[rates.level]
         return StepEstimate(time=time, source=source_of(time), level=level)
+
+    def _rates_of(self, device: Device, network: Network | None = None) -> Rates:
+        key = device.name, network
+        if key not in self._rates:
+            self._rates[key] = rates_with(device, self._measured, network)
+        return self._rates[key]
 
     def _of(self, planned: PlannedTrial) -> Estimated | None:
         if is_absent(planned.environment.device_name):
@@ -142,7 +155,7 @@ class StepEstimates:
         found = self._predictions.operators(planned.trial)
         if isinstance(found, Refusal):
             return NotEstimated(found.reason)
-        operators, rates = in_precision(found, config), rates_of(device, self._network)
+        operators, rates = in_precision(found, config), self._rates_of(device, self._network)
         spread, tokens = spread_of("ranks"), config.batch_size * config.context_length
 
         def rate(ranks: int) -> float:

@@ -39,6 +39,13 @@ def test_checkpointing_is_chosen_where_it_decides():
     assert plain.checkpointing == "none"
 
 
+def test_a_name_with_two_sizes_of_memory_means_both(capsys):
+    meant = [one.name for one in FitRequest("tiny", devices=["A100", "4090"]).gpus_meant()]
+    assert meant == ["A100 SXM 40GB", "A100 SXM 80GB", "RTX 4090"]
+    said = capsys.readouterr().err
+    assert "predicting for A100 SXM 40GB and A100 SXM 80GB; other matches: A100 PCIe 40GB, A100 PCIe 80GB" in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from lmsweep.trials.analytic.rates.rate_data import DATA
 from tests.support.command import answer_here, lmsweep_here
 
 SWEEP = """
@@ -42,3 +45,24 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
 def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) -> None:
     found = answer_here("plan", sweep, "--for", "H200", "--no-predict", "--explain", "nothing")
     assert found.returncode == 2 and "--explain nothing: no trial of steps has this identifier" in found.stderr
+
+
+@pytest.mark.slow
+def test_operators_of_the_store_move_the_steps_of_their_gpu_and_of_no_other(sweep: Path, tmp_path: Path) -> None:
+    shipped = pq.read_table(DATA / "measured_operators.parquet").to_pylist()
+    trial = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), "1" * 16)
+    trial |= {"workload": "operators", "started_at": "2026-11-24T06:00:00Z"}
+    rows = [trial | row | {"seconds": [4 * row["seconds"]]} for row in shipped if row["kind"] == "product"]
+    (tmp_path / "out" / "operator_times").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "out" / "operator_times" / "measured.parquet")
+
+    def planned(device: str, *out: object) -> float:
+        sizes = ("compile=none", "loss=eager", "context_length=1024", "d_model=1024", "batch_size=64")
+        given = (part for size in sizes for part in ("--set", size))
+        asked = ("plan", sweep, *given, "--for", device, *out, "--format", "json")
+        (trial,) = json.loads(lmsweep_here(*asked))["trials"]
+        return float(trial["expected_step_seconds"])
+
+    mine = ("--store", tmp_path / "out")
+    assert planned("H200", *mine) > 1.15 * planned("H200")
+    assert planned("A100", *mine) == planned("A100")

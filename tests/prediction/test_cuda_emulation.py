@@ -1,6 +1,7 @@
 """What a step allocates and saves on CUDA, computed without a GPU for models that were not written for lmsweep."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,17 @@ def test_dropout_keeps_one_byte_per_element_and_log_sigmoid_no_buffer() -> None:
         assert log.grad_fn._saved_buffer.numel() == 0
         log.sum().backward()
         assert x.grad.shape == x.shape
+
+
+@pytest.mark.parametrize(("attention", "is_fused"), [("naive", True), ("sdpa", True), ("sdpa_math", False)])
+def test_a_model_that_calls_sdpa_itself_gets_pytorchs_choice_unless_its_kernel_is_named(
+    attention: str, is_fused: bool
+) -> None:
+    config = replace(CUDA, attention=attention)
+    with Fakes(), device_operators(config):
+        q = torch.empty(1, 2, 16, 64, dtype=torch.bfloat16, requires_grad=True)
+        name = functional.scaled_dot_product_attention(q, q, q, is_causal=True).grad_fn.name()
+    assert ("Flash" in name) == is_fused
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.peak_memory import predict, summary
 from lmsweep.trials.prediction.shared_runs import model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
 from tests.prediction.test_predict import small
@@ -70,3 +71,9 @@ def test_the_allocations_of_a_deep_model_are_put_together_one_by_one(fields: dic
     config = small(num_layers=5, device="cuda", **fields)
     deep = deepen(*(model_trace(replace(config, num_layers=few)) for few in (1, 2)), 4)
     assert deep is not None and alike(deep) == alike(model_trace(config))
+
+
+@pytest.mark.parametrize("fields", [{"checkpointing": "3", "precision": "bf16"}, {"checkpointing": "sqrt"}], ids=str)
+def test_groups_of_layers_that_share_a_checkpoint_repeat_as_layers_do(fields: dict[str, Any]) -> None:
+    config = small(num_layers=11, device="cuda", **fields)
+    assert predict(config) == summary(model_trace(config), config)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -41,6 +42,10 @@ def products_of(config: TrialConfig) -> int:
         {"accumulate": 2},
         {"checkpointing": "block", "feed_forward": "gelu"},
         {"optimizer": "adamw_foreach", "loss": "cross_entropy"},
+        {"num_experts": 4, "active_experts": 2},
+        {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16", "accumulate": 2},
+        {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"},
+        {"loss": "chunked", "compile": "block"},
     ],
     ids=str,
 )
@@ -48,6 +53,18 @@ def test_flops_of_lmsweeps_own_model_are_those_of_the_closed_form(fields: dict[s
     config = small(**fields)
     found = count_flops(config)
     assert (found.forward, found.backward) == (products_of(config), 2 * products_of(config))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
+def test_an_adapter_computes_no_gradient_of_frozen_weights() -> None:
+    config = small(adapter="lora")
+    found, tokens, rank, layers = count_flops(config), 4 * 32, 16, 5
+    scores = layers * 4 * 32 * 64 * tokens
+    adapters = layers * 2 * tokens * rank * (4 * (64 + 64) + 3 * (64 + 96))
+    first = 3 * 2 * tokens * (64 * 64 + rank * 64)  # nothing before the first block's projections learns
+    assert found.forward == products_of(config) + adapters
+    assert found.backward == products_of(config) + scores + 2 * adapters - first
 
 
 def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> None:
@@ -64,12 +81,19 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach"},
         {"window": 8, "accumulate": 2, "batch_size": 6, "optimizer": "adamw_loop"},
         {"batch_size": 2, "checkpointing": "block", "mode": "forward_backward"},
+        {"checkpointing": "3", "num_layers": 8},
+        {"checkpointing": "sqrt", "num_layers": 9, "attention": "sdpa", "precision": "bf16"},
+        {"checkpointing": "nested", "num_layers": 8},
+        {"checkpointing": "2", "compile": "block"},
+        {"checkpointing": "nested", "compile": "block", "num_layers": 8},
+        {"ddp": "flat", "world_size": 2},
+        {"ddp": "fsdp", "world_size": 2, "compile": "block", "num_layers": 7, "checkpointing": "block"},
     ],
     ids=str,
 )
 def test_one_run_stands_for_every_batch_and_two_shallow_ones_for_a_deep_one(fields: dict[str, Any]) -> None:
     config = small(**fields)
-    whole = operators_of.step_run(operators_of.as_run(config)).log.operators()
+    whole = operators_of.step_run(operators_of.as_run(replace(config, compile="none"))).log.operators(config.compile)
     assert Counter(spread(step_operators(config))) == Counter(spread(whole))
 
 

@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from lmsweep.trials.machine.torch_private import replaced
+from lmsweep.trials.model.four_bit_layers import store_in_four_bits
 from lmsweep.trials.model.transformer.transformer import Linear
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 
-def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> None:
-    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
-    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if PEFT is not installed."""
+def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, compute: torch.dtype) -> None:
+    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT. In
+    `compute`, weights stored in fewer bits are multiplied. Raises RequestError if a target is no layer or narrower than
+    the rank, UnsupportedError if a package is not installed."""
     if find_spec("peft") is None:
         raise UnsupportedError(f"adapter {config.adapter} needs the package peft; pip install 'lmsweep[adapters]'")
     from peft import LoraConfig, inject_adapter_in_model
@@ -24,13 +27,16 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
         use_linear_of_pytorch(block)
     asked = config.adapter_arguments
     layers = _chosen(model, blocks, config)
+    weight = next(iter(layers.values())).weight
     for name, layer in layers.items():
         if asked.rank > min(layer.in_features, layer.out_features):
             raise RequestError(
                 f"adapter_args.rank is {asked.rank}, above the width of {name}: {layer.out_features} x "
                 f"{layer.in_features}"
             )
-    weight = next(iter(layers.values())).weight
+    if ADAPTERS[config.adapter].stored_bits:
+        store_in_four_bits(blocks, compute)
+        cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
     settings = LoraConfig(
         r=asked.rank,
         lora_alpha=asked.alpha,

@@ -47,7 +47,7 @@ class TrainingStep:
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         if config.adapter != "none":
-            add_adapters(self.model, self.blocks, config)
+            add_adapters(self.model, self.blocks, config, math_mode.operand_dtype)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length

@@ -32,6 +32,19 @@ def deepened(small: Operators, larger: Operators, layers: int) -> Operators | No
     return tuple(found)
 
 
+def regrouped(operators: Operators, small: Operators, merged: Operators, times: int) -> Operators | None:
+    """Return the operators of a model in which `times` more blocks share a checkpoint with the one before; `merged` has
+    one such block, `small` none. None if that changes more than how often operators run."""
+    counts = {replace(one, count=1): one.count for one in operators}
+    for side, sign in ((small, -1), (merged, 1)):
+        for one in side:
+            alone = replace(one, count=1)
+            counts[alone] = counts.get(alone, 0) + sign * times * one.count
+    if any(count < 0 for count in counts.values()):
+        return None
+    return tuple(replace(one, count=count) for one, count in counts.items() if count)
+
+
 def _grown(small: Operator, larger: Operator, layers: int) -> Operator:
     """An operator over tensors of all layers."""
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.recomputation import group_size
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
@@ -135,12 +136,20 @@ def _deep_rank_trace(config: TrialConfig) -> Trace:
 
 
 def _deepened(config: TrialConfig, fewest: int, trace_of: Callable[[TrialConfig], Trace]) -> Trace:
-    """The trace at the model's full depth, from two of `fewest` layers and more if the layers are alike."""
+    """The trace at the model's full depth, from two shallow models with at least `fewest` layers; one has a layer more,
+    or a whole group of layers that share a checkpoint."""
     layers = config.num_layers or 0
-    if layers > fewest + 2 and grows_with_layers(config.checkpointing):
-        for few in (fewest, fewest + 1):
-            small, larger = (trace_of(replace(config, num_layers=few + more)) for more in (0, 1))
-            deep = deepen(small, larger, layers - few)
-            if deep:
-                return deep
+    size = 1 if grows_with_layers(config.checkpointing) else group_size(config.checkpointing, layers)
+    if config.checkpointing == "nested" or not size:  # a shallow model has smaller groups
+        return trace_of(config)
+    if size > 1:
+        config = replace(config, checkpointing=str(size))
+    for first in (fewest, fewest + 1):
+        few = first + (layers - first) % size
+        if few + size >= layers or first + 2 >= layers:
+            break
+        small, larger = (trace_of(replace(config, num_layers=few + more)) for more in (0, size))
+        deep = deepen(small, larger, (layers - few) // size)
+        if deep:
+            return deep
     return trace_of(config)

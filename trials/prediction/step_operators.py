@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 
 from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.analytic.recomputation import group_size
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.float8_operators import in_float8
-from lmsweep.trials.prediction.operator_growth import deepened, scaled
+from lmsweep.trials.prediction.operator_growth import deepened, regrouped, scaled
 from lmsweep.trials.prediction.shared_runs import as_run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
@@ -73,13 +75,29 @@ def _at_full_depth(config: TrialConfig) -> Operators:
         return log.operators(config.compile, compiles_loss=config.loss == "compiled")
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
-    alike = not config.references and grows_with_layers(config.checkpointing)
-    alike = alike and (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer)
-    if alike and layers > fewest + 2:
-        found = deepened(of(fewest), of(fewest + 1), layers - fewest)
+    alike = not config.references and (config.ddp == "none" or DDP_VARIANTS[config.ddp].call != "bucket")
+    if not alike or layers <= fewest + 2:
+        return of(config.num_layers)
+    if not grows_with_layers(config.checkpointing):
+        return _in_groups(config, layers) or of(config.num_layers)
+    for few in (fewest, fewest + 1):
+        found = deepened(of(few), of(few + 1), layers - few)
         if found is not None:
             return found
     return of(config.num_layers)
+
+
+def _in_groups(config: TrialConfig, layers: int) -> Operators | None:
+    """The operators of a model whose blocks are checkpointed in groups: those with each block by itself, and for each
+    block beyond the first of its group what one such block changes."""
+    size = group_size(config.checkpointing, layers)
+    if size is None or config.ddp != "none":
+        return None
+    grouped = "nested" if config.checkpointing == "nested" else "2"
+    few = 3 if grouped == "nested" else 2  # the fewest with one group of two
+    single = replace(config, checkpointing="block")
+    small, merged = (_at_full_depth(replace(config, num_layers=few, checkpointing=way)) for way in ("block", grouped))
+    return regrouped(_at_full_depth(single), small, merged, layers - ceil(layers / size))
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:

@@ -222,10 +222,12 @@ def _of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         return
     if ADAPTERS[c.adapter].stored_bits and c.device_type != "cuda":
         yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
-    elif ADAPTERS[c.adapter].stored_bits and c.tp == 1:
-        yield f"adapter {c.adapter}: weights in 4 bits are neither run nor predicted yet; use lora"
     if c.tp > 1:
         yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
+    if ADAPTERS[c.adapter].stored_bits and w.has_ranks:
+        yield f"adapter {c.adapter} is not measured on several ranks, whose ways to share weights know no 4 bits"
+    if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
+        yield f"adapter {c.adapter} is not measured with compile: the kernels for 4 bits are not torch.compile's"
     if c.precision in FLOAT8_PRECISIONS:
         yield f"adapter {c.adapter} is not measured with precision {c.precision}, which replaces the same layers"
     if c.loss in HIDDEN_LOSSES:

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from statistics import fmean, pvariance
 from typing import NamedTuple
@@ -20,6 +20,8 @@ FEW = 0.15
 
 LIKE = {"scaled": "measured"}
 """Level -> the one whose residuals are its own: GPUs of one chip were measured."""
+HELD = 0.9
+"""Share of the cells of each GPU that an interval learned without their source must contain."""
 UNKNOWN = 1.5
 """Standard deviation with a datasheet alone, over that with published products: assumed."""
 
@@ -66,6 +68,26 @@ def spread_from(residuals: Iterable[Residual]) -> Spread:
     return Spread(math.exp(fmean(means)), math.sqrt(within + between))
 
 
+def judged(one: Residual, residuals: Iterable[Residual]) -> float | None:
+    """Return how many standard deviations a cell is from its prediction, learned without its source; None if there is
+    no other source."""
+    others = [other for other in residuals if other.level == one.level and other.source != one.source]
+    if not others:
+        return None
+    factor, deviation = spread_from(others)
+    return abs(one.log_ratio - math.log(factor)) / deviation
+
+
+def widened(residuals: Sequence[Residual]) -> float:
+    """Return by how much the spread of a level must grow, so that its intervals hold in HELD of each GPU's cells."""
+    by_device: dict[str, list[float]] = defaultdict(list)
+    for one in residuals:
+        if (distance := judged(one, residuals)) is not None:
+            by_device[one.device].append(distance)
+    needed = (sorted(found)[math.ceil(HELD * len(found)) - 1] for found in by_device.values())
+    return max(1.0, *(distance / SURE for distance in needed), 1.0)
+
+
 @cache
 def known_residuals() -> tuple[Residual, ...]:
     """Return the residuals that ship."""
@@ -79,4 +101,6 @@ def spread_of(level: str) -> Spread:
     """Return the spread of predictions of this level."""
     if level == "datasheet":  # no step was predicted from nothing else
         return Spread(1.0, UNKNOWN * spread_of("public").deviation)
-    return spread_from(row for row in known_residuals() if row.level == LIKE.get(level, level))
+    residuals = [row for row in known_residuals() if row.level == LIKE.get(level, level)]
+    spread = spread_from(residuals)
+    return spread._replace(deviation=widened(residuals) * spread.deviation)

@@ -79,10 +79,11 @@ class Rates:
         self._attention = AttentionRates(hardware, by_kind.get("attention", ()))
         self._bytes = ByteRates(hardware, [*by_kind.get("bytes", ()), *by_kind.get("optimizer", ())])
         self._measured = {
-            "products": "product" in by_kind,
-            "attention": "attention" in by_kind,
-            "bytes": "bytes" in by_kind,
+            words: by_kind[kind][0]
+            for words, kind in (("products", "product"), ("attention", "attention"), ("bytes", "bytes"))
+            if kind in by_kind
         }
+        """Class -> one of its points."""
         self._known: dict[Operator, Cost] = {}
 
     def of(self, operator: Operator) -> Cost:
@@ -151,8 +152,9 @@ class Rates:
             seconds = self._bytes.seconds(operator.name, operator.bytes, dtype=operator.dtype, is_cold=cold)
             seconds *= BROADCASTING if _broadcasts(operator) else 1.0
         source = sources[kind]
-        if self._measured[kind]:
-            where = self.hardware.device.name if self.level == "measured" else f"{REFERENCE}, the same chip"
+        if kind in self._measured:
+            here = self.hardware.device.name
+            where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
         residual = spread_of(self.level).deviation / COMBINED
         return Cost(seconds, source, residual)
@@ -185,8 +187,13 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 
 def rates_with(device: Device, measured: Iterable[MeasuredOperator], network: Network | None = None) -> Rates:
-    """Return the rates of a device whose operators a store has."""
-    return Rates(hardware_of(device), measured, level="measured", network=network)
+    """Return the rates of a device some of whose operators a store has; of a kind that it lacks, those that ship."""
+    found = [point for point in measured if _name(point) == device.name]
+    kinds = {point.kind for point in found}
+    shipped = rates_of(device, network)
+    level: Level = "measured" if {"product", "attention"} <= kinds else shipped.level
+    rest = [point for point in _points_of(device) if point.kind not in kinds]
+    return Rates(shipped.hardware, [*found, *rest], level=level, network=network) if found else shipped
 
 
 def _points_of(device: Device) -> list[MeasuredOperator]:

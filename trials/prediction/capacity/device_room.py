@@ -19,6 +19,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Trace, run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 FIRST = (2, 4, 8)
 """Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
@@ -125,8 +126,10 @@ def _at_full_depth(config: TrialConfig) -> _Deep:
 
 
 def _built_in_parts(trace: Trace, config: TrialConfig) -> Trace:
-    """The trace of ranks that never hold the whole model, as training tools build it; a trial builds it and divides."""
-    if config.ddp == "none":
+    """The trace of a process that never holds the whole model, as training tools load it; a trial builds it and then
+    divides it over ranks or stores it in fewer bits."""
+    stored_bits = ADAPTERS[config.adapter].stored_bits if config.adapter != "none" else None
+    if config.ddp == "none" and not stored_bits:
         return trace
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [

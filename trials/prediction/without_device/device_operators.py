@@ -40,7 +40,7 @@ class FusedAttention:
         self.device_type = config.device_type
         known = None if is_reference(config.attention) else ATTENTIONS[config.attention]
         self.efficient = known is not None and known.kernel == "EFFICIENT_ATTENTION"
-        self.written_out = known is not None and known.stores_scores
+        self.written_out = known is not None and known.kernel == "MATH"
 
     def attend(
         self,
