@@ -1,7 +1,9 @@
 """`lmsweep schema VERB`: what --format json prints validates against it, and it forbids other fields."""
 
+import copy
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,7 +15,13 @@ from lmsweep.orchestrator.commands.json_schemas import OUTPUTS, schema_of
 from tests.support.command import answer_here, lmsweep_here
 
 H100, H200 = "h100-devices", "h200-devices"
-PLAN = ("plan", "devices", "--store", "none", "--grid", "steps", "--set", "model=small", "--for", "H100")
+SWEEP = """
+name: one
+grids:
+  - workloads: [timing]
+    axes: {precision: [bf16]}
+    fixed: {device: cuda, model: tiny, context_length: 64, batch_size: 1}
+"""
 
 
 def test_each_verb_with_json_has_a_schema() -> None:
@@ -37,21 +45,36 @@ def test_each_verb_with_json_has_a_schema() -> None:
         ("compare", H200, "--with", H100),
         ("diff", H200, H100),
         ("plan", "quick", "--no-predict", "--store", "none"),
-        ("fits", "tiny", "--context", "64", "--for", "H100", "--method", "full"),
+        pytest.param(("fits", "tiny", "--context", "64", "--for", "H100", "--tokens", "1B"), marks=pytest.mark.slow),
     ],
-    ids=" ".join,
+    ids=lambda words: " ".join(words[:4]),
 )
 def test_the_output_validates_and_one_more_field_does_not(words: tuple[str, ...]) -> None:
+    check(*words)
+
+
+@pytest.mark.slow
+def test_every_output_of_plan_validates(tmp_path: Path) -> None:
+    sweep = tmp_path / "one.yaml"
+    sweep.write_text(SWEEP)
+    words = ("plan", str(sweep), "--store", str(tmp_path / "none"), "--for", "H100")
+    found = check(*words, "--price", "H100=2")
+    assert "expected_step_seconds" in found["trials"][0]
+    assert check(*words, "--max-batch")["frontier"]
+    assert check(*words, "--explain", found["trials"][0]["trial_id"])["parts"]
+
+
+def check(*words: str) -> Any:
+    """The output, which validates against the schema; with one more field it does not."""
     schema = json.loads(lmsweep_here("schema", words[0]))
     found = json.loads(lmsweep_here(*words, "--format", "json"))
     jsonschema.Draft202012Validator(schema).validate(found)
-    rows = next(value for value in found.values() if isinstance(value, list))
-    assert rows, "the output says something"
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found | {"unknown": 1}, schema)
-    rows[0]["unknown"] = {"nested": 1}
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found, schema)
+    wrong = copy.deepcopy(found)
+    next((value for value in wrong.values() if isinstance(value, list)), [wrong])[0]["unknown"] = {"nested": 1}
+    for one in (found | {"unknown": 1}, wrong):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(one, schema)
+    return found
 
 
 def objects(schema: Any) -> Iterator[dict[str, Any]]:
