@@ -207,8 +207,11 @@ class StepOutput(Closed):
     classes: dict[str, ClassOfOperators]
 
 
+OneFit = _closed(Fit, fits=(bool | None, ...), missing_bytes=(int, ...))
+
+
 class FitsOutput(Closed):
-    fits: list[_closed(Fit, fits=(bool | None, ...), missing_bytes=(int, ...))]  # type: ignore[misc]
+    fits: list[OneFit]  # type: ignore[valid-type]
 
 
 OUTPUTS: dict[str, Any] = {

@@ -70,7 +70,8 @@ def check(*words: str) -> Any:
     found = json.loads(lmsweep_here(*words, "--format", "json"))
     jsonschema.Draft202012Validator(schema).validate(found)
     wrong = copy.deepcopy(found)
-    next((value for value in wrong.values() if isinstance(value, list)), [wrong])[0]["unknown"] = {"nested": 1}
+    lines = next((value for value in wrong.values() if isinstance(value, list) and isinstance(value[0], dict)), [wrong])
+    lines[0]["unknown"] = {"nested": 1}
     for one in (found | {"unknown": 1}, wrong):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(one, schema)
