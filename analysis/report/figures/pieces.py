@@ -14,6 +14,9 @@ from lmsweep.trials.results.metrics import Unit
 MOST = 12
 """Pieces of a chart."""
 
+_NAMING = ["function", "operator", "line", "category", "phase"]
+"""What a piece is named by."""
+
 _PEAKS = ("peak_allocated", "peak_tensors")
 
 
@@ -36,8 +39,8 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
 
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
-    named = rows[["function", "operator", "line", "category", "phase"]].itertuples(index=False, name=None)
-    rows = rows.assign(piece=[_name(*texts) for texts in named])
+    rows = rows[[*_NAMING, "held", "at_peak", "bytes"]]
+    rows = rows.assign(piece=[_name(*texts) for texts in rows[_NAMING].itertuples(index=False, name=None)])
     totals = rows.groupby("piece")["held"].sum().nlargest(MOST).sort_values()
     shown = rows[rows["piece"].isin(totals.index)]
     traces: list[JsonObject] = []
