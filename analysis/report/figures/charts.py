@@ -105,11 +105,10 @@ def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
         return {}
     held = rows.groupby([*_PROFILE, "category", "piece"], sort=False)["held"].sum().reset_index()
     largest = held.sort_values("held").drop_duplicates([*_PROFILE, "category"], keep="last")
+    names = largest[[*_PROFILE, "category"]].itertuples(index=False, name=None)
     return {
-        (one.measurement_id, one.environment_id, one.category): (
-            f"<br>at the peak {number_text(one.held / unit.size)} {unit.name} from {escape(one.piece)}"
-        )
-        for one in largest.itertuples()
+        name: f"<br>at the peak {number_text(size / unit.size)} {unit.name} from {escape(piece)}"
+        for name, size, piece in zip(names, largest["held"].astype(float), largest["piece"].astype(str), strict=True)
     }
 
 
