@@ -6,7 +6,7 @@ What the commands do, as functions:
     fits             which GPUs and methods fit a model, how fast and for how much
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
-    report           writes the HTML report of a store
+    report, charts   writes the HTML report of a store, or its charts as SVG or PNG
     share            writes a folder to commit or send
     summaries        each trial as a configuration and numbers, for experiment trackers
 
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
     from lmsweep.analysis.api import compare, table
     from lmsweep.analysis.report import write_report as report
+    from lmsweep.analysis.report.chart_files import write_charts as charts
     from lmsweep.analysis.sharing.share import share
     from lmsweep.analysis.sharing.summaries import summaries
     from lmsweep.orchestrator.api import fits, plan, run
 
-__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "fits", "load", "orchestrator"]
-__all__ += ["pivot", "plan", "render", "report", "run", "share", "summaries", "table", "trials"]
+__all__ = ["Layout", "Table", "__version__", "analysis", "charts", "compare", "default_layout", "fits", "load"]
+__all__ += ["orchestrator", "pivot", "plan", "render", "report", "run", "share", "summaries", "table", "trials"]
 
 _ELSEWHERE = {
+    "charts": ("lmsweep.analysis.report.chart_files", "write_charts"),
     "compare": ("lmsweep.analysis.api", "compare"),
     "fits": ("lmsweep.orchestrator.api", "fits"),
     "plan": ("lmsweep.orchestrator.api", "plan"),

@@ -45,6 +45,25 @@ def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:
     )
 
 
+_NAMING = ["function", "operator", "line", "category", "phase"]
+
+
+def held_at_peak(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return those held at the peak, with the columns `held`, in bytes, and `piece`, who asked for them.
+
+    A piece is named by its function and line, or by its operator, or else by its category and phase.
+    """
+    rows = allocations[allocations["at_peak"] > 0]
+    names = [_name(*texts) for texts in rows[_NAMING].itertuples(index=False, name=None)]
+    return rows.assign(held=rows["bytes"] * rows["at_peak"], piece=names)
+
+
+def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
+    known = [name for name in (function, operator) if isinstance(name, str)]
+    where = [line.rpartition("/")[2]] if isinstance(line, str) else []
+    return " ".join([*known[:1], *where]) or f"{category} in {phase}"
+
+
 CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")
 """From the longest-lived to the shortest-lived: the order, from below, in which a timeline is stacked."""
 

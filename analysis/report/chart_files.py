@@ -2,8 +2,9 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmsweep.analysis.report.content import Content
+from lmsweep.analysis.report.content import Content, content_of
+from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -27,20 +29,33 @@ MARKERS, STYLES = "osD^XPvh", ("-", "--", ":", "-.")
 _NO_DATE = {"Date": None}
 """Of an SVG: the same chart is the same file."""
 
+POINTS = 72
+"""In an inch, the unit of a figure's size."""
+
 LETTERS = 110
 """Letters beside each other that fit an axis: a piece that is narrower than its name has none."""
 
 
-def write_charts(content: Content, folder: Path, image: str) -> list[Path]:
-    """Write every chart of a page into the folder and return the files. image: one of FORMATS.
+def write_charts(
+    location: str,
+    folder: str | Path,
+    others: Sequence[str] = (),
+    prices: Sequence[Price] = (),
+    across: Sequence[str] = (),
+    *,
+    history: bool = False,
+    image: str = "svg",
+) -> list[Path]:
+    """Write every chart of the page of a store into the folder and return the files. image: one of FORMATS.
 
-    Raises RequestError without Matplotlib, and if a file cannot be written.
+    Other arguments: as for `content_of`. Raises RequestError as it does, without Matplotlib, and if a file cannot be
+    written.
     """
     if image not in FORMATS:
         raise RequestError(f"--format {image}: give svg or png")
     if not find_spec("matplotlib"):
         raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'")
-    written: list[Path] = []
+    content, folder, written = content_of(location, others, prices, across, history=history), Path(folder), list[Path]()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _style():
@@ -66,9 +81,16 @@ def write_first_chart(content: Content, path: Path) -> bool:
 
 
 def _style() -> AbstractContextManager[None]:
+    """Matplotlib's settings. Text of an SVG is text, which readers find and select."""
     import matplotlib as mpl
 
-    return mpl.rc_context({"svg.hashsalt": "lmsweep", "font.size": 9, "text.parse_math": False})
+    return mpl.rc_context(
+        {
+            "svg.hashsalt": "lmsweep", "svg.fonttype": "none", "font.size": 9, "text.parse_math": False,
+            "axes.spines.top": False, "axes.spines.right": False,
+            "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True,
+        }
+    )  # fmt: skip
 
 
 def charts(content: Content) -> "Iterator[tuple[str, Figure]]":
@@ -116,11 +138,14 @@ def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
         if not is_log:
             axes.axhline(0, color="#59636e", linewidth=0.8)
     title = chart["title"] if not is_log else f"{chart['title']} ({chart['unit']})"
-    return _finished(figure, grid, title, chart["legend"])
+    below = 0.0 if not turned else np.sin(np.radians(turned)) * max(map(_width, chart["labels"]))
+    return _finished(figure, grid, title, chart["legend"], below=below)
 
 
 def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
     """Bars, areas, lines or points of one trial."""
+    from matplotlib.collections import PolyCollection
+
     colours = palette()
     figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))
     bars = [one for one in traces if one["type"] == "bar"]
@@ -133,7 +158,11 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
         name = one["name"] if one.get("showlegend", True) else None
         if one["type"] == "bar" and rows:
             at = np.array([rows.index(row) for row in y])
-            axes.barh(at, x, left=ends[at], color=colours[look], label=name)
+            across = np.stack([ends[at], ends[at] + x, ends[at] + x, ends[at]], axis=1)
+            down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])
+            axes.add_collection(
+                PolyCollection([*np.stack([across, down], axis=2)], facecolors=colours[look], label=name)
+            )
             ends[at] += x
         elif one["type"] == "bar":
             axes.barh(y, x, 0.96, one["base"], color=colours[look], alpha=0.5, edgecolor="white", label=name)
@@ -153,6 +182,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
         )
         axes.stackplot(areas[0][0], heights, step="post", linewidth=0, labels=names, colors=looks)
     if rows:
+        axes.set(xlim=(0, 1.05 * ends.max()), ylim=(-0.6, len(rows) - 0.4))
         axes.set_yticks(range(len(rows)), rows)
     for key, axis in (("xaxis", axes.xaxis), ("yaxis", axes.yaxis)):
         said = layout.get(key, {})
@@ -163,7 +193,8 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
             axis.set_ticks(said["tickvals"], said["ticktext"])
         if "range" in said and said.get("type") != "log":
             axes.set(**{f"{key[0]}lim": said["range"]})
-    return _finished(figure, [axes], title, layout.get("legend", {}).get("title", {}).get("text", ""))
+    ticks = layout.get("yaxis", {}).get("ticktext", rows) or ["0.0000"]
+    return _finished(figure, [axes], title, layout.get("legend", {}).get("title", {}).get("text", ""), ticks)
 
 
 def _make_logarithmic(axes: "Axes", name: str) -> None:
@@ -187,23 +218,46 @@ def _axes(count: int, height: float = 3.8) -> "tuple[Figure, list[Axes]]":
 
     across = min(count, 3)
     down = -(-count // across)
-    figure = Figure(
-        figsize=(8.0 if across == 1 else 4.0 * across, height if down == 1 else 3.0 * down), layout="constrained"
-    )
+    figure = Figure(figsize=(8.0 if across == 1 else 4.0 * across, height if down == 1 else 3.0 * down))
     grid = figure.subplots(down, across, squeeze=False, sharey=count > 1)
-    for axes in grid.ravel():
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(visible=True, alpha=0.3)
-        axes.set_axisbelow(True)
     for unused in grid.ravel()[count:]:
         unused.set_axis_off()
     return figure, list(grid.ravel()[:count])
 
 
-def _finished(figure: "Figure", grid: "list[Axes]", title: str, legend: str) -> "Figure":
-    figure.suptitle(fill(title, 95), x=0.01, ha="left", fontsize=10, fontweight="bold")
+def _finished(
+    figure: "Figure", grid: "list[Axes]", title: str, legend: str, rows: Sequence[str] = ("0.0000",), below: float = 0.0
+) -> "Figure":
+    """Add title and legend, and leave room for them, the rows' names and turned labels of `below` points.
+
+    Matplotlib's own layout would draw each chart twice more to find this out.
+    """
+    wide, high = figure.get_size_inches() * POINTS
+    heading = fill(title, 95)
+    figure.suptitle(heading, x=6 / wide, y=1 - 6 / high, ha="left", va="top", fontsize=10, fontweight="bold")
     entries = [entry for axes in grid for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
     named = {name: handle for handle, name in entries}
+    right = 10.0
     if len(named) > 1:
-        figure.legend(named.values(), named.keys(), title=legend, loc="outside right center", frameon=False, fontsize=8)
+        figure.legend(named.values(), named.keys(), title=legend, loc="center right", frameon=False, fontsize=8)
+        right += max([*(42 + _width(name, 8) for name in named), 12 + _width(legend, 9)])
+    left = 12 + max(map(_width, rows)) + 14 * any(axes.get_ylabel() for axes in grid)
+    panels = 16 * any(axes.get_title(loc="left") for axes in grid)
+    top, bottom = 12 + 14 * (heading.count("\n") + 1) + panels, 36 + below
+    down, across = grid[0].get_gridspec().get_geometry()  # type: ignore[union-attr]  # each is of a grid
+    between = (bottom + panels, 14.0)
+    figure.subplots_adjust(
+        left / wide, bottom / high, 1 - right / wide, 1 - top / high,
+        wspace=between[1] * across / (wide - left - right - between[1] * (across - 1)),
+        hspace=between[0] * down / (high - top - bottom - between[0] * (down - 1)),
+    )  # fmt: skip
     return figure
+
+
+@cache
+def _width(text: str, size: float = 9) -> float:
+    """Return how wide a text is, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0] if text else 0.0

@@ -111,8 +111,7 @@ def answers_of(results: Joined, asked: Asked | None, across: Sequence[str]) -> I
 
 def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
     """Yield what changed over time. Raises RequestError if there is one stage only."""
-    known = known_variation(results.attempts)
-    found = list(histories(results.attempts, (*_SOFTWARE, *across), known))
+    found = list(histories(results.attempts, (*_SOFTWARE, *across)))
     if not found:
         raise RequestError(
             "--history: no device has a cell in two states of the code, or on two days; name further stores, or "

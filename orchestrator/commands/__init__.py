@@ -3,7 +3,8 @@
 app.py           the verbs
 fits.py          fits
 measure.py       plan, run, noise, trial, doctor
-read.py          status, table, compare, explain, diff
+read.py          status, table, compare, explain, diff, schema
+json_schemas.py  what --format json prints, as models
 write.py         report, badge, export, share
 sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers

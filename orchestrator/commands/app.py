@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JOBS: dict[str, tuple[Callable[..., None], ...]] = {
     "Measure": (fits, measure.plan, measure.run, measure.trial, measure.noise, best, bisect),
-    "Read": (read.status, read.table, read.compare, read.explain, read.diff, write.report),
+    "Read": (read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report),
     "Share": (write.share, write.export, write.badge, sweep_files.notebooks),
     "Set up": (sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor),
 }

@@ -1,4 +1,4 @@
-"""The verbs that print results: status, table, compare, explain, diff."""
+"""The verbs that print results, and what they mean: status, table, compare, explain, diff, schema."""
 
 import json
 from collections.abc import Sequence
@@ -216,6 +216,21 @@ def diff(
         say(found.notes[0])
         return
     show_table(found, format)
+
+
+def schema(verb: Annotated[str, Argument(help="A verb with --format json.")]) -> None:
+    """Print the JSON Schema of what a verb prints with --format json.
+
+    \b
+    Example:
+      lmsweep schema compare
+    """
+    from lmsweep.orchestrator.commands.json_schemas import OUTPUTS, schema_of
+    from lmsweep.trials.spec.suggestions import choices
+
+    if verb not in OUTPUTS:
+        raise RequestError(f"{verb} has no --format json{choices(verb, OUTPUTS)}")
+    say_data(json.dumps(schema_of(verb), indent=2))
 
 
 def names_of(options: list[str]) -> list[str]:

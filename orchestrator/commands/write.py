@@ -42,10 +42,9 @@ def report(
     others = [*more, *others]
     if charts:
         from lmsweep.analysis.report.chart_files import write_charts
-        from lmsweep.analysis.report.content import content_of
 
-        content = content_of(store, others, prices, names_of(across), history=history)
-        written = write_charts(content, Path(charts).expanduser(), format)
+        folder = Path(charts).expanduser()
+        written = write_charts(store, folder, others, prices, names_of(across), history=history, image=format)
         say(f"{charts}: {len(written)} charts as {format.upper()}")
         return
     if output == "-":

@@ -13,6 +13,7 @@ import pytest
 import typer.main
 import yaml
 
+from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from tests.support.command import lmsweep_here
@@ -190,16 +191,10 @@ def test_every_make_target_and_packaged_sweep_that_is_named_exists(page):
     assert {*named} <= packaged_sweeps().keys()
 
 
-def test_the_manifest_for_kubernetes_sets_what_the_other_clusters_set():
+def test_the_script_for_slurm_sets_what_the_other_clusters_set():
     """Ray's own settings, which all its processes need."""
-    (text,) = (block.text for block in blocks("yaml") if "kind: RayCluster" in block.text)
-    spec = yaml.safe_load(text)["spec"]
-    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
-    settings = [one["env"] for group in groups for one in group["template"]["spec"]["containers"]]
-    names = {entry["name"] for entry in settings[0]}
-    assert spec["authOptions"] == {"mode": "token"} and all(one == settings[0] for one in settings)
     shell = (ROOT / "docs" / "clusters.md").read_text("utf-8")
-    assert names | {"RAY_AUTH_MODE"} == {*re.findall(r"(RAY_\w+)=", re.search(r"export (.*)", shell)[1])}
+    assert NODE_SETTINGS.keys() | {"RAY_AUTH_MODE"} == {*re.findall(r"(RAY_\w+)=", re.search(r"export (.*)", shell)[1])}
 
 
 def test_every_file_that_is_to_be_changed_exists():

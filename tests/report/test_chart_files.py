@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import lmsweep
 from lmsweep.analysis.reference import stores
 from tests.support.command import answer_here
 from tests.support.made_up_results import Attempts, config, samples
 
 
 def texts(path: Path) -> str:
-    """Matplotlib writes each text as a comment above its outlines."""
-    root = ET.parse(path, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))).getroot()
-    return "\n".join(one.text or "" for one in root.iter() if one.tag is ET.Comment)
+    return "\n".join(ET.parse(path).getroot().itertext())
 
 
 def test_every_chart_is_a_file(tmp_path: Path) -> None:
@@ -27,6 +26,8 @@ def test_every_chart_is_a_file(tmp_path: Path) -> None:
     first, second, _ = sorted((tmp_path / "charts").iterdir())
     assert all(word in texts(first) for word in ("% faster than fp32", "context_length", "128", "256"))
     assert "step.time (s)" in texts(second) and "bf16" in texts(second)
+    again = lmsweep.charts(attempts.store.location, tmp_path / "again")
+    assert [one.read_bytes() for one in again] == [one.read_bytes() for one in sorted((tmp_path / "charts").iterdir())]
     refused = answer_here("report", attempts.store.location, "--charts", tmp_path, "--format", "gif")
     assert (refused.returncode, refused.stderr) == (2, "lmsweep: --format gif: give svg or png\n")
 

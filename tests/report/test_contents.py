@@ -32,6 +32,13 @@ def kernel(range_: str, name: str, seconds: float) -> Kernel:
     return Kernel(range=range_, kernel=name, total=2 * seconds, instances=4, steps=2, **rest, **none)
 
 
+def test_the_tooltip_of_a_timeline_names_the_lines_that_hold_the_most_memory() -> None:
+    figure = next(iter(timelines(Results(stores()["h200-memory"]))))
+    of_category = {trace["name"]: trace["hovertemplate"] for trace in figure.traces}
+    assert "optimize training_step.py:88" in of_category["optimizer_state"]
+    assert "GiB from __init__ model.py:" in of_category["weights"] and "at the peak" not in of_category["total"]
+
+
 def test_an_icicle_divides_a_step_into_phases_parts_and_kernels_that_fill_it(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "results"))
     attempt = Attempt.begin(Trial(config=config(), workloads=("profile",), sweep="made-up"))

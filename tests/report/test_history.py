@@ -5,14 +5,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from lmsweep.analysis.report.answers.history import headline_of_history
+from lmsweep.analysis.report.answers.history import headline_of_history, histories
 from lmsweep.analysis.report.content import histories_of
 from lmsweep.analysis.report.joined import joined
 from lmsweep.analysis.report.page import page_of
 from lmsweep.analysis.report.views import view_of_answer
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.variation import PRIORS, Kind
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 BEGAN = datetime(2026, 11, 2, tzinfo=UTC)
@@ -65,3 +68,40 @@ def test_one_day_is_no_history(tmp_path: Path) -> None:
     measured(attempts, 1.0, 0)
     with pytest.raises(RequestError, match="no device has a cell in two states of the code"):
         page_of(attempts.store.location, history=True)
+
+
+def days_of(folder: Path, count: int, metrics: tuple[str, ...]) -> pd.DataFrame:
+    """A process for each of two cells on each day; a test multiplies what they measured."""
+    attempts = Attempts(folder)
+    for day in range(count):
+        for place, length in enumerate((128, 256)):
+            trial = config(device="cuda", context_length=length, model="small")
+            times = dict.fromkeys(metrics, samples(length / 12800, length / 1e8))
+            attempts.ok(trial, times, started_at=BEGAN + timedelta(days=day, minutes=place))
+    return joined(attempts.store.location, history=True).attempts
+
+
+def varied(frame: pd.DataFrame, kind: Kind, draw: np.random.Generator, **later: float) -> pd.DataFrame:
+    """What processes measure that vary as the model says, each cell in its own way; later: how many times as long from
+    a day of November on."""
+    cells, each = pd.factorize(frame["measurement_id"])
+    freedom, (attempts, names) = PRIORS[kind].freedom, pd.factorize(frame["attempt_id"])
+    deviation = PRIORS[kind].scale * np.sqrt(freedom / draw.chisquare(freedom, len(each)))
+    factor = np.exp(deviation[cells] * draw.standard_normal(len(names))[attempts])
+    for day, change in later.items():
+        factor = np.where(frame["started_at"].dt.day >= int(day[1:]), change * factor, factor)
+    scaled = ("median", "low", "high", "mean", "std", "min", "max")
+    return frame.assign(**{name: frame[name].astype(float) * factor for name in scaled})
+
+
+@pytest.mark.slow
+def test_at_most_one_history_of_twenty_without_a_change_names_one(tmp_path: Path) -> None:
+    frame, draw, count = days_of(tmp_path / "same", 8, ("step.time",)), np.random.default_rng(7), 40
+    found = [list(histories(varied(frame, "wall", draw), ())) for _ in range(count)]
+    assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
+
+
+def test_a_change_by_a_twentieth_is_found_on_its_day(tmp_path: Path) -> None:
+    frame, draw = days_of(tmp_path / "changed", 7, ("step.time", "step.device_time")), np.random.default_rng(1)
+    [found] = histories(varied(frame, "device", draw, d6=1.05), ())
+    assert list(found.changes) == ["2026-11-06"]

@@ -2,26 +2,35 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
+import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.process_variation import Known
-from lmsweep.analysis.report.answers.headline import overall
+from lmsweep.analysis.data.process_variation import Known, kinds, known_variation
+from lmsweep.analysis.report.answers.headline import BETTER, WORSE, overall
 from lmsweep.analysis.report.answers.question import DEVICE, Option, Question, measures_of
 from lmsweep.analysis.report.answers.verdicts import Answer, Gain, against, answer, cells_of_pair, mean_gain
 from lmsweep.analysis.report.joined import STORE
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.significance import SIGNIFICANCE
+from lmsweep.trials.statistics.variation import PRIORS, Kind
 
 MOST_STAGES = 30
 """The newest are shown: each is compared twice."""
 
+LEAST_STEPS = 5
+"""Between stages, from which their median says how far processes differ: one or two of them may be changes."""
 
-def histories(frame: pd.DataFrame, software: Sequence[str], known: Known) -> Iterator[Answer]:
+MEDIAN_STEP = 0.6745 * 2**0.5
+"""The median of the absolute difference of two normal numbers, in their standard deviations."""
+
+
+def histories(frame: pd.DataFrame, software: Sequence[str]) -> Iterator[Answer]:
     """Yield the answer about the stages of each device and measure, with its changes.
 
-    frame: rows of all attempts, with the column `store`; software: keys in which stages may differ;
-    known: the variation between processes.
+    frame: rows of all attempts, with the column `store`; software: keys in which stages may differ.
     """
     for device, rows in frame.groupby(DEVICE, sort=False):
         for measure in measures_of(rows):
@@ -32,6 +41,7 @@ def histories(frame: pd.DataFrame, software: Sequence[str], known: Known) -> Ite
             place = f" on {device}" if frame[DEVICE].nunique() > 1 else ""
             over = "store" if measured[STORE].nunique() > 1 else "date"
             over = "state of the code" if measured["code_digest"].notna().any() else over
+            known = _variation(options)
             question = Question(
                 fields=(), measure=measure, options=options, across=("code", *software), over=over, variation=known,
                 text=f"{measure.name[:1].upper()}{measure.name[1:]}{place}: what changed, and when?",
@@ -67,19 +77,44 @@ def stages(rows: pd.DataFrame) -> list[Option]:
     return found
 
 
+def _variation(options: Sequence[Option]) -> Known:
+    """How far processes differ: from repetitions within a stage and, of many stages, from the steps between them.
+
+    A change would count as variation if all stages were pooled. Of the steps it is one and moves their median little.
+    """
+    known = dict(known_variation(*(one.rows for one in options)))
+    if len(options) <= LEAST_STEPS:
+        return known
+    cell = ["measurement_id", "phase", "metric"]
+    first = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
+    rows = pd.concat(first, ignore_index=True)
+    rows = rows.assign(kind=kinds(rows), log=np.log(rows["median"].to_numpy(float)))
+    steps = rows.assign(step=rows.groupby(cell)["log"].diff().abs()).dropna(subset="step")
+    for names, of_kind in steps.groupby([DEVICE, "kind"]):
+        key = cast(tuple[str, Kind], names)
+        freedom = float(of_kind.groupby(cell).size().max())
+        squares = freedom * (of_kind["step"].median() / MEDIAN_STEP) ** 2
+        known[key] = known.get(key, PRIORS[key[1]]).updated(squares, freedom)
+    return known
+
+
 def changes(found: Answer) -> dict[str, tuple[str, Gain]]:
     """Return the stages where something changed: the stage of the last change, and the gain over it.
 
-    Each stage is compared with that of the last change, so that a slow drift is found, too.
+    Each stage is compared with that of the last change, so that a slow drift is found, too. Holm's method corrects for
+    the number of stages, as it does for that of cells: of a history without a change 5 % name one.
     """
     first, *others = found.question.options
-    last, changed = first, {}
+    last = first
+    changed: dict[str, tuple[str, Gain]] = {}
     for stage in others:
         try:
             cells = found.of(stage.name) if last is first else cells_of_pair(found.question, last, stage)
         except RequestError:  # no cell in common
             continue
-        if len(cells) and overall(cells) in ("better", "worse"):
+        deciding = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()
+        corrected = deciding * (len(others) - len(changed))
+        if overall(cells) in ("better", "worse") and corrected < SIGNIFICANCE:
             changed[stage.name] = (last.name, mean_gain(cells))
             last = stage
     return changed

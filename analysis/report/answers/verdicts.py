@@ -61,7 +61,7 @@ class Answer:
     question: Question
     cells: pd.DataFrame
     """A row for each cell of each option: the columns of its result, OPTION, `value`, `gain`, `gain_low`, `gain_high`,
-    `verdict`, `flags`, `baseline`, `contrast`, and `one`, `other`: the ResultKey of both results."""
+    `verdict`, `p`, `flags`, `baseline`, `contrast`, and `one`, `other`: the ResultKey of both results."""
     keys: list[str]
     """The columns in which cells of one option differ."""
     unit: str
@@ -179,7 +179,7 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
-    columns |= {name: frame[name] for name in ("value", "verdict", "baseline", "contrast", "flags")}
+    columns |= {name: frame[name] for name in ("value", "verdict", "p", "baseline", "contrast", "flags")}
     columns["wall"] = 1 / frame["wall_ratio"] if "wall_ratio" in frame else frame["ratio"] * np.nan
     one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY)[0]) for key in found.results[0]]
     columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}

@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -10,13 +11,14 @@ from numpy.typing import ArrayLike
 
 from lmsweep.analysis.data.columns import in_order, label, natural_ranks
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, memory_timeline
+from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, held_at_peak, memory_timeline
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.metrics import Unit
+from lmsweep.trials.spec.config import RequestError
 
 MOST_FIGURES = 60
 """Figures per section; they are of the store's first trials in natural order."""
@@ -44,13 +46,18 @@ class Figure(NamedTuple):
 
 
 def timelines(results: Results) -> Iterator[Figure]:
-    """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none."""
+    """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none.
+
+    The tooltip of a category names who asked for the most of what it holds at the peak.
+    """
     trials = [
         (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
     ]
     sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
+    asked = _most_held(results, unit)
     for (title, rows, points), totals in zip(trials, sums, strict=True):
+        trial = tuple(rows[_PROFILE].iloc[0])
         peak = float(totals.max())
         wide = points.pivot_table(index="position", columns="category", values="bytes", observed=True, aggfunc="last")
         traces: list[JsonObject] = [
@@ -58,7 +65,7 @@ def timelines(results: Results) -> Iterator[Figure]:
                 "type": "scatter", "mode": "lines", "stackgroup": "allocated", "name": name, "colour": colour,
                 "line": {"shape": "hv", "width": 0.5},
                 "x": _packed(wide.index.to_numpy(), "i4"), "y": _packed(wide[name].to_numpy() / unit.size, "f4"),
-                "hovertemplate": f"{name} %{{y:.4~r}} {unit.name}<extra></extra>",
+                "hovertemplate": f"{name} %{{y:.4~r}} {unit.name}{asked.get((*trial, name), '')}<extra></extra>",
             }
             for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
         ]  # fmt: skip
@@ -88,6 +95,21 @@ def timelines(results: Results) -> Iterator[Figure]:
             ],
         }  # fmt: skip
         yield Figure(title=title, traces=traces, layout=layout, top=1.08 * max(limits))
+
+
+def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
+    """Return of each trial and category who asked for the most of it at the peak; nothing without allocations."""
+    try:
+        rows = held_at_peak(results.details("allocations", "memory"))
+    except RequestError:
+        return {}
+    held = rows.groupby([*_PROFILE, "category", "piece"], sort=False)["held"].sum().reset_index()
+    largest = held.sort_values("held").drop_duplicates([*_PROFILE, "category"], keep="last")
+    names = largest[[*_PROFILE, "category"]].itertuples(index=False, name=None)
+    return {
+        name: f"<br>at the peak {number_text(size / unit.size)} {unit.name} from {escape(piece)}"
+        for name, size, piece in zip(names, largest["held"].astype(float), largest["piece"].astype(str), strict=True)
+    }
 
 
 def _memory_limits(peak: float, capacity: int | None, unit: Unit) -> dict[float, str]:

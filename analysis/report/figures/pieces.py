@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.allocations import CATEGORIES
+from lmsweep.analysis.metrics.allocations import CATEGORIES, held_at_peak
 from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.report.figures.charts import Figure, each_trial
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
@@ -19,9 +19,7 @@ _PEAKS = ("peak_allocated", "peak_tensors")
 
 def largest_pieces(results: Results) -> Iterator[Figure]:
     """Yield the largest pieces of each trial. Raises RequestError if the store has no allocations."""
-    found = results.details("allocations", "memory")
-    at_peak = found[found["at_peak"] > 0]
-    trials = [(title, rows.assign(held=rows["bytes"] * rows["at_peak"])) for title, rows in each_trial(at_peak)]
+    trials = list(each_trial(held_at_peak(results.details("allocations", "memory"))))
     if not trials:
         return
     unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
@@ -36,8 +34,7 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
 
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
-    named = rows[["function", "operator", "line", "category", "phase"]].itertuples(index=False, name=None)
-    rows = rows.assign(piece=[_name(*texts) for texts in named])
+    rows = rows[["piece", "category", "phase", "held", "at_peak", "bytes"]]
     totals = rows.groupby("piece")["held"].sum().nlargest(MOST).sort_values()
     shown = rows[rows["piece"].isin(totals.index)]
     traces: list[JsonObject] = []
@@ -65,12 +62,6 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
         "xaxis": {"title": {"text": words}, "range": [0, top]},
     }  # fmt: skip
     return Figure(title=title, traces=traces, layout=layout, top=top)
-
-
-def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
-    known = [name for name in (function, operator) if isinstance(name, str)]
-    where = [line.rpartition("/")[2]] if isinstance(line, str) else []
-    return " ".join([*known[:1], *where]) or f"{category} in {phase}"
 
 
 def _counts(rows: pd.DataFrame, unit: Unit) -> list[str]:

@@ -1,0 +1,161 @@
+"""The ready files of deploy/: what KubeRay, SkyPilot, Modal and Docker make of them."""
+
+import ast
+import os
+import re
+import subprocess
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+from tests.support.command import ROOT
+
+DEPLOY = ROOT / "deploy"
+TEXT, WHOLE, YES = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
+TEXTS = {"type": "object", "additionalProperties": TEXT}
+
+
+def closed(required: str = "", **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "required": required.split(), "properties": properties}
+
+
+# Of the custom resource ray.io/v1 RayJob and of a pod: the fields that are settings of a sweep.
+CONTAINER = closed(
+    "name image",
+    name=TEXT,
+    image=TEXT,
+    env={"type": "array", "items": closed("name value", name=TEXT, value=TEXT)},
+    resources=closed(requests=TEXTS, limits=TEXTS),
+)
+POD = closed("spec", spec=closed("containers", nodeSelector=TEXTS, containers={"type": "array", "items": CONTAINER}))
+GROUP = {"rayStartParams": TEXTS, "template": POD}
+WORKERS = closed(
+    "groupName template",
+    groupName=TEXT,
+    replicas=WHOLE,
+    minReplicas=WHOLE,
+    maxReplicas=WHOLE,
+    numOfHosts=WHOLE,
+    **GROUP,
+)
+RAY_JOB = closed(
+    "apiVersion kind metadata spec",
+    apiVersion={"const": "ray.io/v1"},
+    kind={"const": "RayJob"},
+    metadata=closed("name", name=TEXT, namespace=TEXT),
+    spec=closed(
+        "entrypoint rayClusterSpec",
+        entrypoint=TEXT,
+        runtimeEnvYAML=TEXT,
+        submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
+        shutdownAfterJobFinishes=YES,
+        ttlSecondsAfterFinished=WHOLE,
+        activeDeadlineSeconds=WHOLE,
+        backoffLimit=WHOLE,
+        rayClusterSpec=closed(
+            "headGroupSpec",
+            rayVersion=TEXT,
+            authOptions=closed(mode={"enum": ["token", "disabled"]}),
+            enableInTreeAutoscaling=YES,
+            headGroupSpec=closed("template", **GROUP),
+            workerGroupSpecs={"type": "array", "items": WORKERS},
+        ),
+    ),
+)
+# Of SkyPilot's task.
+TASK = closed(
+    name=TEXT,
+    workdir=TEXT,
+    num_nodes=WHOLE,
+    resources=closed(
+        infra=TEXT,
+        accelerators=TEXT,
+        cpus=TEXT,
+        memory=TEXT,
+        disk_size=WHOLE,
+        use_spot=YES,
+        autostop=closed(idle_minutes=WHOLE, down=YES),
+    ),
+    envs={"type": "object", "additionalProperties": {"type": ["string", "null"]}},
+    file_mounts=TEXTS,
+    setup=TEXT,
+    run=TEXT,
+)
+
+
+def content_of(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("name", "schema"), [("rayjob.yaml", RAY_JOB), ("skypilot.yaml", TASK)])
+def test_the_file_follows_the_schema_of_who_reads_it(name: str, schema: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(content_of(name), schema)
+    with pytest.raises(jsonschema.ValidationError, match="entrypiont"):
+        jsonschema.validate(content_of(name) | {"entrypiont": "x"}, schema)
+    assert (DEPLOY / name).read_text("utf-8").count("# EDIT") >= 2
+
+
+def test_the_job_on_kubernetes_has_ray_s_settings_the_token_and_the_version_of_the_image() -> None:
+    cluster = content_of("rayjob.yaml")["spec"]["rayClusterSpec"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    assert f"ray=={cluster['rayVersion']}\n" in (ROOT / "constraints.txt").read_text()
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        for one in group["template"]["spec"]["containers"]:
+            assert {entry["name"]: entry["value"] for entry in one["env"]} == NODE_SETTINGS
+
+
+def test_the_shells_of_the_task_are_valid_and_a_store_must_be_named() -> None:
+    task = content_of("skypilot.yaml")
+    for name in ("setup", "run"):
+        subprocess.run(["bash", "-n"], input=task[name], text=True, check=True)
+    assert task["envs"]["STORE"] is None and task["envs"]["SWEEP"] in packaged_sweeps()
+    assert task["resources"]["autostop"]["down"]
+
+
+def test_the_app_for_modal_uses_what_modal_has() -> None:
+    text = (DEPLOY / "modal_sweep.py").read_text("utf-8")
+    tree = ast.parse(text)
+    compile(tree, "modal_sweep.py", "exec")
+    (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "run_sweep")
+    (decorator,) = function.decorator_list
+    assert isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "app.function"
+    assert {one.arg for one in decorator.keywords} <= {"image", "gpu", "cpu", "memory", "volumes", "timeout"}
+    of_modal = set(re.findall(r"modal\.((?:Image|Volume|App)\.?\w*)", text))
+    assert of_modal == {"App", "Image.from_dockerfile", "Volume.from_name"}
+    assert (ROOT / re.search(r'from_dockerfile\("([^"]+)', text)[1]).exists()
+    assert {
+        re.search(r"--sweep (\w+)", text)[1],
+        re.search(r'sweep: str = "(\w+)"', text)[1],
+    } <= packaged_sweeps().keys()
+
+
+def test_the_image_leaves_out_what_is_not_installed() -> None:
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    assert {".git", ".venv*", "results"} <= set(ignored)
+    install = (DEPLOY / "Dockerfile").read_text()
+    assert "-c constraints.txt -e ." in install and "lmsweep" in re.search(r"ENTRYPOINT (.*)", install)[1]
+
+
+def docker_answers() -> bool:
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+@pytest.mark.slow
+def test_docker_builds_the_image_and_the_command_runs_in_it() -> None:
+    if not docker_answers():
+        pytest.skip("no Docker daemon answers")
+    build = ["docker", "build", "--quiet", "-f", "deploy/Dockerfile", "-t", "lmsweep-test", "."]
+    subprocess.run(build, cwd=ROOT, check=True, env=os.environ | {"DOCKER_BUILDKIT": "1"})
+    try:
+        ran = ["docker", "run", "--rm", "lmsweep-test", "plan", "quick", "--store", "none"]
+        assert "trials" in subprocess.run(ran, capture_output=True, text=True, check=True).stdout
+    finally:
+        subprocess.run(["docker", "rmi", "lmsweep-test"], capture_output=True)
