@@ -4,14 +4,15 @@ python benchmarks/finetuning_frontier.py predict
 python benchmarks/finetuning_frontier.py SECONDS [RESULTS.csv]
 
 The first predicts each cell for GPU, without one, and writes PREDICTED. The second runs STEPS steps of each cell in a
-fresh process, from random weights of configurations that ship: of TIMED one sequence, of FRONTIERS the largest batch
-and one sequence more. Appends each cell to RESULTS.csv at once, and starts none after SECONDS. Exits with 1 if a batch
+fresh process, from random weights: of TIMED and OFFLOADED one sequence, of FRONTIERS the largest batch and one sequence
+more. Appends each cell to RESULTS.csv at once, and starts none after SECONDS. Exits with 1 if a batch
 is too large, or a peak more than MOST off. Needs lmsweep[hf,qlora], and no network.
 """
 
 import csv
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import time
@@ -38,6 +39,7 @@ from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.prediction.capacity.device_room import any_batch_step
 from lmsweep.trials.prediction.peak_memory import summary
+from lmsweep.trials.prediction.step_operators import why_untimed
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
@@ -65,6 +67,8 @@ FRONTIERS = (
     ("Qwen/Qwen3-1.7B", "dora", "block", 8192),
 )
 """Those whose largest batch is sought, the most important first."""
+OFFLOADED = tuple((model, method, "offload", context) for model, method, _, context in TIMED if context > 512)
+"""TIMED with offloaded activations in place of checkpointing."""
 STEPS = 5
 WARMING = 2
 LONGEST = 90
@@ -103,16 +107,21 @@ def predict() -> None:
     rates = rates_of(gpu)
     cells = []
 
-    def add(one: Cell, config: TrialConfig, batch: int, peak: int, operators: Operators) -> None:
-        found = step_time(in_precision(operators, config), rates).seconds
-        seconds = spread_of(LEVELS[rates.level]).of(found)
+    def add(one: Cell, config: TrialConfig, batch: int, peak: int, operators: Operators | None) -> None:
+        seconds = None
+        if operators is not None:
+            found = step_time(in_precision(operators, config), rates).seconds
+            seconds = spread_of(LEVELS[rates.level]).of(found)
         cells.append({"cell": one, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds})
 
-    for one in TIMED:
-        model, method, _, context = one
+    for one in (*TIMED, *OFFLOADED):
+        model, method, way, context = one
         config = published_config(model, method, context)
+        if way == "offload":
+            config = replace(config, checkpointing="none", offload="activations")
         step = any_batch_step(config)
-        add(one, config, 1, summary(step.trace.at(1), config).on(gpu.name).peak, step.operators(1))
+        operators = None if why_untimed(config) else step.operators(1)
+        add(one, config, 1, summary(step.trace.at(1), config).on(gpu.name).peak, operators)
     configs = [config_of(*one) for one in FRONTIERS]
     code = FitRequest(f"hf:{FRONTIERS[0][0]}", methods=[FULL]).trial().code
     rooms = [[(gpu.name, budget_of(gpu))]] * len(configs)
@@ -168,7 +177,9 @@ def _steps(config: TrialConfig, sender: Connection) -> None:
 def measure(seconds: float, results: Path) -> None:
     """Measure cells until then, and print them beside what was predicted."""
     began = time.monotonic()
-    # Ahead of the forks, which would each do it again; neither touches CUDA. PEFT would, by bitsandbytes.
+    # Ahead of the forks, which would each do it again. It does not touch CUDA, as PEFT would by bitsandbytes; asked
+    # whether a GPU is there, PyTorch reads NVML then.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     import transformers.modeling_utils  # noqa: F401
 
     predicted = json.loads(PREDICTED.read_text())
