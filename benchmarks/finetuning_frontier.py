@@ -1,49 +1,97 @@
-"""Check the largest batches and peaks that `fits` predicts for fine-tuning against what runs on this GPU.
+"""Check the largest batches, peaks and times that `fits` predicts for fine-tuning against what runs on this GPU.
 
-python benchmarks/finetuning_frontier.py [SECONDS]
+python benchmarks/finetuning_frontier.py predict
+python benchmarks/finetuning_frontier.py SECONDS [RESULTS.csv]
 
-For each of FRONTIERS, predict the largest batch and its peak, then run three steps with it and with one sequence more,
-each in a fresh process, from random weights of configurations that ship. Prints a line for each, and how many
-predictions are right, too large or too small. Starts none after SECONDS. Exits with 1 if one is too large, or a peak is
-more than MOST off. Needs lmsweep[hf,qlora].
+The first predicts each cell for GPU, without one, and writes PREDICTED. The second runs STEPS steps of each cell in a
+fresh process, from random weights: of TIMED and OFFLOADED one sequence, of FRONTIERS the largest batch and one sequence
+more. Appends each cell to RESULTS.csv at once, and starts none after SECONDS. Exits with 1 if a batch
+is too large, or a peak more than MOST off. Needs lmsweep[hf,qlora], and no network.
 """
 
+import csv
+import json
 import multiprocessing
+import os
+import statistics
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
-from frontier import OUT_OF_MEMORY, STEPS, device, judge
+from finetuning_published import config_of as published_config
+from frontier import OUT_OF_MEMORY, device, judge
 from tabulate import tabulate
 
-from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest
-from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
+from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
 from lmsweep.orchestrator.planning.prediction_process import Answers
+from lmsweep.orchestrator.planning.step_estimate import LEVELS, in_precision
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.intervals import spread_of
+from lmsweep.trials.analytic.rates.operators import Operators, from_values
+from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step
+from lmsweep.trials.prediction.peak_memory import summary
+from lmsweep.trials.prediction.step_operators import why_untimed
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import Code
 
+Cell = tuple[str, str, str, int]
+"""Model, method, checkpointing and tokens of a sequence."""
+GPU = "NVIDIA H200"
+PREDICTED = Path(__file__).with_name("finetuning-predicted.json")
+TIMED = tuple(
+    ("Qwen-1.8B", method, "block", context) for context in (512, 2048, 8192) for method in ("full", "LoRA", "Q-LoRA")
+)
+"""Batches of one sequence, as in finetuning_published.py."""
 FRONTIERS = (
     ("Qwen/Qwen3-0.6B", "lora", "none", 4096),
-    ("Qwen/Qwen3-0.6B", "dora", "none", 4096),
-    ("Qwen/Qwen3-0.6B", "qlora", "none", 4096),
-    ("Qwen/Qwen3-0.6B", FULL, "none", 8192),
-    ("Qwen/Qwen3-1.7B", "lora", "none", 8192),
-    ("Qwen/Qwen3-1.7B", "lora", "block", 8192),
-    ("Qwen/Qwen3-1.7B", "dora", "block", 8192),
     ("Qwen/Qwen3-1.7B", "qlora", "none", 4096),
-    ("Qwen/Qwen3-1.7B", FULL, "block", 8192),
-    ("Qwen/Qwen3-8B", "lora", "none", 2048),
-    ("Qwen/Qwen3-8B", "qlora", "none", 2048),
     ("Qwen/Qwen3-8B", "qlora", "block", 8192),
+    ("Qwen/Qwen3-8B", "lora", "none", 2048),
+    ("Qwen/Qwen3-0.6B", FULL, "none", 8192),
+    ("Qwen/Qwen3-0.6B", "dora", "none", 4096),
+    ("Qwen/Qwen3-8B", "qlora", "none", 2048),
+    ("Qwen/Qwen3-1.7B", "lora", "block", 8192),
+    ("Qwen/Qwen3-0.6B", "qlora", "none", 4096),
+    ("Qwen/Qwen3-1.7B", "lora", "none", 8192),
+    ("Qwen/Qwen3-1.7B", FULL, "block", 8192),
+    ("Qwen/Qwen3-1.7B", "dora", "block", 8192),
 )
-"""Model, method, checkpointing and tokens of a sequence."""
+"""Those whose largest batch is sought, the most important first."""
+OFFLOADED = tuple((model, method, "offload", context) for model, method, _, context in TIMED if context > 512)
+"""TIMED with offloaded activations in place of checkpointing."""
+STEPS = 5
+WARMING = 2
+LONGEST = 90
+"""Seconds of one process."""
 MOST = 0.02
 """Share of the measured peak by which the predicted one may be off."""
+HEADERS = (
+    *("model", "method", "checkpointing", "context", "batch", "predicted_bytes", "bytes", "off", "building_bytes"),
+    *("predicted_s", "low_s", "high_s", "s", "seconds_off", "one_more", "verdict"),
+)
+
+
+class Run(NamedTuple):
+    """What one process measured."""
+
+    ending: str
+    """ok, oom, or how it failed."""
+    peak: int | None = None
+    """Bytes of the allocator's blocks at the peak of the steps."""
+    building: int | None = None
+    """The same, of building model and optimizer."""
+    seconds: float | None = None
+    """Median of the steps after the first WARMING."""
 
 
 def config_of(model: str, method: str, checkpointing: str, context: int) -> TrialConfig:
@@ -52,64 +100,136 @@ def config_of(model: str, method: str, checkpointing: str, context: int) -> Tria
     return FitRequest(f"hf:{model}", context=context, methods=[method], settings=settings).trial().config
 
 
-def peak_of(config: TrialConfig) -> int | None:
-    """Bytes of the allocator's blocks at the peak of a fresh process; None if it ran out of memory."""
+def predict() -> None:
+    """Write what is predicted of each cell."""
+    gpu = find_device(GPU)
+    assert gpu is not None, "it has a datasheet"
+    rates = rates_of(gpu)
+    cells = []
+
+    def add(one: Cell, config: TrialConfig, batch: int, peak: int, operators: Operators | None) -> None:
+        seconds = None
+        if operators is not None:
+            found = step_time(in_precision(operators, config), rates).seconds
+            seconds = spread_of(LEVELS[rates.level]).of(found)
+        cells.append({"cell": one, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds})
+
+    for one in (*TIMED, *OFFLOADED):
+        model, method, way, context = one
+        config = published_config(model, method, context)
+        if way == "offload":
+            config = replace(config, checkpointing="none", offload="activations")
+        step = any_batch_step(config)
+        operators = None if why_untimed(config) else step.operators(1)
+        add(one, config, 1, summary(step.trace.at(1), config).on(gpu.name).peak, operators)
+    configs = [config_of(*one) for one in FRONTIERS]
+    code = FitRequest(f"hf:{FRONTIERS[0][0]}", methods=[FULL]).trial().code
+    rooms = [[(gpu.name, budget_of(gpu))]] * len(configs)
+    answers = Answers("room", configs, rooms=rooms, code=vars(code) if code else None).wait()
+    for one, config, answer in zip(FRONTIERS, configs, answers, strict=True):
+        if "rooms" not in answer or not answer["operators"]:
+            raise RuntimeError(f"{one}: {answer}")
+        ((batch, peak),) = answer["rooms"]
+        add(one, config, batch, peak, from_values(answer["operators"][str(batch)]))
+    lines = ",\n".join(json.dumps(one) for one in cells)
+    PREDICTED.write_text(f'{{"gpu": "{GPU}", "memory": {gpu.memory}, "cells": [\n{lines}\n]}}\n')
+
+
+def run(config: TrialConfig, seconds: float) -> Run:
+    """Run the steps in a fresh process, at most so long."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("fork").Process(target=_steps, args=(config, sender))
     process.start()
-    process.join(120)
-    if process.exitcode not in (0, OUT_OF_MEMORY):
-        process.kill()
-        raise RuntimeError(f"{config}: exited with {process.exitcode}, neither finished nor out of memory")
-    return int(receiver.recv()) if process.exitcode == 0 else None
+    sender.close()
+    process.join(max(seconds, 1))
+    if process.exitcode == 0:
+        return Run("ok", *receiver.recv())
+    if process.exitcode == OUT_OF_MEMORY:
+        return Run("oom")
+    process.kill()
+    process.join()
+    return Run(f"failed, exit status {process.exitcode}")
 
 
 def _steps(config: TrialConfig, sender: Connection) -> None:
     try:
-        bench = Workbench(config, requested_at=time.monotonic())
+        bench = Workbench(config, requested_at=time.monotonic(), code=Code(folder=str(Path.cwd())))
         with bench.quiet():
-            for _ in range(STEPS):
-                for phase in bench.step.phases():
-                    phase.run()
-                bench.step.drop()
+            phases = bench.step.phases()
             torch.cuda.synchronize()
+            building = torch.cuda.max_memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            taken = []
+            for _ in range(STEPS):
+                began = time.perf_counter()
+                for phase in phases:
+                    phase.run()
+                torch.cuda.synchronize()
+                taken.append(time.perf_counter() - began)
+                bench.step.drop()
     except (RuntimeError, MemoryError) as error:
         if status_of(error) != Status.OOM:
             raise
         sys.exit(OUT_OF_MEMORY)
-    sender.send(torch.cuda.max_memory_allocated())
+    sender.send((torch.cuda.max_memory_allocated(), building, statistics.median(taken[WARMING:])))
 
 
-def main() -> None:
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else float("inf")
+def measure(seconds: float, results: Path) -> None:
+    """Measure cells until then, and print them beside what was predicted."""
     began = time.monotonic()
+    # Ahead of the forks, which would each do it again. It does not touch CUDA, as PEFT would by bitsandbytes; asked
+    # whether a GPU is there, PyTorch reads NVML then.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    import transformers.modeling_utils  # noqa: F401
+
+    predicted = json.loads(PREDICTED.read_text())
     name, memory = device()
-    configs = [config_of(*one) for one in FRONTIERS]
-    rooms = [[(name, memory - CUDA_RESERVE)]] * len(configs)
-    code = FitRequest(f"hf:{FRONTIERS[0][0]}", methods=[FULL]).trial().code
-    answers = Answers("room", configs, rooms=rooms, code=vars(code) if code else None).wait()
-    print(f"{name}, {memory} bytes; predicted in {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{name}, {memory} bytes; predicted for {predicted['gpu']}, {predicted['memory']} bytes", flush=True)
     lines, verdicts, apart = [], [], []
-    for one, config, answer in zip(FRONTIERS, configs, answers, strict=True):
-        if time.monotonic() - began > seconds - 15:
-            break
-        if "rooms" not in answer:
-            raise RuntimeError(f"{one}: {answer}")
-        ((batch, predicted),) = answer["rooms"]
-        measured = peak_of(replace(config, batch_size=max(batch, 1)))
-        beyond = peak_of(replace(config, batch_size=batch + 1)) is not None
-        verdicts.append(judge(batch, batch, batch == 0 or measured is not None, beyond))
-        off = predicted / measured - 1 if measured else None
-        apart += [abs(off)] if off is not None else []
-        peaks = ["-" if size is None else f"{size / 2**30:.2f} GiB" for size in (predicted, measured)]
-        lines.append([*one, batch, *peaks, "-" if off is None else f"{off:+.2%}", verdicts[-1]])
-        print(*lines[-1], flush=True)
-    headers = ["model", "method", "checkpointing", "context", "batch", "predicted", "measured", "off", "verdict"]
-    print(tabulate(lines, headers=headers, disable_numparse=True, tablefmt="github"))
+
+    def left() -> float:
+        return seconds - (time.monotonic() - began)
+
+    with results.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADERS)
+        for cell in predicted["cells"]:
+            if left() < 20:
+                break
+            config = replace(TrialConfig(**cell["config"]), batch_size=cell["batch"])
+            found = run(config, min(left(), LONGEST))
+            more, verdict = "", ""
+            if tuple(cell["cell"]) in FRONTIERS:
+                more = run(replace(config, batch_size=cell["batch"] + 1), min(left(), LONGEST)).ending
+                known = {found.ending, more} <= {"ok", "oom"}
+                verdict = judge(1, 1, found.ending == "ok", more == "ok") if known else "not known"
+                verdicts.append(verdict)
+            off = cell["peak"] / found.peak - 1 if found.peak else None
+            apart += [abs(off)] if off is not None else []
+            times = cell["seconds"] or [None] * 3
+            slow = times[0] / found.seconds - 1 if times[0] and found.seconds else None
+            lines.append(
+                [
+                    *(*cell["cell"], cell["batch"], cell["peak"], found.peak or found.ending),
+                    *("" if off is None else f"{off:+.2%}", found.building),
+                    *(*(f"{one:.4g}" if one else "" for one in (*times, found.seconds)),),
+                    *("" if slow is None else f"{slow:+.0%}", more, verdict),
+                ]
+            )
+            writer.writerow(lines[-1])
+            file.flush()
+            print(*lines[-1], flush=True)
+    print(tabulate(lines, headers=HEADERS, disable_numparse=True, tablefmt="github"))
     print(", ".join(f"{count} {verdict}" for verdict, count in Counter(verdicts).items()))
-    print(f"{len(lines)} of {len(configs)} in {time.monotonic() - began:.0f} s")
+    print(f"{len(lines)} of {len(predicted['cells'])} cells in {time.monotonic() - began:.0f} s")
     sys.exit("too large" in verdicts or max(apart, default=0.0) > MOST)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["predict"]:
+        predict()
+    else:
+        measure(
+            float(sys.argv[1]) if len(sys.argv) > 1 else float("inf"),
+            Path(sys.argv[2] if len(sys.argv) > 2 else "finetuning-frontier.csv"),
+        )

@@ -105,6 +105,8 @@ def _facts(config: TrialConfig) -> list[str]:
     facts += [f"# {name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own]
     if config.capture == "step":
         facts.append("# The whole step is captured once with torch.cuda.graph and replayed.")
+    if config.offload == "activations":
+        facts.append("# torch.autograd.graph.save_on_cpu(pin_memory=True) moves what forward saves, weights excepted")
     if config.memory_budget is not None:
         facts.append(
             f"# torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "

@@ -113,6 +113,8 @@ def _fit(
     )
     if not fit.batch:
         return fit
+    if "no_operators" in answer:
+        return replace(fit, reason=answer["no_operators"])
     layout = request.layout(device, candidate.gpus)
     operators = in_precision(from_values(answer["operators"][str(batch)]), config)
     rates = rates_of(device, layout.network)

@@ -59,7 +59,7 @@ def test_the_protocol_is_part_of_the_measurement_but_not_of_the_trial():
 @pytest.mark.parametrize("name", [name for name in COMBINATION_FIELDS if name != "device"])
 def test_every_field_of_the_combination_changes_the_identifier(name):
     words = {"precision": "bf16", "compile": "block", "attention": "sdpa", "optimizer": "adamw_loop"}
-    words |= {"compile_mode": "max-autotune", "checkpointing": "block", "causal": False}
+    words |= {"compile_mode": "max-autotune", "checkpointing": "block", "offload": "activations", "causal": False}
     words |= {"ddp": "flat", "bucket_bytes": 10**6, "loss": "cross_entropy", "model_code": "m:f", "step": "m:f"}
     words |= {
         "num_kv_heads": 2,

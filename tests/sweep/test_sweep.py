@@ -39,7 +39,7 @@ def test_every_field_of_a_configuration_may_be_an_axis_and_fixed(grid_of):
         num_kv_heads: 1, d_head: 6, qk_norm: true, feed_forward: gelu, num_experts: 4, active_experts: 2,
         tied_head: true, vocab_size: 11, context_length: 7,
         batch_size: 3, precision: tf32, compile: model, compile_mode: max-autotune, dynamic_shapes: true, capture: step,
-        checkpointing: sqrt,
+        checkpointing: sqrt, offload: activations,
         memory_budget: 8000, attention: sdpa, causal: false, window: 5, document_length: 4, optimizer: adamw_loop,
         adapter: lora, zero_grad: before_backward, world_size: 2, nodes: 2, ddp: flat, bucket_bytes: 1000, reshard: "2",
         shards: 2, gather: bf16, accumulate: 3, tp: 2, collective: broadcast, message_bytes: 77,

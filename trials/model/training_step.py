@@ -1,5 +1,6 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.attention_functions import attention_for
+from lmsweep.trials.model.transformer.checkpointing import saved_on_host
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer
@@ -126,7 +128,11 @@ class TrainingStep:
         """Compute logits (batch, tokens, vocab_size) and scalar loss of a micro-batch."""
         if self.uses_cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # outputs of the last iteration's graphs may be overwritten
-        with torch.inference_mode(self.config.mode == "forward"), self.math_mode.autocast(self.config.device_type):
+        with (
+            torch.inference_mode(self.config.mode == "forward"),
+            self.math_mode.autocast(self.config.device_type),
+            saved_on_host(self.model) if self.config.offload == "activations" else nullcontext(),
+        ):
             targets = self.micro_batch(self.targets, index)
             with Range("forward"):
                 output = self._call(self.micro_batch(self.inputs, index), targets)

@@ -24,7 +24,7 @@ from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
-from lmsweep.trials.prediction.step_operators import step_operators, structure_of
+from lmsweep.trials.prediction.step_operators import step_operators, structure_of, why_untimed
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
@@ -219,6 +219,8 @@ def _room(asked: Question) -> Answer:
     try:
         step = any_batch_step(asked.config)
         rooms = [step.room(name, room) for name, room in asked.rooms]
+        if why := why_untimed(asked.config):
+            return {"rooms": rooms, "no_operators": why}
         operators = {batch: as_values(step.operators(batch)) for batch, _ in rooms if batch}
         return {"rooms": rooms, "operators": {str(batch): values for batch, values in operators.items()}}
     except RequestError as error:

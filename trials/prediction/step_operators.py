@@ -27,6 +27,8 @@ ANY_BATCH = 2**33
 def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators:
     """Return the operators of one iteration. Raises UnpredictableError, UnsupportedError where the trial would, and
     what the user's code raises."""
+    if why := why_untimed(config):
+        raise UnpredictableError(why)
     if subject == "attention":
         found = attention_run(as_eager(config)).log.operators(config.compile)
     elif config.num_layers is None and not config.references:
@@ -40,6 +42,11 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     wanted = PHASES[config.mode]
     found = tuple(one for one in found if one.phase in wanted)
     return in_float8(found, config) if config.precision in FLOAT8_PRECISIONS else found
+
+
+def why_untimed(config: TrialConfig) -> str | None:
+    """Return why the operators do not give the time of a step; None if they do."""
+    return "the rate of copies between host and device is not known" if config.offload != "none" else None
 
 
 def structure_of(config: TrialConfig) -> TrialConfig:

@@ -93,6 +93,7 @@ FIELDS: dict[str, FieldRole] = {
     "dynamic_shapes": _way(Reader.GRAPH),
     "capture": _way(Reader.STEP),
     "checkpointing": _way(Reader.GRAPH),
+    "offload": _way(Reader.GRAPH),
     "memory_budget": _way(Reader.GRAPH),
     "attention": _way(Reader.GRAPH),
     "attention_args": _argument("attention"),

@@ -25,6 +25,7 @@ from lmsweep.trials.spec.words import (
     Gather,
     Loss,
     Mode,
+    Offload,
     Precision,
     Profiler,
     ZeroGrad,
@@ -95,6 +96,8 @@ class TrialConfig:
     """Whether CUDA graphs of the step are replayed, on one batch, so that no kernel waits for the host."""
     checkpointing: str = _combination("none")
     """Blocks whose activations are recomputed: a number for groups of that many, or a word (docs/measuring.md)."""
+    offload: Offload = _combination("none")
+    """What waits in the host's memory from forward to backward."""
     memory_budget: int | None = _combination(None)
     """Bytes that a step may hold at its peak; the compiler recomputes the rest. None: no limit."""
     attention: str = _combination("naive")

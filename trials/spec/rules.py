@@ -199,7 +199,7 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "cold_l2 needs device: cuda; the caches of other devices cannot be emptied"
 
 
-def _of_step(c: TrialConfig, _: Workload) -> Iterator[str]:
+def _of_step(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.checkpointing != "none" and c.mode == "forward":
         yield "checkpointing has no effect in mode forward, which saves nothing for backward"
     if c.checkpointing == "selective" and c.compile == "block":
@@ -213,6 +213,8 @@ def _of_step(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield from _of_float8(c)
     if c.memory_budget is not None:
         yield from _of_memory_budget(c)
+    if c.offload != "none":
+        yield from _of_offload(c, w)
 
 
 def _of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
@@ -253,6 +255,19 @@ def _of_float8(c: TrialConfig) -> Iterator[str]:
     for name, size in sizes.items():
         if size % FLOAT8_MULTIPLE:
             yield f"float8 needs dimensions divisible by {FLOAT8_MULTIPLE}, and {name} is {size}"
+
+
+def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
+    if c.device_type != "cuda":
+        yield f"offload {c.offload} moves to the host what device {c.device_type} has there; it needs device: cuda"
+    if c.mode == "forward":
+        yield f"offload {c.offload} has no effect in mode forward, which saves nothing for backward"
+    if c.compile != "none":
+        yield f"offload {c.offload} is measured eagerly: what compiled code saves is its compiler's choice"
+    if c.capture != "none":
+        yield f"offload {c.offload} allocates memory of the host, which CUDA graphs cannot record"
+    if w.has_ranks:
+        yield f"offload {c.offload} is measured in one process: weights that ranks gather look like activations"
 
 
 def _of_memory_budget(c: TrialConfig) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Activation checkpointing of the transformer's blocks: what forward saves, and what backward recomputes.
+"""What forward saves for backward: activation checkpointing of the transformer's blocks, and offloading to the host.
 
 Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective checkpointing after Korthikanti et al.
 2022, "Reducing Activation Recomputation in Large Transformer Models".
@@ -10,10 +10,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from lmsweep.trials.analytic.recomputation import group_size
-from lmsweep.trials.machine.torch_private import CUDNN, EFFICIENT, FLASH, FLASH_ON_CPU, OVERRIDEABLE, SCALED_MM
+from lmsweep.trials.machine.torch_private import (
+    CUDNN,
+    EFFICIENT,
+    FLASH,
+    FLASH_ON_CPU,
+    OVERRIDEABLE,
+    SCALED_MM,
+    FakeTensor,
+    storage_key_of,
+)
 
 _ATEN = torch.ops.aten
 PRODUCTS = [
@@ -62,3 +72,24 @@ def _save_input(run: Run, x: Tensor, **options: Any) -> Tensor:
 
 def _keep_products() -> Any:
     return create_selective_checkpoint_contexts(PRODUCTS)
+
+
+def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
+    """Return a context that moves what forward saves to pinned memory of the host, until backward asks for it. Weights
+    and buffers of the model, which stay on the device anyway, are not moved."""
+    staying = {storage_key_of(one.untyped_storage()) for one in (*model.parameters(), *model.buffers())}
+    host = save_on_cpu(pin_memory=True)
+
+    def pack(tensor: Tensor) -> Any:
+        if storage_key_of(tensor.untyped_storage()) in staying:
+            return tensor
+        if isinstance(tensor, FakeTensor):  # it has no storage, and the host's memory does not count
+            tensor.contiguous()  # PyTorch copies others to the host by way of a contiguous copy on the device
+            return partial(torch.empty, tensor.size(), dtype=tensor.dtype, device=tensor.device)
+        return partial(host.unpack_hook, host.pack_hook(tensor))
+
+    def unpack(saved: Any) -> Tensor:
+        found: Tensor = saved if isinstance(saved, Tensor) else saved()
+        return found
+
+    return saved_tensors_hooks(pack, unpack)
