@@ -39,8 +39,8 @@ def sweeps(folder: Path, *, tiny: bool) -> None:
         (folder / path.name).write_text(text)
 
 
-def without_traces(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "artifacts" in member.name else member
+def without_traces(packed: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "artifacts" in packed.name else packed
 
 
 def main() -> None:
