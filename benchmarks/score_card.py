@@ -41,6 +41,10 @@ from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import UnsupportedError
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
+PAIRS = ("h200-x2-ddp", "h200-x2-fsdp", "h200-x2-sharded")
+"""Measured steps of two ranks."""
+HOST_OF_RANKS_DECIDES = 0.45
+"""The same as HOST_DECIDES for steps of ranks, two of whose three hosts take twice as long as the reference."""
 COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
 """Report -> its GPU. Their attention is written out and their code eager."""
 HOST_DECIDES = 0.7
@@ -156,6 +160,22 @@ def ranks_cells(path: str) -> Iterator[Cell]:
         found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
         yield Cell(level="ranks", source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
+
+
+def pair_cells() -> Iterator[Cell]:
+    """Yield the measured steps of two ranks, where even a slow host does not decide."""
+    for name in PAIRS:
+        rows = load(name)
+        rows = rows[rows["workload"].eq("ddp") & rows["phase"].eq("step") & rows["metric"].eq("time")]
+        for row in rows[rows["median"].notna()].to_dict("records"):
+            config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
+            assert device is not None, "the reference sets are of devices with a datasheet"
+            found = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
+            if found.launching > HOST_OF_RANKS_DECIDES * found.busy:
+                continue
+            what = f"{config.model} {config.context_length} {config.ddp} {config.gather} {config.reshard}"
+            yield Cell(level="two ranks", source=name, device=device.name, what=what,
+                       published=float(row["median"]), predicted=found.seconds)  # fmt: skip
 
 
 def product_cells(path: str) -> Iterator[Cell]:
@@ -300,7 +320,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
     if asked.fleet:
-        cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
+        cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells(), *own_cells(asked.every)]
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

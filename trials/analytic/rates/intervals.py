@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
 from statistics import fmean, pvariance
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.rates.rate_data import DATA
 
@@ -28,11 +28,19 @@ UNKNOWN = 1.5
 
 class Residual(NamedTuple):
     level: str
-    """What was known: measured (this GPU's rates), public, datasheet, or ranks (a training run of many GPUs)."""
+    """What was known: measured (this GPU's rates), public, datasheet, two ranks (steps on two GPUs), or
+    ranks (a training run of many GPUs)."""
     source: str
     device: str
     log_ratio: float
     """log(measured / predicted)."""
+
+
+class Timed(Protocol):
+    """A step whose device and host take as long as their operators."""
+
+    def at(self, factor: float, end: Literal[0, 1] | None = None, /) -> float:
+        """Return the seconds if the device takes `factor` times as long; with `end` the least (0) or most (1)."""
 
 
 class Sure(NamedTuple):
@@ -50,12 +58,10 @@ class Spread(NamedTuple):
     deviation: float
     """Standard deviation of log(measured / product)."""
 
-    def of(self, seconds: float, *, between: tuple[float, float] | None = None) -> Sure:
-        """Return the predicted seconds, and the 95 % interval. between: what the operators take at least and at most,
-        if a rate is assumed."""
-        least, most = between or (seconds, seconds)
+    def of(self, time: Timed) -> Sure:
+        """Return the predicted seconds of a step, and the 95 % interval."""
         width = math.exp(SURE * self.deviation)
-        return Sure(self.factor * seconds, self.factor * least / width, self.factor * most * width)
+        return Sure(time.at(self.factor), time.at(self.factor / width, 0), time.at(self.factor * width, 1))
 
 
 def spread_from(residuals: Iterable[Residual]) -> Spread:
@@ -105,3 +111,15 @@ def spread_of(level: str) -> Spread:
     residuals = [row for row in known_residuals() if row.level == LIKE.get(level, level)]
     spread = spread_from(residuals)
     return spread._replace(deviation=widened(residuals) * spread.deviation)
+
+
+def spread_for(device_name: str, level: str, ranks: int) -> Spread:
+    """Return the spread of a step of so many ranks on a GPU: of two by those measured on two GPUs of this chip, of more
+    by training runs. Where no such run is known of the GPU, the interval is at least that of one process."""
+    if ranks == 1:
+        return spread_of(level)
+    of_ranks = "two ranks" if ranks == 2 and level in ("measured", *LIKE) else "ranks"
+    spread = spread_of(of_ranks)
+    if any(one.level == of_ranks and one.device == device_name for one in known_residuals()):
+        return spread
+    return spread._replace(deviation=max(spread.deviation, spread_of(level).deviation))
