@@ -57,7 +57,7 @@ def test_a_host_whose_launches_were_measured_decides_within_a_fifth_and_an_unkno
 def test_nine_of_ten_steps_of_two_h200_are_within_the_interval() -> None:
     stores = (("h200-x2-sharded", "2.7b"), ("h200-x2-fsdp", "2.7b"), ("h200-x2-fsdp", "xl"))
     found = [one for store, model in stores for one in errors_of(store, host=SLOW_HOST, model=model)]
-    assert len(found) == 23 and sum(held for _, held, _ in found) >= 0.9 * len(found)
+    assert len(found) == 22 and sum(held for _, held, _ in found) >= 0.9 * len(found)
     assert sum(error < 0.2 for error, _, _ in found) >= 0.8 * len(found)
     by_device = [error for error, _, is_host_bound in found if not is_host_bound]
     assert median(by_device) < 0.05 and sum(error < 0.1 for error in by_device) >= 0.9 * len(by_device)
