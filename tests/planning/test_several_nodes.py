@@ -73,6 +73,10 @@ def test_eight_gpus_are_one_node_unless_said() -> None:
         (["--for", "64xH100", "--network", "foo"], "--network foo: no such network; give 400Gb"),
         (["--for", "64xH900", "--nodes", "8"], "no such device"),
         (["--for", "64xH100", "--nodes", "8", "--set", "tp=3"], "tp 3 does not divide world_size"),
+        (
+            ["--for", "64xH100", "--set", "ddp=hsdp", "--set", "shards=5"],
+            "64 GPUs: tp 1 times shards 5 does not divide them",
+        ),
         (["--nodes", "3"], "give --for"),
     ],
 )
