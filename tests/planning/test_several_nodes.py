@@ -8,7 +8,15 @@ import pytest
 from lmsweep.orchestrator.cluster.planned_nodes import layout_of, spread
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import device_named
-from lmsweep.trials.analytic.rates.intervals import SURE, Residual, judged, known_residuals, spread_from, spread_of
+from lmsweep.trials.analytic.rates.intervals import (
+    SURE,
+    Residual,
+    judged,
+    known_residuals,
+    learned,
+    spread_from,
+    spread_of,
+)
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
@@ -129,9 +137,11 @@ def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known(
 @pytest.mark.parametrize("level", ["measured", "public", "ranks", "two ranks"])
 def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each_gpu(level: str) -> None:
     cells = [one for one in known_residuals() if one.level == level]
-    wider = spread_of(level).deviation / spread_from(cells).deviation
+    known = learned(level, known_residuals())
+    assert known
+    wider = spread_of(level).deviation / known.deviation
     for device in {one.device for one in cells}:
-        found = [judged(one, cells) or 0.0 for one in cells if one.device == device]
+        found = [judged(one, known_residuals()) or 0.0 for one in cells if one.device == device]
         kept = sum(distance <= SURE * wider * (1 + 1e-9) for distance in found)
         assert kept / len(found) >= 0.9, device
 

@@ -3,7 +3,7 @@
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from statistics import fmean, pvariance
 from typing import Literal, NamedTuple, Protocol
@@ -18,6 +18,10 @@ FEW = 0.15
 """Standard deviation between sources that is assumed if there is one source, as between those of training runs."""
 
 
+NEAR = {"public": "measured"}
+"""Level -> the one whose factor is expected of it: steps of one process, with other rates."""
+NEAR_DEVIATION = 0.07
+"""Standard deviation of the logarithm of a factor around that: as between measured steps of one and two ranks."""
 LIKE = {"scaled": "measured"}
 """Level -> the one whose residuals are its own: GPUs of one chip were measured."""
 HELD = 0.9
@@ -64,32 +68,45 @@ class Spread(NamedTuple):
         return Sure(time.at(self.factor), time.at(self.factor / width, 0), time.at(self.factor * width, 1))
 
 
-def spread_from(residuals: Iterable[Residual]) -> Spread:
-    """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one."""
+def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
+    """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one.
+    near: the logarithm of the factor that is expected, from which few sources that disagree move it little."""
     by_source: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         by_source[one.source].append(one.log_ratio)
     means = [fmean(found) for found in by_source.values()]
     within = fmean(pvariance(found) for found in by_source.values())
     between = pvariance(means) if len(means) > 1 else FEW**2
-    return Spread(math.exp(fmean(means)), math.sqrt(within + between))
+    middle = fmean(means)
+    if near is not None:
+        weight = NEAR_DEVIATION**2 / (NEAR_DEVIATION**2 + between / len(means))
+        middle = near + weight * (middle - near)
+    return Spread(math.exp(middle), math.sqrt(within + between))
 
 
-def judged(one: Residual, residuals: Iterable[Residual]) -> float | None:
+def learned(
+    level: str, residuals: Sequence[Residual], keep: Callable[[Residual], bool] = lambda _: True
+) -> Spread | None:
+    """Return the spread of a level from those of its residuals that are kept; None if there is none."""
+    found = [one for one in residuals if one.level == level and keep(one)]
+    if not found:
+        return None
+    like = learned(NEAR[level], residuals) if level in NEAR else None
+    return spread_from(found, math.log(like.factor) if like else None)
+
+
+def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
     """Return how many standard deviations a cell is from its prediction, learned without its source; None if there is
     no other source."""
-    others = [other for other in residuals if other.level == one.level and other.source != one.source]
-    if not others:
-        return None
-    factor, deviation = spread_from(others)
-    return abs(one.log_ratio - math.log(factor)) / deviation
+    spread = learned(one.level, residuals, lambda other: other.source != one.source)
+    return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
-def widened(residuals: Sequence[Residual]) -> float:
+def widened(level: str, residuals: Sequence[Residual]) -> float:
     """Return by how much the spread of a level must grow, so that its intervals hold in HELD of each GPU's cells."""
     by_device: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
-        if (distance := judged(one, residuals)) is not None:
+        if one.level == level and (distance := judged(one, residuals)) is not None:
             by_device[one.device].append(distance)
     needed = (sorted(found)[math.ceil(HELD * len(found)) - 1] for found in by_device.values())
     return max(1.0, *(distance / SURE for distance in needed), 1.0)
@@ -108,9 +125,10 @@ def spread_of(level: str) -> Spread:
     """Return the spread of predictions of this level."""
     if level == "datasheet":  # no step was predicted from nothing else
         return Spread(1.0, UNKNOWN * spread_of("public").deviation)
-    residuals = [row for row in known_residuals() if row.level == LIKE.get(level, level)]
-    spread = spread_from(residuals)
-    return spread._replace(deviation=widened(residuals) * spread.deviation)
+    level = LIKE.get(level, level)
+    spread = learned(level, known_residuals())
+    assert spread is not None, "each level has residuals that ship"
+    return spread._replace(deviation=widened(level, known_residuals()) * spread.deviation)
 
 
 def spread_for(device_name: str, level: str, ranks: int) -> Spread:
