@@ -107,7 +107,8 @@ class Rates:
         adapter = self._network.bytes_per_second if self._network else 0.0
         return across(kind, size, local=local, nodes=nodes, links=links, adapter=adapter)
 
-    def _source_of_links(self, ranks: int, stride: int) -> str:
+    def source_of_links(self, ranks: int, stride: int = 1) -> str:
+        """Return where the times of collectives of so many ranks come from, in words for a user."""
         local, nodes = self._spread(ranks, stride)
         links = self._links or between_gpus(self.hardware.device, local)
         inside = links.source if links else "unknown links"
@@ -127,7 +128,7 @@ class Rates:
             size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
-            return Cost(seconds, self._source_of_links(ranks, operator.stride))
+            return Cost(seconds, self.source_of_links(ranks, operator.stride))
         if kind == "products":
             product = product_of(
                 operator.name,
