@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+from rich.console import Console
+
 from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, accept
 from lmsweep.analysis.acceptance.conditions import Condition
 from lmsweep.analysis.acceptance.parts import processes_in, shipped
-from lmsweep.orchestrator.acceptance.node_trials import Measured, Trials, measure_node
+from lmsweep.orchestrator.acceptance.node_trials import Attempted, Measured, Trials, measure_node
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.results.outcome import Status
@@ -38,16 +40,20 @@ def run_acceptance(request: AcceptRequest) -> Acceptance:
     trials = load_sweep(SWEEP).grids
     store = Store(request.store)
     store.check_writable()
-    measured = _on_cluster(request.address, trials) if request.address else [measure_node(trials)]
+    if request.address:
+        measured = _on_cluster(request.address, trials)
+    else:
+        with Console(stderr=True).status("measuring") as status:
+            measured = [measure_node(trials, lambda words: status.update(f"measuring, {words}"))]
     for node in measured:
         for attempt in node.attempts:
-            store.keep(attempt)
+            store.keep(attempt.rows)
     return judge(store, measured, request.device)
 
 
 def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> Acceptance:
     """Judge the attempts of these nodes, which are in the store; all others there are history."""
-    records = {node.node: records_of([row for rows in node.attempts for row in rows]) for node in measured}
+    records = {node.node: records_of([row for one in node.attempts for row in one.rows]) for node in measured}
     ours = {record.attempt_id for of_node in records.values() for record in of_node}
     ids = {record.trial_id for of_node in records.values() for record in of_node}
     known = processes_in(store, store.location, ids)
@@ -67,17 +73,18 @@ def _seen(node: Measured, records: Sequence[Record]) -> NodeSeen:
         gpus=units,
         device_name=node.device_name,
         conditions=node.conditions,
-        failures=tuple(dict.fromkeys(_failures(records, units))),
+        failures=tuple(dict.fromkeys(_failures(node.attempts))),
         telemetry={unit: _telemetry(records, uuid) for uuid, unit in units.items()},
     )
 
 
-def _failures(records: Sequence[Record], units: dict[str, str]) -> Iterator[Condition]:
-    for record in records:
-        if record.status != Status.OK:
-            unit = "links" if record.config.world_size > 1 else units.get(record.fingerprint.gpu_uuid or "", "host")
-            reason = (record.error or record.status).splitlines()[0]
-            yield Condition(unit, f"{record.workload} ended as {record.status}: {reason}")
+def _failures(attempts: Sequence[Attempted]) -> Iterator[Condition]:
+    """Yield why trials have no result; that of too little memory or of no support is one."""
+    for attempt in attempts:
+        for record in records_of(attempt.rows):
+            if not Status(record.status).is_final:
+                reason = (record.error or record.status).splitlines()[0]
+                yield Condition(attempt.unit, f"{record.workload} ended as {record.status}: {reason}")
 
 
 def _telemetry(records: Sequence[Record], uuid: str) -> dict[str, float]:

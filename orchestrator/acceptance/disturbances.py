@@ -12,7 +12,7 @@ from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 
 OF_HOST = {
     "busy cores": "other processes use {} cores",
-    "cores": "it has only {}",
+    "cores": "it has few cores ({})",
     "container CPU quota": "a quota limits it to {}",
 }
 """Check of the doctor -> what it means for the times of the host."""
