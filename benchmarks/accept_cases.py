@@ -3,7 +3,8 @@
 python -m benchmarks.accept_cases FOLDER [CASE ...]
 
 Cases: null (twice, undisturbed), busy (half of the cores taken), shared (another process computes on GPU 0), pcie (on
-several GPUs, NCCL without peer-to-peer). FOLDER gets the output, pages, JSON, and all rows as Parquet.
+several GPUs, NCCL without peer-to-peer). FOLDER gets the output, a page, the JSON of each, and
+the rows of the undisturbed cases as a store.
 """
 
 import os
@@ -54,6 +55,8 @@ def case(name: str, folder: Path, store: str, **variables: str) -> None:
     print(said, flush=True)
     with (folder / "accept.txt").open("a") as log:
         log.write(said)
+    if name != "null":
+        (folder / f"{name}.html").unlink(missing_ok=True)  # few files are carried back
 
 
 def main() -> None:
@@ -63,6 +66,9 @@ def main() -> None:
         if "null" in wanted:
             case("null", folder, store)
             case("null-again", folder, store)
+            kept = folder / "store" / "measurements"
+            kept.mkdir(parents=True)
+            pq.write_table(Store(store).read()[0], kept / "measurements.parquet", compression="zstd")
         if "busy" in wanted:
             with processes(BURN, (os.cpu_count() or 2) // 2):
                 case("busy", folder, store)
@@ -71,7 +77,6 @@ def main() -> None:
                 case("shared", folder, store)
         if "pcie" in wanted:
             case("pcie", folder, store, NCCL_P2P_DISABLE="1")
-        pq.write_table(Store(store).read()[0], folder / "measurements.parquet", compression="zstd")
 
 
 if __name__ == "__main__":

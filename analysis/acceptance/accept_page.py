@@ -13,9 +13,9 @@ from jinja2 import Environment, StrictUndefined
 from lmsweep import trials
 from lmsweep.analysis.acceptance.accept_text import (
     advice,
-    amount,
     explanations,
     line_of,
+    share_text,
     slowest_of,
     telemetry_words,
     title_of,
@@ -58,7 +58,7 @@ def page_of(acceptance: Acceptance, *, made_at: str) -> str:
         explanations=list(explanations(acceptance)),
         line=line_of,
         bar=bar_of,
-        expected=lambda part: amount(part, part.expected_seconds) if part.expected_seconds else "",
+        share=share_text,
         slowest=slowest_of,
         telemetry=telemetry_words,
         made_at=made_at,

@@ -15,7 +15,7 @@ ITEM_BYTES = {"fp32": 4}
 
 
 def listing_of(acceptance: Acceptance) -> Listing:
-    """Return one line for each part: measured, expected, difference, what would show, verdict."""
+    """Return one line for each part: measured, expected, difference, verdict."""
     several = len(acceptance.nodes) > 1
     lines = [
         ({"node": node.node} if several else {}) | {"unit": unit.unit} | line_of(part)
@@ -46,7 +46,6 @@ def line_of(part: PartVerdict) -> dict[str, str]:
         "measured": amount(part, part.seconds),
         "expected": between(part, low, high) if low and high else "unknown",
         "time": f"{100 * (part.ratio - 1):+.1f} %" if part.ratio else "",
-        "shows from": _share(part.would_show) if part.would_show else "",
         "verdict": part.verdict,
     }
 
@@ -57,12 +56,10 @@ def title_of(acceptance: Acceptance) -> str:
 
 
 def name_of(part: PartVerdict) -> str:
-    """Return what a part is called: step of large, product in bf16."""
+    """Return what a part is called: step of large, all-reduce of 2."""
     if part.value in ("step.time", "step.device_time", "optimizer.device_time"):
         return f"{part.part} of {part.settings['model']}"
-    if part.value == "collective.time":
-        return f"{part.part} of {part.settings['world_size']} GPUs"
-    return part.part if part.value == "copy.time" else f"{part.part}, {part.settings['precision']}"
+    return f"{part.part} of {part.settings['world_size']}" if part.value == "collective.time" else part.part
 
 
 def amount(part: PartVerdict, seconds: float) -> str:
@@ -72,10 +69,10 @@ def amount(part: PartVerdict, seconds: float) -> str:
 
 
 def between(part: PartVerdict, low: float, high: float) -> str:
-    """Return an interval of times in the unit of `amount`, the smaller number first."""
-    unit = _unit(part, (low * high) ** 0.5)
+    """Return an interval of times without its unit, that of `amount`, the smaller number first."""
+    unit = _unit(part, part.seconds)
     ends = sorted(_value(part, one) / unit.size for one in (low, high))
-    return f"{_digits(ends[0])} to {_digits(ends[1])} {unit.name}"
+    return f"{_digits(ends[0])} to {_digits(ends[1])}"
 
 
 def _value(part: PartVerdict, seconds: float) -> float:
@@ -96,8 +93,9 @@ def _digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _share(share: float) -> str:
-    return f"+{100 * share:.0f} %" if share < 1 else f"{1 + share:.1f} x"
+def share_text(share: float) -> str:
+    """Return how much slower: `9 %`, or `3.8 times as slow`."""
+    return f"{100 * share:.0f} %" if share < 1 else f"{1 + share:.1f} times as long"
 
 
 def slowest_of(node: AcceptedNode) -> str:
@@ -112,8 +110,7 @@ def slowest_of(node: AcceptedNode) -> str:
 def explanations(acceptance: Acceptance) -> Iterator[str]:
     """Yield a sentence for each unit that does not simply pass: what is slow, by how much, and what explains it."""
     for where, unit in _named_units(acceptance):
-        slow = [one for one in _slowest_first(unit) if one.verdict == "slow"]
-        words = [_slow_words(one) for one in slow]
+        words = _slow_words([one for one in _slowest_first(unit) if one.verdict == "slow"])
         if unit.verdict == "cannot tell" and not unit.causes:
             unsure = [one for one in unit.parts if one.verdict == "cannot tell"]
             words += dict.fromkeys(f"{name_of(one)}: {one.reason}" for one in unsure if one.against)
@@ -130,7 +127,7 @@ def advice(acceptance: Acceptance) -> str:
     unsure = [where for where, unit in named if unit.verdict == "cannot tell" and unit.causes]
     if acceptance.verdict == "pass":
         what = acceptance.expected_device or "this CPU"
-        return f"Everything is as fast as it should be for {what}. Keep the page: it is this machine's reference."
+        return f"As fast as {what} should be. {_would_have_shown(acceptance)} Keep the page as the machine's reference."
     if slow:
         return f"Slow: {', '.join(slow)}. Send the page to the provider and ask for another machine, or a repair."
     if unsure:
@@ -138,6 +135,20 @@ def advice(acceptance: Acceptance) -> str:
     if all(part.against is None for _, unit in acceptance.units for part in unit.parts):
         return "Nothing to compare with yet: this acceptance is the reference of the next. Run it again later."
     return "Run it again: its own history narrows what is expected."
+
+
+def _would_have_shown(acceptance: Acceptance) -> str:
+    """Return the sentence about how large a slowdown would have been found."""
+    found = [
+        (part.would_show, name_of(part))
+        for _, unit in acceptance.units
+        for part in unit.parts
+        if part.would_show and unit.unit != "host"
+    ]
+    if not found:
+        return ""
+    least, most = min(found), max(found)
+    return f"Slowdowns from {share_text(least[0])} ({least[1]}) to {share_text(most[0])} ({most[1]}) would have shown."
 
 
 def telemetry_words(unit: UnitVerdict) -> str:
@@ -162,7 +173,16 @@ def _slowest_first(unit: UnitVerdict) -> list[PartVerdict]:
     return sorted(unit.parts, key=lambda part: -(part.ratio or 0))
 
 
-def _slow_words(part: PartVerdict) -> str:
-    assert part.ratio and part.ratio_low and part.ratio_high, "a slow part was compared"
-    ends = f"{100 * (part.ratio_low - 1):.0f} to {100 * (part.ratio_high - 1):.0f}"
-    return f"{name_of(part)} takes {100 * (part.ratio - 1):.0f} % ({ends} %) longer than {part.against}"
+def _slow_words(parts: list[PartVerdict]) -> list[str]:
+    """Return the words about slow parts, the slowest first: that one with its interval."""
+    if not parts:
+        return []
+    first, *others = parts
+    assert first.ratio and first.ratio_low and first.ratio_high, "a slow part was compared"
+    ends = f"{100 * (first.ratio_low - 1):.0f} to {100 * (first.ratio_high - 1):.0f} %"
+    words = f"{name_of(first)} takes {_percent(first)} ({ends}) longer than in {first.against}"
+    return [words, *(["also " + ", ".join(f"{name_of(one)} {_percent(one)}" for one in others)] if others else [])]
+
+
+def _percent(part: PartVerdict) -> str:
+    return f"{100 * ((part.ratio or 1) - 1):.0f} %"

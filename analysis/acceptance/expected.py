@@ -90,11 +90,11 @@ def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -
         return None
     mine = [one for one in same if _name(one) == device.name]
     if mine:
-        return _of_machines(part, mine, f"shipped sets of {device.name}")
+        return _of_machines(part, mine, f"the shipped sets of {device.name}")
     chips = {device.name, CHIP.get(device.name)} | {name for name, chip in CHIP.items() if chip == device.name}
     alike = [one for one in same if _name(one) in chips]
     if alike and part.judged.part in BY_CHIP:
-        words = f"shipped sets of {_name(alike[0])}, the same chip"
+        words = f"the shipped sets of {_name(alike[0])}, the same chip"
         return _of_machines(part, alike, words, more=SAME_CHIP)
     return None
 

@@ -1,7 +1,7 @@
 """The verdict of each part: slow, pass, or cannot tell, by the times that are expected of it.
 
 slow         slower than can be expected of any machine of the kind, and by LEAST: a one-sided test, with Holm's
-             correction for the parts of the acceptance
+             correction for the parts of its unit
 pass         neither slow nor NEAR it, and the expectation is so narrow that a slowdown of WIDEST would show
 cannot tell  all else, with the reason
 
@@ -56,7 +56,7 @@ class PartVerdict:
     ratio_low: float | None
     ratio_high: float | None
     p: float | None
-    """Of a machine of the kind being as slow, adjusted for the number of parts."""
+    """Of a machine of the kind being as slow, adjusted for the number of parts of the unit."""
     would_show: float | None
     """Smallest slowdown, as a share, that this part would call slow."""
     verdict: Verdict
@@ -122,20 +122,23 @@ def verdicts(
     compared = [
         [_compare(part, one) for one in expected_times(part.processes, devices.get(part.node), known)] for part in parts
     ]
-    flat = np.array([one.p for found in compared for one in found])
-    adjusted = iter(holm(flat))
     busy = set(disturbed)
     answers = []
-    for part, found in zip(parts, compared, strict=True):
-        ps = [float(next(adjusted)) for _ in found]
-        answers.append((part, _verdict(part, found, ps, len(flat), is_disturbed=(part.node, part.unit) in busy)))
+    for unit in dict.fromkeys((part.node, part.unit) for part in parts):
+        mine = [place for place, part in enumerate(parts) if (part.node, part.unit) == unit]
+        adjusted = holm(np.array([one.p for place in mine for one in compared[place]]))
+        ps = iter(adjusted.tolist())
+        for place in mine:
+            of_part = [next(ps) for _ in compared[place]]
+            found = _verdict(parts[place], compared[place], of_part, len(adjusted), is_disturbed=unit in busy)
+            answers.append((parts[place], found))
     return answers
 
 
 def parts_of(processes: Iterable[Process], units: Mapping[str, str]) -> list[Part]:
     """Return the parts that these processes measured. units: UUID of a GPU -> its unit."""
     found: dict[tuple[object, ...], list[Process]] = defaultdict(list)
-    for one in processes:
+    for one in sorted(processes, key=lambda process: process.place):
         unit = units.get(one.gpu, "GPU") if one.judged.unit == "GPU" else one.judged.unit
         found[one.node, unit, one.cell, one.judged.part].append(one)
     return [Part(node=str(key[0]), unit=str(key[1]), processes=tuple(of_part)) for key, of_part in found.items()]

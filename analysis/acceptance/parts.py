@@ -90,6 +90,11 @@ class Process:
     """The configuration of its row."""
 
     @property
+    def place(self) -> int:
+        """Where its part is in JUDGED."""
+        return list(JUDGED).index((self.cell.workload, self.cell.phase, self.cell.metric))
+
+    @property
     def slowed_by(self) -> frozenset[str]:
         return self.flags & SLOWED_BY[self.judged.unit]
 
