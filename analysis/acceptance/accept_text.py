@@ -116,8 +116,6 @@ def explanations(acceptance: Acceptance) -> Iterator[str]:
             words += dict.fromkeys(f"{name_of(one)}: {one.reason}" for one in unsure if one.against)
         if said := [*words, *unit.causes]:
             yield f"{where}: {unit.verdict}; {'; '.join(said)}"
-        if clock := telemetry_words(unit):
-            yield f"{where}: {clock}"
 
 
 def advice(acceptance: Acceptance) -> str:
@@ -149,6 +147,11 @@ def _would_have_shown(acceptance: Acceptance) -> str:
         return ""
     least, most = min(found), max(found)
     return f"Slowdowns from {share_text(least[0])} ({least[1]}) to {share_text(most[0])} ({most[1]}) would have shown."
+
+
+def telemetry(acceptance: Acceptance) -> list[str]:
+    """Return a line for each GPU whose clock, power or temperature is known."""
+    return [f"{where}: {words}" for where, unit in _named_units(acceptance) if (words := telemetry_words(unit))]
 
 
 def telemetry_words(unit: UnitVerdict) -> str:

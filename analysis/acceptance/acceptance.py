@@ -34,7 +34,9 @@ class NodeSeen:
     failures: tuple[Condition, ...] = ()
     """Why a trial has no result."""
     telemetry: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """UnitVerdict -> clock in Hz, power in W and temperature in degC during the step."""
+    """Unit -> clock in Hz, power in W and temperature in degC during the step."""
+    environment: Mapping[str, str | int | None] = field(default_factory=dict)
+    """Its CPU, driver and software."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class UnitVerdict:
 
     unit: str
     device_name: str | None
+    gpu_uuid: str | None
     verdict: Verdict
     causes: list[str]
     """What explains it, or makes it uncertain."""
@@ -54,6 +57,7 @@ class UnitVerdict:
 class AcceptedNode:
     node: str
     verdict: Verdict
+    environment: dict[str, str | int | None]
     units: list[UnitVerdict]
 
 
@@ -104,21 +108,23 @@ def _node(node: NodeSeen, judged: Sequence[tuple[Part, PartVerdict]]) -> Accepte
     met = {part.unit for part, _ in judged} | {one.unit for one in node.failures} | {*node.gpus.values()}
     order = [*node.gpus.values(), "links", "host"]
     units = [_unit(name, node, [one for part, one in judged if part.unit == name]) for name in order if name in met]
-    return AcceptedNode(node=node.node, verdict=worst(one.verdict for one in units), units=units)
+    verdict = worst(one.verdict for one in units)
+    return AcceptedNode(node=node.node, verdict=verdict, environment=dict(node.environment), units=units)
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
-    is_gpu = unit in node.gpus.values()
+    uuid = {name: uuid for uuid, name in node.gpus.items()}.get(unit)
     flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES)
     causes = [one.says for one in node.conditions if one.unit == unit]
-    causes += [CAUSES[flag] for flag in flags if not (is_gpu and flag == Flag.BUSY_HOST)]
+    causes += [CAUSES[flag] for flag in flags if not (uuid and flag == Flag.BUSY_HOST)]
     causes += _over_pcie(parts)
     failures = [one.says for one in node.failures if one.unit == unit]
     known = [one for one in parts if one.against is not None]
     verdict = worst(one.verdict for one in known or parts)
     return UnitVerdict(
         unit=unit,
-        device_name=node.device_name if is_gpu else None,
+        device_name=node.device_name if uuid else None,
+        gpu_uuid=uuid,
         verdict="cannot tell" if failures and verdict == "pass" else verdict,
         causes=[*causes, *failures],
         telemetry=dict(node.telemetry.get(unit, {})),

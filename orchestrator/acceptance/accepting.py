@@ -20,6 +20,7 @@ from lmsweep.trials.store.store import Store
 
 SWEEP = "accept"
 TELEMETRY = ("sm_clock", "power", "temperature")
+ENVIRONMENT = ("host_cpu", "host_cores", "driver_version", "torch_version", "python_version")
 SHOWN = "large"
 """Model of the step whose telemetry is shown."""
 PATIENCE = 600.0
@@ -75,6 +76,7 @@ def _seen(node: Measured, records: Sequence[Record]) -> NodeSeen:
         conditions=node.conditions,
         failures=tuple(dict.fromkeys(_failures(node.attempts))),
         telemetry={unit: _telemetry(records, uuid) for uuid, unit in units.items()},
+        environment=_environment(records),
     )
 
 
@@ -96,6 +98,12 @@ def _telemetry(records: Sequence[Record], uuid: str) -> dict[str, float]:
         and record.fingerprint.gpu_uuid == uuid
         and record.config.model == SHOWN
     }
+
+
+def _environment(records: Sequence[Record]) -> dict[str, str | int | None]:
+    """Return what the node runs with, of a trial on a GPU if there was one."""
+    prints = sorted((record.fingerprint for record in records), key=lambda one: one.driver_version is None)
+    return {name: getattr(prints[0], name) for name in ENVIRONMENT} if prints else {}
 
 
 def _on_cluster(address: str, trials: Trials) -> list[Measured]:

@@ -38,7 +38,13 @@ def accept(
     if not page.parent.is_dir():
         raise RequestError(f"-o {output}: there is no folder {page.parent}")
     from lmsweep.analysis.acceptance.accept_page import as_json, write_page
-    from lmsweep.analysis.acceptance.accept_text import advice, explanations, listing_of, nodes_listing
+    from lmsweep.analysis.acceptance.accept_text import (
+        advice,
+        explanations,
+        listing_of,
+        nodes_listing,
+        telemetry,
+    )
     from lmsweep.orchestrator.acceptance.accepting import AcceptRequest, run_acceptance
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
@@ -54,7 +60,8 @@ def accept(
         say_data(json.dumps(content, indent=2))
     else:
         several = [nodes_listing(found)] if len(found.nodes) > 1 else []
-        show_parts([*several, listing_of(found), *explanations(found), advice(found)], pages=False)
+        words = [*explanations(found), *telemetry(found), advice(found)]
+        show_parts([*several, listing_of(found), *words], pages=False)
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
     if found.verdict != "pass":
         raise typer.Exit(1)
