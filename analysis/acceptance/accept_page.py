@@ -17,6 +17,7 @@ from lmsweep.analysis.acceptance.accept_text import (
     line_of,
     share_text,
     slowest_of,
+    sources,
     telemetry_words,
     title_of,
 )
@@ -55,6 +56,7 @@ def page_of(acceptance: Acceptance, *, made_at: str) -> str:
         title=title_of(acceptance),
         acceptance=acceptance,
         advice=advice(acceptance),
+        sources=sources(acceptance),
         explanations=list(explanations(acceptance)),
         line=line_of,
         bar=bar_of,

@@ -149,6 +149,25 @@ def _would_have_shown(acceptance: Acceptance) -> str:
     return f"Slowdowns from {share_text(least[0])} ({least[1]}) to {share_text(most[0])} ({most[1]}) would have shown."
 
 
+def sources(acceptance: Acceptance) -> list[str]:
+    """Return a sentence for each thing that parts are compared with: how many machines, and of which parts."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for _, unit in acceptance.units:
+        kinds = {part.against for part in unit.parts if part.against}
+        for part in unit.parts:
+            if part.against:
+                what = unit.unit if len(kinds) == 1 else f"{unit.unit} {name_of(part)}"
+                found.setdefault((part.against, part.machines), []).append(what)
+    return [
+        f"expected of {'; '.join(dict.fromkeys(what))}: {against}{_machines(machines)}"
+        for (against, machines), what in found.items()
+    ]
+
+
+def _machines(count: int) -> str:
+    return f", {count} machine{'s' * (count > 1)}" if count else ""
+
+
 def telemetry(acceptance: Acceptance) -> list[str]:
     """Return a line for each GPU whose clock, power or temperature is known."""
     return [f"{where}: {words}" for where, unit in _named_units(acceptance) if (words := telemetry_words(unit))]

@@ -43,6 +43,7 @@ def accept(
         explanations,
         listing_of,
         nodes_listing,
+        sources,
         telemetry,
     )
     from lmsweep.orchestrator.acceptance.accepting import AcceptRequest, run_acceptance
@@ -60,7 +61,8 @@ def accept(
         say_data(json.dumps(content, indent=2))
     else:
         several = [nodes_listing(found)] if len(found.nodes) > 1 else []
-        words = [*explanations(found), *telemetry(found), advice(found)]
+        about = "\n".join([*sources(found), *telemetry(found)])
+        words = [*explanations(found), *filter(None, [about]), advice(found)]
         show_parts([*several, listing_of(found), *words], pages=False)
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
     if found.verdict != "pass":
