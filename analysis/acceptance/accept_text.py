@@ -150,7 +150,7 @@ def _would_have_shown(acceptance: Acceptance) -> str:
 
 
 def sources(acceptance: Acceptance) -> list[str]:
-    """Return a sentence for each thing that parts are compared with: how many machines, and of which parts."""
+    """Return a sentence for each thing that parts are compared with: the number of machines, and the parts."""
     found: dict[tuple[str, int], list[str]] = {}
     for _, unit in acceptance.units:
         kinds = {part.against for part in unit.parts if part.against}

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
 from rich.console import Console
@@ -110,11 +109,10 @@ def _on_cluster(address: str, trials: Trials) -> list[Measured]:
     """Measure all nodes of a cluster at the same time."""
     from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, nodes_with_cores
 
-    return ask_nodes(nodes_with_cores(address), partial(_on_node, trials), patience=PATIENCE)
+    def measure() -> Measured:
+        # Ray sets both for a task that asks for neither cores nor GPUs.
+        for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
+            os.environ.pop(name, None)
+        return measure_node(trials)
 
-
-def _on_node(trials: Trials) -> Measured:
-    # Ray sets both for a task that asks for neither cores nor GPUs.
-    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
-        os.environ.pop(name, None)
-    return measure_node(trials)
+    return ask_nodes(nodes_with_cores(address), measure, patience=PATIENCE)

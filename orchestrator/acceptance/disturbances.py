@@ -65,7 +65,8 @@ def _of_gpus() -> Iterator[Condition]:
     for index, state in enumerate(gpu_states().gpus):
         for one in gpu_findings(state):
             if one.advice and one.check in OF_GPU:
-                says = OF_GPU[one.check].format(one.found)
+                found = one.found.partition(", ")[2] if one.check == "other processes" else one.found
+                says = OF_GPU[one.check].format(found)  # a container hides the number of processes
                 yield Condition(f"GPU {index}", says, disturbs=one.check in PASSING)
 
 

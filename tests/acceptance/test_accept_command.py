@@ -16,7 +16,7 @@ from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep
 
 
-def test_what_a_node_measures_is_judged_by_what_it_measured_before(tmp_path: Path) -> None:
+def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
     copy = single_trial(["workloads=ceiling", "d_model=64", "measure_steps=3"])
     lost = single_trial(["workloads=timing", "model=tiny", "context_length=16", "timeout_seconds=0.01"])
     here = measure_node({"host": [copy, copy, lost], "gpu": [], "node": []})
