@@ -75,7 +75,7 @@ class Process:
     judged: Judged
     device_name: str
     machine: str
-    """Distinguishes machines of one source: a GPU's UUID, or the network name of a host."""
+    """Distinguishes machines of one source: a GPU's UUID; of a host its network name, unless that was taken out."""
     node: str
     gpu: str
     """Its UUID; empty on a CPU, and where an older version measured."""
@@ -132,7 +132,7 @@ def processes_of(rows: pd.DataFrame, source: str) -> Iterator[Process]:
             cell=Cell(*(str(row[name]) for name in Cell._fields)),
             judged=judged,
             device_name=row["device_name"],
-            machine=_text(row["host_name"] if judged.unit == "host" else row["gpu_uuid"]),
+            machine=(judged.unit == "host" and _text(row["host_name"])) or _text(row["gpu_uuid"]),
             node=_text(row["host_name"]),
             gpu=_text(row["gpu_uuid"]),
             source=source,

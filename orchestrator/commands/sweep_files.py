@@ -15,7 +15,7 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.words import GPU_DEVICES
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
-    "Does it work here, and how fast is this machine?": ("quick", "local-gpu", "devices", "ceiling", "full"),
+    "Does it work here, and how fast is this machine?": ("quick", "local-gpu", "accept", "devices", "ceiling", "full"),
     "What makes a step faster?": (
         "compile",
         "optimizers",

@@ -7,6 +7,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from lmsweep.analysis.acceptance.parts import COLUMNS, processes_of
+from lmsweep.analysis.reference.stores import stores
 from lmsweep.orchestrator.acceptance.accepting import judge
 from lmsweep.orchestrator.acceptance.node_trials import measure_node
 from lmsweep.orchestrator.commands.json_schemas import schema_of
@@ -32,6 +34,15 @@ def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
     (host,) = judge(store, [replace(here, attempts=here.attempts[1:2])], None).nodes[0].units
     was_busy = "busy_host" in {flag for row in records_of(here.attempts[0].rows) for flag in row.flags}
     assert {part.against for part in host.parts} == {None if was_busy else "this machine's own history"}
+
+
+def test_shipped_hosts_are_as_many_as_their_gpus_once_their_names_are_taken_out() -> None:
+    source = Store(stores()["h200-devices"])
+    rows = source.read(columns=COLUMNS)[0].to_pandas()
+    rows = rows[rows["trial_id"] == "f672b28d32e6dc6d"]  # `small` at context 256, measured twice
+    uuids = {attempt: f"GPU-{i}" for i, attempt in enumerate(rows["attempt_id"].unique())}
+    found = list(processes_of(rows.assign(gpu_uuid=rows["attempt_id"].map(uuids)), "h200-accept"))
+    assert {one.machine for one in found if one.judged.part == "launches"} == {"GPU-0", "GPU-1"}
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,16 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
     assert accept(slower, [node], shipped=SHIPPED, history=elsewhere).verdict == "cannot tell"
 
 
+def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow() -> None:
+    earlier = [
+        replace(one, attempt_id=f"{one.attempt_id}{i}") for one in measured("h200-costs", slower=0.95) for i in range(4)
+    ]
+    now = measured("h200-costs", slower=1.06)
+    assert unit(accept(now, [seen()], shipped=SHIPPED), "GPU 0").verdict == "pass"
+    found = accept(now, [seen()], shipped=SHIPPED, history=earlier)
+    assert unit(found, "GPU 0").verdict == "slow" and "own history" in " ".join(explanations(found))
+
+
 def test_a_trial_that_failed_leaves_the_unit_open() -> None:
     node = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
     found = accept(measured("h200-devices"), [node], shipped=SHIPPED)
