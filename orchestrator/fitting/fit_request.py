@@ -54,7 +54,10 @@ class FitRequest:
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
         adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
         asked = [*adapters[:1], f"model={self.model}", f"context_length={self.context}", "device=cuda", "batch_size=1"]
-        if taken := {*(text.partition("=")[0] for text in asked), "adapter", "ddp", "world_size"} & chosen:
+        if (
+            taken := {*(text.partition("=")[0] for text in asked), "adapter", "ddp", "world_size", "nodes", "tp"}
+            & chosen
+        ):
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error below says it

@@ -127,6 +127,9 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("tiny", "--tokens", "many"), "such as 300M or 1B"),
         (("tiny", "--gpus", "9"), "do not fill nodes"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
+        (("tiny", "--method", "qlora", "--set", "tp=2"), "fits chooses it"),
+        (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
+        (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
         (("tiny", "--price", "B200=9", "--for", "H100"), "no such device"),
     ],
 )
@@ -134,6 +137,23 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     done = answer_here("fits", *arguments, *SHORT, HF_HOME="/nonexistent")
     assert done.returncode == 2 and words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("adapter=qlora", "device=cpu"), "kernels need device: cuda, not cpu"),
+        (("adapter=qlora", "device=cuda", "tp=2", "world_size=2", "ddp=fsdp", "workloads=ddp"), "not measured with tp"),
+        (("adapter=lora", "device=cpu", "adapter_args.rank=4096"), "above the width of the model, 128"),
+        (("adapter=lora", "device=cpu", "adapter_args.targets=q_proj"), "q_proj (one of: query, key, value, output, w"),
+    ],
+)
+def test_a_trial_with_a_wrong_adapter_is_one_sentence_and_ends_with_2(settings, words):
+    if "targets" in settings[-1]:
+        pytest.importorskip("peft")
+    done = answer_here("trial", "model=tiny", "context_length=16", "batch_size=1", *settings)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.slow
