@@ -213,6 +213,11 @@ OneFit = _closed(Fit, fits=(bool | None, ...), missing_bytes=(int, ...))
 
 
 class FitsOutput(Closed):
+    model: str
+    context: int
+    tokens: float | None
+    assumed: list[str]
+    """What the prediction assumes, in sentences."""
     fits: list[OneFit]  # type: ignore[valid-type]
 
 

@@ -5,8 +5,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step
+from lmsweep.trials.prediction.peak_memory import summary
+from lmsweep.trials.prediction.without_device.allocation_trace import held
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
+from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 pytest.importorskip("peft")
@@ -102,3 +108,15 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
 def test_wrong_arguments_are_refused(fields, words):
     with pytest.raises(RequestError, match=words):
         TrialConfig(**(TINY | fields))
+
+
+@pytest.mark.parametrize(("adapter", "checkpointing"), [("lora", "block"), ("dora", "none"), ("qlora", "block")])
+def test_the_peak_at_any_batch_is_that_of_the_whole_model_run(adapter, checkpointing):
+    asked = {"precision": "bf16", "device": "cuda", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
+    size = TINY | {"d_model": 64, "num_layers": 7, "context_length": 256}
+    config = TrialConfig(**size, **asked, batch_size=6, adapter=adapter, checkpointing=checkpointing)
+    step = any_batch_step(config)
+    whole = held(step_run(config).trace, CachingAllocator(), LARGE_WORKSPACE)
+    peak = max(one.allocated for name, one in whole.items() if name != "init")
+    assert 6 not in step.trace.known
+    assert summary(step.trace.at(6), config).peak == peak

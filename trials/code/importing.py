@@ -115,7 +115,7 @@ def _empty_caches() -> None:
                 continue
             if file.startswith(code.folder) and is_users_file(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]
-                for found in chain(*(vars(owner).values() for owner in (module, *classes))):
+                for found in chain(*(list(vars(owner).values()) for owner in (module, *classes))):
                     function = getattr(found, "__func__", found)  # of a static method
                     if isinstance(function, functools._lru_cache_wrapper):
                         function.cache_clear()

@@ -1,5 +1,6 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -39,7 +40,14 @@ PHASES: dict[Mode, tuple[str, ...]] = {
 class TrainingStep:
     """A model, optimizer and batch, built once on the device."""
 
-    def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
+    def __init__(
+        self,
+        config: TrialConfig,
+        math_mode: MathMode,
+        backend: str | Backend = "inductor",
+        *,
+        before_adapters: Callable[[], object] = lambda: None,
+    ) -> None:
         device = config.device_type
         self.config = config
         self.math_mode = math_mode
@@ -49,6 +57,7 @@ class TrainingStep:
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         if config.adapter != "none":
+            before_adapters()
             add_adapters(self.model, self.blocks, config, math_mode)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:

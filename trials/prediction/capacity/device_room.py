@@ -15,11 +15,10 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.operator_growth import deepened
 from lmsweep.trials.prediction.peak_memory import UNSURE, check_predictable, summary
 from lmsweep.trials.prediction.step_operators import as_eager
-from lmsweep.trials.prediction.without_device.allocation_trace import Trace, runs_within, with_ordered_frees
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace, runs_within
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 FIRST = (2, 4, 8)
 """Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
@@ -125,22 +124,24 @@ def _at_full_depth(config: TrialConfig) -> _Deep:
     shallow = config.model_code is None or config.is_hugging_face
     if shallow and layers > fewest + 2:
         one, other = (_with_layers(config, fewest + more) for more in (0, 1))
-        trace = deepen(step_run(one).trace, step_run(other).trace, layers - fewest)
+        trace = deepen(_trace(one), _trace(other), layers - fewest)
         operators = deepened(_operators(one), _operators(other), layers - fewest)
         if trace is not None and operators is not None:
-            return _Deep(with_ordered_frees(_built_in_parts(trace, config)), operators)
-    return _Deep(with_ordered_frees(_built_in_parts(step_run(config).trace, config)), _operators(config))
+            return _Deep(trace, operators)
+    return _Deep(_trace(config), _operators(config))
 
 
-def _built_in_parts(trace: Trace, config: TrialConfig) -> Trace:
+def _trace(config: TrialConfig) -> Trace:
     """The trace of a process that never holds the whole model, as training tools load it; a trial builds it and then
-    divides it over ranks or stores it in fewer bits."""
-    stored_bits = ADAPTERS[config.adapter].stored_bits if config.adapter != "none" else None
-    if config.ddp == "none" and not stored_bits:
+    divides it over ranks, stores it in fewer bits or measures its norms."""
+    trace = step_run(config).trace
+    if config.ddp == "none" and config.adapter == "none":
         return trace
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [
-        replace(one, events=[event for event in one.events if event[0] not in freed]) if one.phase == "init" else one
+        replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)
+        if one.phase == "init"
+        else one
         for one in trace
     ]
 
