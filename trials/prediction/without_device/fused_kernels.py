@@ -1,7 +1,7 @@
 """The kernels that torch.compile makes of the operators of a step: element-wise operators and reductions fuse.
 
 An estimate, without Inductor: an operator joins the kernels that make its operands, or else one that reads one of them,
-unless it would then need its own result. A kernel moves the bytes that enter and leave it. A value of forward that only
+unless it would then need a result of its own. A kernel moves the bytes that enter and leave it. A value of forward that only
 kernels of backward read is computed again there, from what the kernel that made it read.
 """
 
@@ -129,7 +129,7 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
 def _to_join(
     operands: dict[int, int], part: object, made_by: dict[int, Kernel], read_by: dict[int, list[Kernel]]
 ) -> list[Kernel]:
-    """Return the kernels that an operator joins and thereby makes one, the earliest first."""
+    """Return the kernels that an operator joins, which become one, the latest maker first."""
     makers = list(dict.fromkeys(made_by[value].now for value in operands if value in made_by))
     readers = (one.now for value in operands for one in reversed(read_by.get(value, [])))
     found: list[Kernel] = []
