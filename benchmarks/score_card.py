@@ -309,10 +309,10 @@ def tables(residuals: Sequence[Residual]) -> None:
         of_level = [one for one in residuals if one.level == level]
         spread = learned(level, residuals)
         assert spread is not None
-        answers = [held(one, residuals, wider[level])[1] for one in of_level]
+        known = [held(one, residuals, wider[level])[1] for one in of_level]
         width = math.exp(SURE * wider[level] * spread.deviation)
-        kept = f"learned without its source, it held in {sum(answers) / len(answers):.0%} of {len(answers)} cells"
-        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {kept}")
+        words = f"learned without its source, it held in {sum(known) / len(known):.0%} of {len(known)} cells"
+        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {words}")
 
 
 def main() -> None:

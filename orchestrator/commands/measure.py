@@ -71,7 +71,6 @@ def plan(
 
     prices = parse_prices(price)
     planned = make_planned(request)
-    estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
     layout = layout_asked(request)
     steps = StepEstimates(
         planned.predictions,
@@ -79,6 +78,7 @@ def plan(
         network=layout.network if layout else None,
         prices=prices,
     )
+    estimate = estimate_plan(planned.plan, Estimates(planned.store, steps.seconds_of), planned.nodes, prices)
     if explain is not None:
         _explain(steps, planned.plan, explain, as_json=format == "json")
         return

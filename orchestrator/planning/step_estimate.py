@@ -94,6 +94,11 @@ class StepEstimates:
             self._known[key] = self.estimate(planned) if on_gpu and STEPS & {*planned.trial.workloads} else None
         return self._known[key]
 
+    def seconds_of(self, planned: PlannedTrial) -> float | None:
+        """Return the seconds of a trial's step, None if they are not known."""
+        found = self.of(planned)
+        return found.seconds if isinstance(found, StepEstimate) else None
+
     def estimate(self, planned: PlannedTrial) -> Estimated:
         """Return a step from its operators, or why that is not known."""
         config, device = planned.trial.config, datasheet_of(planned.environment)

@@ -41,8 +41,7 @@ def _compiled_ahead(config: TrialConfig) -> Finding:
 def _prediction(question: Question) -> Finding:
     subject = subject_of(Trial(config=question.config, workloads=question.workloads, sweep="check"))
     if subject is None:
-        words = "a step, an attention or a wrapper of your own is not predicted"
-        reason = f"{words}; its trials run without knowing whether they fit"
+        reason = "a workload without a step is not predicted; its trials run without knowing whether they fit"
         return Finding(what="predicted memory", found=reason, kind="cannot")
     try:
         return Finding(what="predicted memory", found=gib(predict(question.config, subject).peak))
