@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+from lmsweep.orchestrator.commands.sweep_files import QUESTIONS
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF
@@ -36,3 +37,7 @@ def test_the_page_says_how_many_trials_each_packaged_sweep_has_and_its_example_i
         "name: s\ngrids:\n  - workloads: [timing]\n    axes:\n      precision: [bf61]\n"
     )
     assert error_of(load_sweep, str(tmp_path / "mine.yaml")).removeprefix(f"{tmp_path}/") in page
+
+
+def test_each_packaged_sweep_answers_one_question():
+    assert sorted(name for names in QUESTIONS.values() for name in names) == sorted(packaged_sweeps())
