@@ -141,7 +141,8 @@ def run(step: Step, latest: list[str]) -> None:
     verb, *words = shlex.split(step.text.removeprefix("lmsweep ")) if step.kind == "command" else [""]
     if step.kind == "python":
         Path("block.py").write_text(step.text)
-        done = subprocess.run([sys.executable, "block.py"], env=os.environ | {"PYTHONPATH": PYTHONPATH}, check=False)
+        words = [sys.executable, "block.py"]
+        done = subprocess.run(words, env=os.environ | {"PYTHONPATH": PYTHONPATH}, text=True, check=False)
         assert done.returncode == 0, step
     elif step.kind == "yaml":
         Path("block.yaml").write_text(step.text)
@@ -156,10 +157,9 @@ def run(step: Step, latest: list[str]) -> None:
             assert lmsweep(*latest).returncode == 0
         lmsweep_here(verb, *words)
     else:
-        if verb == "init":
-            Path("lmsweep.yaml").unlink(missing_ok=True)  # the README has it twice
         if verb == "run":
             words += QUICK if words == ["quick"] else OWN if words[0].endswith(".yaml") else ["--budget", "40s"]
+            words += ["--store", "cpu"] if "device=cpu" in words and step.page in RESULTS else []
             latest[:] = [verb, *words]
         done = lmsweep(verb, *words)
         assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"

@@ -18,6 +18,7 @@ from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from tests.support.command import lmsweep_here
 from tools.pictures import PICTURES
+from tools.record_terminal import RECORDINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -156,9 +157,20 @@ def test_there_is_such_a_table():
     assert printed_tables()
 
 
-def test_every_picture_is_drawn_by_the_script():
+def test_every_picture_is_drawn_by_a_script_and_its_caption_says_what_the_report_says():
+    """That the report says it, `tools.pictures` checks when it draws."""
     of_benchmarks = {"verdicts"}
     assert {path.stem for path in (ROOT / "docs").glob("*.png")} == PICTURES.keys() | of_benchmarks
+    assert {path.stem for path in (ROOT / "docs").glob("*.svg")} == RECORDINGS.keys()
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    for name, picture in PICTURES.items():
+        captions = re.findall(rf"!\[([^]]*)\]\((?:docs/)?{name}\.png\)", text)
+        assert captions and all(picture.says.lower() in caption.lower() for caption in captions), name
+
+
+def test_the_picture_of_the_first_screen_is_at_most_300_pixels_high():
+    header = (ROOT / "docs" / "devices.png").read_bytes()[:24]
+    assert int.from_bytes(header[20:24], "big") <= 300
 
 
 @pytest.mark.parametrize("snippet", blocks("python"), ids=str)
