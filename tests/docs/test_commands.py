@@ -131,9 +131,9 @@ def prepare(page: str, folder: Path) -> None:
         if (name := re.match(r"name: (my-)?([\w-]+)", block.text)) and block.page in (page, "own-code.md"):
             (folder / f"{name[2]}.yaml").write_text(block.text)
             (folder / f"{name[1] or ''}{name[2]}.yaml").write_text(block.text)
-    for name in RESULTS.get(page, ()):
+    for store in RESULTS.get(page, ()):
         for copy in ("results", "before", "after", "results-1"):
-            shutil.copytree(ROOT / "analysis" / "reference" / name, folder / copy, dirs_exist_ok=True)
+            shutil.copytree(ROOT / "analysis" / "reference" / store, folder / copy, dirs_exist_ok=True)
 
 
 def run(step: Step, latest: list[str]) -> None:
