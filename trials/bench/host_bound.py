@@ -1,9 +1,13 @@
 """Whether the device waited for the host: the flag host_bound of every workload is decided here."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
 from statistics import median
 
+from lmsweep.trials.bench.iterations import Series, take_series
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.machine.gpu.telemetry import Watch
 from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.clock import Iteration
@@ -18,7 +22,14 @@ def host_bound_flags(busy: Sequence[float], measured: Sequence[float]) -> tuple[
     return (Flag.HOST_BOUND,) if busy and median(busy) < (1 - IDLE_SHARE) * median(measured) else ()
 
 
-def queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[Iteration]) -> tuple[Flag, ...]:
+def take_queued_series(bench: Workbench, timer: QueuedTimer, watch: Watch) -> Series[Iteration]:
+    """Run iterations of the timer once the watch has begun; the flags also say whether the device waited."""
+    watch.wait()
+    series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
+    return replace(series, flags=(*_queued_host_bound_flags(bench, timer, series.measured), *series.flags))
+
+
+def _queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[Iteration]) -> tuple[Flag, ...]:
     """Return the flag host_bound if the device was idle during `measured` iterations that were queued ahead.
 
     It was not if the host stayed ahead. A host that fell behind may only have waited for the device, as a loss does

@@ -1,7 +1,7 @@
 """The iterations of a measurement: the warm-up and the measured ones, a fixed number of each or `auto`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -9,9 +9,11 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.model.compiler import compile_counts
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.statistics.speed_levels import has_levels
 from lmsweep.trials.statistics.trend import is_drifting
+from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
 
 Taken = TypeVar("Taken")
@@ -71,11 +73,24 @@ def take_series(
     return Series(
         warmup=[one for one, _ in watched],
         measured=measured,
-        flags=tuple(flag for flag, holds in found.items() if holds),
+        flags=those_that_hold(found),
         warmup_from=warmup_from,
         since=since,
         until=until,
     )
+
+
+def time_rows(
+    series: Series[Iteration], names: Sequence[str], flags: Callable[[str, tuple[float, ...]], tuple[Flag, ...]]
+) -> Iterator[Measurement]:
+    """Yield `NAME.time` of these phases, the first ones, or `step`; `flags` takes a name and the measured seconds."""
+    for i, name in enumerate(names):
+        warmup, samples = (
+            tuple(one.step if name == "step" else one.phases[i] for one in taken)
+            for taken in (series.warmup, series.measured)
+        )
+        found = flags(name, samples)
+        yield Measurement(phase=name, metric="time", unit="s", samples=samples, warmup_samples=warmup, flags=found)
 
 
 def count_disturbances(device_type: str) -> int:

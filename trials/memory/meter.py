@@ -6,12 +6,16 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from lmsweep.trials.machine.gpu.accelerator import device_module
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.spec.config import TrialConfig
 
 
 class Meter(Protocol):
     """Reads the memory in use on one device."""
+
+    tracker: StorageTracker | None
+    """The context in which it must read, if there is one."""
 
     def now(self) -> dict[str, int]:
         """Metric -> bytes in use now."""
@@ -25,6 +29,8 @@ class Meter(Protocol):
 
 class AllocatorMeter:
     """Statistics of the device's caching allocator: bytes asked for, handed out for them, and held of the device."""
+
+    tracker: StorageTracker | None = None
 
     def __init__(self, device_type: str) -> None:
         self._device = device_module(device_type)
@@ -64,6 +70,12 @@ class TensorMeter:
 
     def peak(self) -> dict[str, int]:
         return {"tensors": max(self.tracker.levels)} if self.tracker else {}
+
+
+def meter_for(config: TrialConfig) -> Meter:
+    if counts_memory(config.device_type):
+        return AllocatorMeter(config.device_type)
+    return TensorMeter(config.device_type, None if config.compiles else StorageTracker(config.device_type))
 
 
 class ResidentBytes(NamedTuple):

@@ -9,7 +9,7 @@ from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers
 
@@ -23,7 +23,7 @@ def flags_of_times(
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device, flops),
     }
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)
 
 
 def exceeds_peak(

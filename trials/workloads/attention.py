@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
+from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
-from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.host_bound import queued_host_bound_flags
-from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.host_bound import take_queued_series
+from lmsweep.trials.bench.iterations import Series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
@@ -24,7 +22,7 @@ from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import count_outliers
@@ -64,9 +62,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         timer = _timer(config, step, phases)
         if config.compiles:
             yield from _compile(bench, step, timer, phases)
-        watch.wait()
-        series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = queued_host_bound_flags(bench, timer, series.measured)
+        series = take_queued_series(bench, timer, watch)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if has_events(config.device_type):
@@ -79,11 +75,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     step.gradient = None
     common = (
         *flags_of_errors(errors),
-        *host_bound,
         *series.flags,
         *gpu_flags(watch, since=series.since, until=series.until),
     )
-    yield from _times(config, phases, series, latencies, traced, common)
+    yield from _times(bench, phases, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step, phases))
     yield from memory
@@ -118,23 +113,16 @@ def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer, phases: 
 
 
 def _times(
-    config: TrialConfig,
+    bench: Workbench,
     phases: Sequence[str],
     series: Series[Iteration],
     latencies: Sequence[Iteration],
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    environment = fingerprint(config.device_type)
-    device = find_device(environment.device_name, environment.device_memory)
-    is_whole = phases == phases_of(config)
-    for i, name in enumerate((*phases, "step") if is_whole else phases):
-        warmup, measured = (
-            tuple(one.step if name == "step" else one.phases[i] for one in taken)
-            for taken in (series.warmup, series.measured)
-        )
-        flags = common + flags_of_phase(config, name, measured, device)
-        yield Measurement(phase=name, metric="time", unit="s", samples=measured, warmup_samples=warmup, flags=flags)
+    config, device = bench.config, bench.datasheet
+    names = (*phases, "step") if phases == phases_of(config) else phases
+    yield from time_rows(series, names, lambda name, seconds: common + flags_of_phase(config, name, seconds, device))
     if has_events(config.device_type):
         for i, name in enumerate(phases):
             samples = tuple(one.phases[i] for one in latencies)
@@ -158,7 +146,7 @@ def flags_of_phase(
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),
     }
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)
 
 
 def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Iterator[Measurement]:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.bench.host_bound import host_bound_flags
 from lmsweep.trials.bench.iterations import take_series
@@ -87,11 +86,9 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         worked = [min(trace.worked for trace in traces)]
         gpu_flags = (*host_bound_flags(worked, [pair.synchronized.step for pair in series.measured]), *gpu_flags)
         yield device_row("step", "device_time", worked)
-    met = bench.fingerprint("ddp")
-    device = find_device(met.device_name, met.device_memory)
     yield from pair_rows(
         config,
-        device,
+        bench.datasheet,
         series.warmup,
         series.measured,
         doubtful=series.flags + own_flags + gpu_flags,

@@ -11,7 +11,7 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATI
 from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, local_step, try_local_step
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers, median_interval
 from lmsweep.trials.timing.clock import Iteration
@@ -131,4 +131,4 @@ def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
     """`not_resolved` unless the confidence interval of the median lies above 0; `outliers`."""
     low, _ = median_interval(differences)
     found = {Flag.NOT_RESOLVED: not low > 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)
