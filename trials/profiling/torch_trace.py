@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
-from lmsweep.trials.machine.torch_private import DeviceType, traced_without_operators
+from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent, traced_without_operators
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
-from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.results.measurement import Artifact, Measurement
 
 MOST_TRACE_BYTES = 64 * 2**20

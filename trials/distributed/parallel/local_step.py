@@ -6,11 +6,10 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.machine.gpu.accelerator import free_bytes, synchronize
+from lmsweep.trials.machine.gpu.accelerator import free_bytes
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.torch_private import functional_collectives, replaced
 from lmsweep.trials.timing.clock import Iteration
@@ -49,17 +48,11 @@ def try_local_step(step: DataParallelStep) -> DoesNotFit | None:
 
     def run() -> None:
         # tp's layers add up their parts by this function of PyTorch's, whose result is a new tensor.
-        with step.local(), replaced(functional_collectives(), "all_reduce", _unsent):
-            for phase in step.phases():
-                phase.run()
-            synchronize(step.config.device_type)
+        with step.local(), replaced(functional_collectives(), "all_reduce", lambda tensor, *_, **__: tensor.clone()):
+            step.run()
             step.forget_gradients()
 
     return _if_it_fits(run)
-
-
-def _unsent(tensor: Tensor, *_: object, **__: object) -> Tensor:
-    return tensor.clone()
 
 
 def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:

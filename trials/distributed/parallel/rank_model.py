@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.gradient_sync import Naive, Synchronizer
+from lmsweep.trials.distributed.parallel.gradient_sync import Naive
 from lmsweep.trials.distributed.parallel.sharded_optimizer import (
     sharded_optimizer,
     shards_state,
@@ -19,6 +19,7 @@ from lmsweep.trials.distributed.parallel.sharded_optimizer import (
 from lmsweep.trials.distributed.parallel.tensor_parallel import divided_optimizer
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
 from lmsweep.trials.distributed.parallel.world import Mesh, World
+from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep

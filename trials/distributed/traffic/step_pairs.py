@@ -99,7 +99,7 @@ def pair_rows(
 
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
     for i, phase in enumerate(phases):
-        yield timed(phase, phase, partial(_phase_seconds, i))
+        yield timed(phase, phase, partial(lambda i, pair: pair.synchronized.phases[i], i))
     yield timed("step", "step", lambda pair: pair.synchronized.step)
     if config.device_type == "cuda":
         yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
@@ -116,15 +116,7 @@ def pair_rows(
     yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
     yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
     for rank in ranks:
-        yield row(f"rank{rank}", "local_step_time", partial(_rank_seconds, rank))
-
-
-def _phase_seconds(index: int, pair: Pair) -> float:
-    return pair.synchronized.phases[index]
-
-
-def _rank_seconds(rank: int, pair: Pair) -> float:
-    return pair.local_by_rank[rank]
+        yield row(f"rank{rank}", "local_step_time", partial(lambda rank, pair: pair.local_by_rank[rank], rank))
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
