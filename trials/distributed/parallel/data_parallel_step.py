@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmsweep.trials.distributed.parallel.memory_stages import Held, MemoryWatch
 from lmsweep.trials.distributed.parallel.rank_model import (
     build_rank_model,
     build_whole_step,
     compares_users_code,
-    trained,
 )
 from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimizer, state_bytes
 from lmsweep.trials.distributed.parallel.world import World
@@ -27,6 +26,7 @@ from lmsweep.trials.machine.gpu.accelerator import (
     reset_peak,
     synchronize,
 )
+from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
@@ -95,12 +95,12 @@ class DataParallelStep(WatchedRank):
         self.slices, self.slice = built.slices, built.slice
         self.alone, self._first_weights = None, built.first_weights
 
-    def parameters(self) -> list[Tensor]:
+    def parameters(self) -> list[nn.Parameter]:
         """The weights that are trained."""
-        return trained(self.training.model)
+        return trainable(self.training.model)
 
     def _gradient_count(self) -> int:
-        return sum(weight.numel() for weight in trained((self.alone or self.training).model))
+        return sum(weight.numel() for weight in trainable((self.alone or self.training).model))
 
     def time_all_reduce(self) -> float:
         """Seconds of an isolated all-reduce of as many elements as the model has gradients."""

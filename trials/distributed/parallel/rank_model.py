@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.distributed.parallel.gradient_sync import Naive
@@ -109,11 +109,6 @@ def build_whole_step(
 def compares_users_code(config: TrialConfig) -> bool:
     """Whether the wrapper or the optimizer is the user's: its results are compared with those of one process."""
     return is_reference(config.ddp) or is_reference(config.optimizer)
-
-
-def trained(model: nn.Module) -> list[Tensor]:
-    """The weights that are trained."""
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _with_whole_state(config: TrialConfig) -> TrialConfig:
