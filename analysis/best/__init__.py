@@ -7,7 +7,6 @@
     transfer.py        predictions for another device, by datasheets and cells measured on both
     recipe.py          the command that measures it again, and plain PyTorch that sets it up
     more_memory.py     what would come next with more memory
-    effects.py         which axis mattered most
     surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
     cell_processes.py  what the processes of a cell measured, and its error
     cells.py           the measured cells: time, memory and energy of a step

@@ -369,7 +369,7 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         script = (
             "import torch\n"
             "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.users.hugging_face import from_hugging_face\n"
+            "from lmsweep.trials.model.users.users_model import from_hugging_face\n"
             "from lmsweep.trials.spec.config import TrialConfig\n"
             f"use_code(code_folder({str(FOLDER)!r}))\n"
             "config = TrialConfig(model_code='hf:some/model', vocab_size=0)\n"

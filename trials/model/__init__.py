@@ -1,8 +1,7 @@
 """What is measured: the transformer, its attention, precision and compilation, and one training step.
 
 precision_modes.py     number formats of weights, autocast, gradient scaling and float32 products
-adapted_layers.py      frozen models with adapters
-four_bit_layers.py     frozen weights in 4 bits
+adapted_layers.py      frozen models with adapters, also with weights in 4 bits
 float8.py              matrix products of 8-bit numbers
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see

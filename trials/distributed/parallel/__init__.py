@@ -10,6 +10,5 @@ tensor_parallel.py      layers divided between ranks, by DTensor
 sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
 step_checks.py          what is checked before a step is timed
 gradient_check.py       gradients and weights against those of one process
-local_step.py           a step without synchronization, if it fits in memory
 memory_stages.py        what a rank holds in memory after init, around a step and at its peak
 """
