@@ -8,7 +8,6 @@
     recipe.py          the command that measures it again, and plain PyTorch that sets it up
     more_memory.py     what would come next with more memory
     surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
-    cell_processes.py  what the processes of a cell measured, and its error
     cells.py           the measured cells: time, memory and energy of a step
     goal.py            what is to be best, and the limit that it must keep
 

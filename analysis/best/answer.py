@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmsweep.analysis.best.cell_processes import Error
-from lmsweep.analysis.best.cells import Cell, Value, key_of
+from lmsweep.analysis.best.cells import Cell, Error, Value, key_of
 from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger

@@ -21,8 +21,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
-from lmsweep.trials.statistics.median_interval import NORMAL
-from lmsweep.trials.statistics.ratio import ratio_interval
+from lmsweep.trials.statistics.median_interval import NORMAL, ratio_interval
 from lmsweep.trials.statistics.variation import PRIORS
 
 PUBLISHED = "published"

@@ -22,8 +22,7 @@ from lmsweep.analysis.report.chart_files import write_first_chart
 from lmsweep.analysis.report.content import Content, content_of
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.store.fragments import TABLES
-from lmsweep.trials.store.parquet_file import encode
+from lmsweep.trials.store.parquet_file import TABLES, encode
 
 _PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ -]*(?:[/\\][\w.@+-]+)*[/\\](?=[\w.@+-])")
 """The folders of an absolute path: all of it but its last name. Not of a URL."""

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.cells import Processes
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.standing import CLOSE
 from lmsweep.analysis.best.surrogate import Indices, Space
