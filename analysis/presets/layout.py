@@ -1,5 +1,6 @@
 """The layout that presets share: rows by model, context length and whatever else varies in the store."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -7,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE
-from lmsweep.analysis.data.selection import cells_of, with_above_peak
+from lmsweep.analysis.data.results import nothing
+from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in, with_above_peak
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
@@ -99,15 +101,28 @@ def arrange_against(
     return with_ratios(table, key=key, baseline=baseline, kind=kind)
 
 
+def known_values(frame: pd.DataFrame, values: Sequence[str]) -> list[str]:
+    """Return those of the values that the rows of a workload hold. Raises RequestError if they hold none."""
+    stored = set(values_in(frame))
+    known = [value for value in values if value in stored]
+    if not known:
+        raise nothing(frame["workload"].iloc[0])
+    return known
+
+
+def known_layout(frame: pd.DataFrame, values: Sequence[str], title: str) -> Table:
+    """Return the `layout` of those values that the rows of a workload hold, by device. Raises RequestError for none."""
+    return layout(frame, values=known_values(frame, values), cols=devices(frame), title=title)
+
+
 def devices(frame: pd.DataFrame) -> list[str]:
     return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
 
 
 def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the lines of a listing with status, flags and reason of the rows that they were made from."""
-    flags = [() if words is pd.NA else tuple(words) for words in rows["flags"].to_list()]
     reason = rows["reason"].astype(object).where(rows["reason"].notna(), "")
-    return frame.assign(status=rows["status"], flags=pd.Series(flags, rows.index), reason=reason)
+    return frame.assign(status=rows["status"], flags=flag_tuples(rows["flags"]), reason=reason)
 
 
 def with_peak_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.allocations import largest_allocations, load_allocations, load_timelines, memory_timeline
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.allocations import largest_allocations, load_timelines, memory_timeline
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
@@ -486,7 +487,7 @@ def test_the_timeline_and_the_largest_allocations_come_from_the_store_alone(stor
     totals = timeline.groupby("position")["bytes"].sum()
     assert totals.max() == measured(CONFIG)["step.peak_tensors"]
     assert list(timeline["phase"].drop_duplicates()) == ["forward", "backward", "optimizer", "end"]
-    largest = largest_allocations(load_allocations(store), step, most=5)
+    largest = largest_allocations(Results(store).details("allocations", "memory"), step, most=5)
     assert list(largest["bytes"]) == [row.bytes for row in measured(CONFIG).allocations[:5]]
 
 
