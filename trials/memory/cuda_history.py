@@ -42,7 +42,8 @@ class TracedHistory:
         """A context around one iteration; `labels` are those of the storages at its start."""
         self._labels["init"] = labels
         torch.cuda.synchronize()
-        self._live = _live_blocks(memory_snapshot()["segments"])
+        blocks = [block for segment in memory_snapshot()["segments"] for block in segment["blocks"]]
+        self._live = [block for block in blocks if block["state"] == "active_allocated"]
         record_memory_history("all", context="all", stacks="python", clear_history=True)
         yield
         torch.cuda.synchronize()
@@ -64,10 +65,6 @@ class TracedHistory:
     def pickled(self) -> bytes:
         """The snapshot, for pytorch.org/memory_viz. This project never unpickles it."""
         return pickle.dumps(self.snapshot, protocol=4)
-
-
-def _live_blocks(segments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
 
 
 def read_trace(
