@@ -10,8 +10,7 @@ import torch
 
 from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
-from lmsweep.trials.bench.host_bound import take_queued_series
-from lmsweep.trials.bench.iterations import Series, time_rows
+from lmsweep.trials.bench.iterations import Series, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags

@@ -8,8 +8,7 @@ from statistics import median
 import torch
 
 from lmsweep.trials.analytic.datasheets import peak_flops
-from lmsweep.trials.bench.host_bound import take_queued_series
-from lmsweep.trials.bench.iterations import time_rows
+from lmsweep.trials.bench.iterations import take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.float8 import float8_product

@@ -4,8 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
-from lmsweep.trials.bench.host_bound import host_bound_flags
-from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.bench.iterations import host_bound_flags, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,

@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from lmsweep.trials.bench.host_bound import host_bound_flags
-from lmsweep.trials.bench.iterations import Series, take_series, time_rows
+from lmsweep.trials.bench.iterations import Series, host_bound_flags, take_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows

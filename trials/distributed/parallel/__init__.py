@@ -1,7 +1,6 @@
 """What one rank does: its share of a training step, its gradients, its shards.
 
-world.py                what a rank meets: the mesh of ranks, and the ways to average gradients with them
-rank_model.py           what one rank trains: model, slice of the batch, synchronizer, optimizer
+rank_model.py           what one rank meets and trains: mesh, model, slice of the batch, synchronizer, optimizer
 data_parallel_step.py   a step with or without synchronization
 gradient_sync.py        the variants of synchronization that are compared, and their buckets
 users_wrapper.py        the user's own wrapper of a module, as such a variant
