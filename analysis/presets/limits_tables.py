@@ -5,9 +5,8 @@ import pandas as pd
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import flag_tuples, how_counted
-from lmsweep.analysis.metrics.communication_limits import LIMITS, scaling_limits
+from lmsweep.analysis.metrics.communication_limits import LIMITS, PARTS, scaling_limits, sharding
 from lmsweep.analysis.metrics.cost import break_even, cost
-from lmsweep.analysis.metrics.rank_state import PARTS, sharding
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.presets.layout import with_flags, with_peak_flags

@@ -15,8 +15,7 @@ from lmsweep.trials.model.compiler import compile_counts
 from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag, those_that_hold
-from lmsweep.trials.statistics.speed_levels import has_levels
-from lmsweep.trials.statistics.trend import is_drifting
+from lmsweep.trials.statistics.trend import has_levels, is_drifting
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat

@@ -14,6 +14,9 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedErr
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
+# Linear layers whose frozen weights are stored in 4 bits (NF4, Dettmers et al. 2023): those of bitsandbytes, and ones
+# that allocate as those do, for tensors without storage.
+
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
 CODE = 16

@@ -9,9 +9,8 @@ from lmsweep.trials.bench.iterations import Series, host_bound_flags, take_serie
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
-from lmsweep.trials.model.captured_step import capture_phases
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
-from lmsweep.trials.model.training_step import PHASES, TrainingStep
+from lmsweep.trials.model.training_step import PHASES, TrainingStep, capture_phases
 from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
