@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.trials.code.bundle import unpack
+from lmsweep.trials.code.digest import unpack
 from lmsweep.trials.distributed.ranks.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess

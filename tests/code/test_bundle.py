@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.trials.code import bundle
-from lmsweep.trials.code.bundle import pack, unpack
-from lmsweep.trials.code.digest import code_digest
+from lmsweep.trials.code.digest import code_digest, pack, unpack
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
 
