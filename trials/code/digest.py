@@ -108,9 +108,9 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-# The code folder on its way to the other machines of a cluster: packed by the driver, unpacked beside each worker. Ray's
-# runtime environment would put the folder on the search path of Ray's workers, where a file such as `utils.py` or
-# `trials/` hides what Ray and lmsweep import. Here only the process of a trial sees it.
+# The code folder on its way to the other machines of a cluster: packed by the driver, unpacked beside each worker.
+# Ray's runtime environment would put the folder on the search path of Ray's workers, where a file such as `utils.py`
+# or `trials/` hides what Ray and lmsweep import. Here only the process of a trial sees it.
 
 MAX_BYTES = 100_000_000
 """Most bytes of all files together: code is small, so a larger folder holds data or results."""
