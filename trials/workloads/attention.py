@@ -22,7 +22,7 @@ from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attenti
 from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag, those_that_hold
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import count_outliers
 from lmsweep.trials.timing.clock import Iteration, Phase
@@ -44,8 +44,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     config = bench.config
     own = is_reference(config.attention)
     check_attention(config, bench.math_mode.operand_dtype, gradients=config.mode != "forward" and not own)
-    if config.cold_l2 and not l2_cache_bytes(config.device_type):
-        raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
     phases = phases_of(config)
     errors = own_attention_errors(bench, gradients=len(phases) > 1)
     yield from errors
