@@ -18,8 +18,7 @@ from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpre
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder
-from lmsweep.trials.results.attempt import Attempt
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 
 LEAST_AHEAD = 4
 """Graphs that are compiled ahead together, even on a machine with fewer cores."""

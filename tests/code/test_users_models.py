@@ -36,10 +36,9 @@ from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import Batch
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.results.record import Attempt, DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
