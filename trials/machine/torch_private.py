@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -65,8 +64,15 @@ scaled_mm = torch._scaled_mm
 """The product of float8 matrices."""
 
 
-replaced: Callable[[object, str, object], AbstractContextManager[object]] = patch.object
-"""A context in which an attribute of a module or class has this value."""
+@contextmanager
+def replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """A context in which an attribute of a module or class has this value."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 # Operators and their schemas
@@ -167,7 +173,7 @@ def checkpointed(module: nn.Module) -> nn.Module:
     return checkpoint_wrapper(module)
 
 
-def unset_random_weights() -> AbstractContextManager[object]:
+def unset_random_weights() -> AbstractContextManager[None]:
     """A context in which truncated normal weights keep any values: PyTorch draws until all are in range."""
     return replaced(init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor)
 
