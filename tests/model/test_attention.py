@@ -31,7 +31,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import attention_support
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for, kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.model.transformer.flex_attention import causal_block_mask, not_ahead
+from lmsweep.trials.model.transformer.flex_attention import banded_block_mask
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
@@ -143,8 +143,9 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
 
 @pytest.mark.parametrize("context_length", [1, 64, 128, 256, 300, 1000])
 def test_the_causal_block_mask_is_the_one_that_pytorch_finds_by_looking_at_every_position(context_length: int) -> None:
-    mask = causal_block_mask(context_length, "cpu")
-    found = create_block_mask(not_ahead, None, None, context_length, context_length, device="cpu")
+    mask = banded_block_mask(context_length, "cpu")
+    size = (None, None, context_length, context_length)
+    found = create_block_mask(lambda batch, head, query, key: query >= key, *size, device="cpu")
     assert mask.shape == found.shape
     assert torch.equal(mask.to_dense(), found.to_dense())
     if context_length % 128 == 0:  # the blocks beyond the end that PyTorch counts as masked are never computed
