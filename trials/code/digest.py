@@ -1,6 +1,5 @@
 """The state of the user's code: a digest over its source files, its git revision, and the folder as an archive."""
 
-import ast
 import hashlib
 import importlib.metadata
 import io
@@ -11,7 +10,15 @@ from itertools import chain
 from pathlib import Path
 
 from lmsweep.trials.code.git import ask_git, has_changes
-from lmsweep.trials.code.source import find_source, imported_names, is_reserved, is_users_file, roots, trusted_packages
+from lmsweep.trials.code.source import (
+    find_source,
+    imported_names,
+    is_reserved,
+    is_users_file,
+    parse,
+    roots,
+    trusted_packages,
+)
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
 
@@ -76,7 +83,8 @@ def _files(path: Path, code: Code) -> set[Path]:
         top = waiting.pop()
         files = {file for file in top.rglob("*") if file.suffix in SUFFIXES} if top.is_dir() else {top}
         for file in files - found:
-            for name in _imports(file):
+            tree = parse(file) if file.suffix == ".py" else None
+            for name in sorted({*imported_names(tree)}) if tree else ():
                 if not is_reserved(name) and name not in trusted_packages(code):
                     waiting += [
                         place
@@ -86,13 +94,6 @@ def _files(path: Path, code: Code) -> set[Path]:
                     ]
         found |= files | {top}
     return {file for file in found if file.is_file()}
-
-
-def _imports(file: Path) -> list[str]:
-    try:
-        return sorted(set(imported_names(ast.parse(file.read_bytes())))) if file.suffix == ".py" else []
-    except (SyntaxError, ValueError):
-        return []
 
 
 def _line(file: Path, code: Code) -> str:
