@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -60,20 +59,14 @@ def weights_error(step: DataParallelStep) -> float:
     return largest_error(*changes)
 
 
-class WeightsDigest(NamedTuple):
-    """Two sums over all weights, in float64, that differ between ranks whose weights differ."""
-
-    sum: float
-    sum_of_squares: float
-
-
-def weights_digest(step: DataParallelStep) -> WeightsDigest:
-    """The digest of this rank's weights; all ranks must call it at the same time."""
+def weights_digest(step: DataParallelStep) -> tuple[float, ...]:
+    """The sums of all weights and of their squares, in float64, which differ between ranks whose weights differ; all
+    ranks must call it at the same time."""
     total = torch.zeros(2, dtype=torch.float64, device=step.config.device_type)
     for parameter in step.training.model.parameters():
         wide = gathered(parameter.detach()).double()
         total += torch.stack((wide.sum(), wide.square().sum()))
-    return WeightsDigest(*total.tolist())
+    return tuple(total.tolist())
 
 
 def gradients_alone(step: DataParallelStep) -> list[Tensor]:
