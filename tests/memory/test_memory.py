@@ -22,8 +22,8 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.memory.allocation_history import read_trace
 from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
-from lmsweep.trials.memory.cuda_history import read_trace
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage

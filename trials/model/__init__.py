@@ -6,10 +6,9 @@ float8.py              matrix products of 8-bit numbers
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration, also as CUDA graphs
-loss_functions.py      the loss, by name
+loss_functions.py      the loss, by name; the output head and the loss alone
 optimizer.py           the optimizer, by name
 attention_step.py      attention alone, and the phases of one iteration
-loss_step.py           the output head and the loss alone, and the phases of one iteration
 transformer/           lmsweep's transformer: its blocks, its attention, its masks, its experts
 users/                 the user's model, attention and step, and models of Hugging Face
 """

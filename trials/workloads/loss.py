@@ -11,7 +11,7 @@ from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.memory.meter import meter_for
 from lmsweep.trials.memory.rows import unknown_rows, value_rows
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.model.loss_step import LossStep
+from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.queued_timer import QueuedTimer

@@ -6,9 +6,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, synchronize
+from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHistory
 from lmsweep.trials.memory.allocation_log import END, Label
-from lmsweep.trials.memory.cuda_history import TracedHistory
-from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.labels import activations_noted, lasting_labels
 from lmsweep.trials.memory.meter import Meter, meter_for, resident_bytes
 from lmsweep.trials.memory.rows import (
@@ -24,7 +23,7 @@ from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.storage_tracker import storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.model.loss_step import LossStep
+from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
 from lmsweep.trials.results.measurement import Yielded
