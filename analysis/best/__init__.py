@@ -3,6 +3,7 @@
     answer_text.py     the answer in words and tables
     answer.py          the winner and what it beats
     standing.py        how surely a cell is the best
+    effects.py         which axis mattered most
     front.py           the Pareto front of time, memory and money
     transfer.py        predictions for another device, by datasheets and cells measured on both
     recipe.py          the command that measures it again, and plain PyTorch that sets it up

@@ -1,4 +1,4 @@
-"""The answer: the best cell, its lead over the others with intervals, the Pareto front, and which axis mattered."""
+"""The answer: the best cell, its lead over the others and why, the Pareto front, and which axis mattered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,35 +6,25 @@ from math import exp
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from lmsweep.analysis.best.cells import Cell, Error, Value, key_of
+from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.analysis.best.standing import CLOSE, FEWEST, WITHIN, WRONG, Standing, believed, standing
-from lmsweep.analysis.best.surrogate import Belief, Indices, Space, Surrogate
+from lmsweep.analysis.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
+from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
+from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
-
-
-MOST = 200
-"""Maximum number of cells for averaging an effect; a larger grid is sampled evenly."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effect:
-    """How much better the best value of an axis is than its worst, as the geometric mean over the other axes."""
-
-    axis: str
-    best: object
-    worst: object
-    ratio: float
-    """How many times better; 1 or more."""
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +114,36 @@ def answer(
     )
 
 
+def explain_lead(found: Answer, stores: Sequence[str]) -> Explanation:
+    """Explain the winner's step against that of the next cell with as many tokens a step in the same environment.
+
+    stores: the locations that the answer is from. Raises RequestError if there is no such cell, and without profiles.
+    """
+    winner = found.winner
+    alike = [
+        one.cell
+        for one in found.beaten
+        if one.cell.tokens == winner.tokens and one.cell.environment_id == winner.environment_id
+    ]
+    if not alike:
+        raise RequestError("--explain: no other cell was measured with as many tokens a step in the same environment")
+    frames = {location: load(location, pooled=False) for location in stores}
+    sides = [_side(cell, frames) for cell in (alike[0], winner)]
+    names = [name for name in found.names if value_of(alike[0], name) != value_of(winner, name)]
+    between = {name: (label(value_of(alike[0], name)), label(value_of(winner, name))) for name in names}
+    return explain(*sides, between=between, known=known_variation(*frames.values()))
+
+
+def _side(cell: Cell, frames: dict[str, pd.DataFrame]) -> Side:
+    """Return the rows of a cell, of the first store that has it."""
+    for location, frame in frames.items():
+        is_cell = (frame["trial_id"] == trial_id(cell.config)) & (frame["environment_id"] == cell.environment_id)
+        rows = frame[is_cell & (frame["mode"] == cell.config.mode)]
+        if len(rows):
+            return Side(rows, kernels_of(location), location)
+    raise AssertionError("a cell is from a store")
+
+
 def value_of(cell: Cell | TrialConfig, name: str) -> object:
     if isinstance(cell, TrialConfig):
         return None if name == DEVICE else getattr(cell, name)
@@ -187,40 +207,3 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     tried = [[value_of(one, axis.name) for one in known] for axis in space.axes]
     return main_effects(space, surrogate, tried)
-
-
-def main_effects(space: Space, surrogate: Surrogate, values: Sequence[Sequence[object]]) -> list[Effect]:
-    """Return the effect of each axis, the largest first.
-
-    surrogate: fitted to costs without a prior mean. values: for each axis, those that were measured.
-    """
-    chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST, len(space.codes))).astype(np.int64)]
-    found = []
-    for place, axis in enumerate(space.axes):
-        codes = [code for code, value in enumerate(axis.values) if value in values[place]]
-        if len(codes) > 1:
-            found.append(_effect(surrogate, chosen, place, axis.values, codes, axis.name))
-    return sorted(found, key=lambda one: -one.ratio)
-
-
-def _effect(
-    surrogate: Surrogate, cells: Indices, place: int, values: Sequence[object], codes: Sequence[int], name: str
-) -> Effect:
-    def everywhere(code: int) -> Indices:
-        changed = cells.copy()
-        changed[:, place] = code
-        return changed
-
-    share = np.full(len(cells), 1 / len(cells))
-    means = {code: surrogate.contrast(everywhere(code), share)[0] for code in codes}
-    best, worst = min(codes, key=means.__getitem__), max(codes, key=means.__getitem__)
-    both = np.concatenate([everywhere(worst), everywhere(best)])
-    mean, error = surrogate.contrast(both, np.concatenate([share, -share]))
-    return Effect(
-        axis=name,
-        best=values[best],
-        worst=values[worst],
-        ratio=exp(mean),
-        low=exp(mean - WITHIN * error),
-        high=exp(mean + WITHIN * error),
-    )

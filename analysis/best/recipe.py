@@ -103,6 +103,10 @@ def _facts(config: TrialConfig) -> list[str]:
         facts.append("# The whole step is captured once with torch.cuda.graph and replayed.")
     if config.offload == "activations":
         facts.append("# torch.autograd.graph.save_on_cpu(pin_memory=True) moves what forward saves, weights excepted")
+    if config.offload == "optimizer":
+        facts.append(
+            "# The optimizer has copies of the weights in pinned memory of the host; gradients and weights are copied"
+        )
     if config.memory_budget is not None:
         facts.append(
             f"# torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "

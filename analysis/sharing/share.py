@@ -28,7 +28,7 @@ _PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ -]*(?:[/\\][\w.@+-]+
 """The folders of an absolute path: all of it but its last name. Not of a URL."""
 _HOME = re.compile(r"(?:/home/|/Users/|\\Users\\)([\w.@+-]+)")
 
-DROPPED = ("host_name", "artifact")
+DROPPED = ("host_name", "gpu_uuid", "artifact")
 """Columns that are emptied. An artifact is a file beside the results that may hold anything."""
 
 

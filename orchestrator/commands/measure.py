@@ -65,7 +65,6 @@ def plan(
         return
     from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
-    from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
     from lmsweep.orchestrator.planning.step_estimate import StepEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
@@ -75,7 +74,6 @@ def plan(
     estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
     layout = layout_asked(request)
     steps = StepEstimates(
-        RankEstimates(planned.store),
         planned.predictions,
         store=planned.store,
         network=layout.network if layout else None,

@@ -23,22 +23,31 @@ def adapted(model: nn.Module) -> dict[str, nn.Module]:
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "block"])
-def test_gradients_of_lora_are_those_of_merged_weights_in_float64(checkpointing):
-    step = step_of(adapter="lora", adapter_args=ARGUMENTS, checkpointing=checkpointing)
+@pytest.mark.parametrize("adapter", ["lora", "dora"])
+def test_gradients_are_those_of_merged_weights_in_float64(adapter, checkpointing):
+    step = step_of(adapter=adapter, adapter_args=ARGUMENTS, checkpointing=checkpointing)
     layers = adapted(step.model)
-    for layer in layers.values():
-        nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
+    with torch.no_grad():
+        for layer in layers.values():
+            layer.lora_B["default"].weight.normal_(std=0.1)
+            for magnitude in layer.lora_magnitude_vector.parameters():
+                magnitude.mul_(1.5)
     merged = step_of()
     own = dict(merged.model.named_parameters())
+    sums, scales = {}, {}
     with torch.no_grad():
         for name, weight in step.model.named_parameters():
             if (plain := name.replace(".base_layer", "")) in own:
                 own[plain].copy_(weight)
+        merged.model.double()
+        merged.model.blocks[0].attention.rope.double()
         for name, layer in layers.items():
-            up, down = layer.lora_B["default"].weight, layer.lora_A["default"].weight
-            own[f"{name}.weight"] += 2 * up @ down
-    merged.model.double()
-    merged.model.blocks[0].attention.rope.double()
+            up, down = (one["default"].weight.double() for one in (layer.lora_B, layer.lora_A))
+            sums[name] = own[f"{name}.weight"] + 2 * up @ down
+            norms = sums[name].norm(dim=1, keepdim=True)
+            magnitudes = [one.double()[:, None] for one in layer.lora_magnitude_vector.parameters()] or [norms]
+            scales[name] = magnitudes[0] / norms
+            own[f"{name}.weight"].copy_(scales[name] * sums[name])
     cross_entropy(merged.model(step.inputs).flatten(0, 1), step.targets.flatten()).backward()
 
     step.forward()
@@ -48,8 +57,21 @@ def test_gradients_of_lora_are_those_of_merged_weights_in_float64(checkpointing)
     for name, layer in layers.items():
         up, down = (one["default"].weight for one in (layer.lora_B, layer.lora_A))
         whole = own[f"{name}.weight"].grad
-        assert torch.allclose(up.grad.double(), 2 * whole @ down.double().T, rtol=1e-3, atol=1e-6)
-        assert torch.allclose(down.grad.double(), 2 * up.double().T @ whole, rtol=1e-3, atol=1e-6)
+        scaled = scales[name] * whole  # DoRA takes the norms as constants (Liu et al. 2024, section 4.3)
+        expected = {up: 2 * scaled @ down.double().T, down: 2 * up.double().T @ scaled}
+        for magnitude in layer.lora_magnitude_vector.parameters():
+            expected[magnitude] = (whole * sums[name]).sum(1) / sums[name].norm(dim=1)
+        for weight, gradient in expected.items():
+            torch.testing.assert_close(weight.grad.double(), gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_autocast_trains_adapters_in_float32_beside_weights_in_bfloat16():
+    config = TrialConfig(**TINY, batch_size=2, adapter="lora", adapter_args=ARGUMENTS, precision="bf16")
+    step = TrainingStep(config, MATH_MODES["bf16"])
+    for phase in step.phases():
+        phase.run()
+    types = {(weight.dtype, weight.requires_grad) for weight in step.model.parameters()}
+    assert types == {(torch.float32, True), (torch.bfloat16, False)}
 
 
 @pytest.mark.parametrize("adapter", ["lora", "dora"])

@@ -52,6 +52,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         triton_version=_triton_version() if on_gpu else None,
         python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
         accelerator_type=accelerator_type(name) if on_gpu else None,
+        gpu_uuid=f"GPU-{gpu.uuid}" if gpu and is_nvidia(device_type) else None,
         host_name=socket.gethostname(),
         host_cpu=_cpu_name(),
         host_cores=cores,

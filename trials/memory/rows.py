@@ -113,7 +113,7 @@ def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int
 def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
     if config.checkpointing != "none":
         why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
-    elif config.offload != "none":
+    elif config.offload == "activations":
         why = why or "what blocks save is in the host's memory"
     elif config.compile == "model":
         why = why or "compile: model compiles all blocks into one graph"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmsweep.trials.machine.torch_private import FakeTensor, replaced
+from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.transformer import Linear
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.suggestions import choices
@@ -102,10 +103,10 @@ def _stored(layer: nn.Linear, compute: torch.dtype) -> nn.Linear:
     return made
 
 
-def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, compute: torch.dtype) -> None:
-    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT. In
-    `compute`, weights stored in fewer bits are multiplied. Raises RequestError if a target is no layer or narrower than
-    the rank, UnsupportedError if a package is not installed."""
+def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, formats: MathMode) -> None:
+    """Freeze the model, in place, and put the configuration's adapter beside linear layers of its blocks, by PEFT.
+    Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if a package is not
+    installed."""
     if find_spec("peft") is None:
         raise UnsupportedError(f"adapter {config.adapter} needs the package peft; pip install 'lmsweep[adapters]'")
     from peft import LoraConfig, inject_adapter_in_model
@@ -122,7 +123,7 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
                 f"{layer.in_features}"
             )
     if ADAPTERS[config.adapter].stored_bits:
-        store_in_four_bits(blocks, compute)
+        store_in_four_bits(blocks, formats.operand_dtype)
         cast(Any, model).is_loaded_in_4bit = True  # PEFT asks for it
     settings = LoraConfig(
         r=asked.rank,
@@ -132,13 +133,16 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
         use_dora=ADAPTERS[config.adapter].magnitudes,
     )
     usual = torch.get_default_dtype()
-    torch.set_default_dtype(weight.dtype)
+    torch.set_default_dtype(formats.parameter_dtype)
     try:
         # PEFT creates layers and converts them, which fake tensors cannot be; here they have their type at once.
         with torch.device(weight.device), replaced(nn.Module, "to", lambda module, *_, **__: module):
             inject_adapter_in_model(settings, model)
     finally:
         torch.set_default_dtype(usual)
+    if ADAPTERS[config.adapter].stored_bits and formats.autocast_dtype:
+        for layer in _beside_adapters(model):  # so PEFT decides for bitsandbytes' layers, but not for fake ones
+            layer.cast_input_dtype_enabled = False
 
 
 def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
@@ -155,6 +159,10 @@ def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) 
         words = choices(unknown[0], names)
         raise RequestError(f"adapter_args.targets: no linear layer of the blocks is {unknown[0]}{words}")
     return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
+
+
+def _beside_adapters(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if hasattr(module, "lora_A")]
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:

@@ -49,7 +49,7 @@ class TrainingStep:
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         if config.adapter != "none":
-            add_adapters(self.model, self.blocks, config, math_mode.operand_dtype)
+            add_adapters(self.model, self.blocks, config, math_mode)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length
@@ -76,20 +76,22 @@ class TrainingStep:
         self.loss: torch.Tensor | None = None
 
     def _build(self, backend: str | Backend) -> tuple[nn.Module, list[nn.Module]]:
-        config, device = self.config, self.config.device_type
+        config, device, formats = self.config, self.config.device_type, self.math_mode
+        # Autocast would cast frozen weights each time that they are used; nothing is lost by storing them so.
+        stored = formats.parameter_dtype if config.adapter == "none" else formats.operand_dtype
         if config.model_code is not None:
-            own = build_users_model(config, device=device, dtype=self.math_mode.parameter_dtype)
+            own = build_users_model(config, device=device, dtype=stored)
             found = repeated_layers(own, config.blocks)
             self.repeated_layers = str(found) if found else None
             return own, found.layers if found else []
-        attend = attention_for(config, device=device, dtype=self.math_mode.operand_dtype, backend=backend)
+        attend = attention_for(config, device=device, dtype=formats.operand_dtype, backend=backend)
         model = Transformer(
             config.size,
             vocab_size=config.vocab_size,
             context_length=config.context_length,
             attention=in_type_of_queries(attend) if is_reference(config.attention) else attend,
             device=device,
-            dtype=self.math_mode.parameter_dtype,
+            dtype=stored,
             checkpointing=config.checkpointing,
             positions=positions_in_documents(config, device),
         )

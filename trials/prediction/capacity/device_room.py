@@ -15,7 +15,7 @@ from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.operator_growth import deepened
 from lmsweep.trials.prediction.peak_memory import UNSURE, check_predictable, summary
 from lmsweep.trials.prediction.step_operators import as_eager
-from lmsweep.trials.prediction.without_device.allocation_trace import Trace, runs_within
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace, runs_within, with_ordered_frees
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
@@ -83,6 +83,7 @@ def any_batch_step(config: TrialConfig) -> AnyBatchStep:
             runs[batch] = _at_full_depth(replace(config, batch_size=batch))
         return runs[batch]
 
+    found = None
     for first in FIRST:
         small, larger = run(first), run(first + 1)
         if are_alike(small.trace, larger.trace):
@@ -92,9 +93,15 @@ def any_batch_step(config: TrialConfig) -> AnyBatchStep:
                 larger=larger.trace,
                 known={batch: one.trace for batch, one in runs.items()},
             )
-            return AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
-        run(1)  # small batches differ from others: attention splits them otherwise
-    raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+            step = AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
+            if operators_grown(step.small, step.larger, 0):  # not if so many tokens happen to be a width of the model
+                return step
+            found = found or step
+        else:
+            run(1)  # small batches differ from others: attention splits them otherwise
+    if found is None:
+        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+    return found
 
 
 def import_ahead(configs: Sequence[TrialConfig]) -> None:
@@ -121,8 +128,8 @@ def _at_full_depth(config: TrialConfig) -> _Deep:
         trace = deepen(step_run(one).trace, step_run(other).trace, layers - fewest)
         operators = deepened(_operators(one), _operators(other), layers - fewest)
         if trace is not None and operators is not None:
-            return _Deep(_built_in_parts(trace, config), operators)
-    return _Deep(_built_in_parts(step_run(config).trace, config), _operators(config))
+            return _Deep(with_ordered_frees(_built_in_parts(trace, config)), operators)
+    return _Deep(with_ordered_frees(_built_in_parts(step_run(config).trace, config)), _operators(config))
 
 
 def _built_in_parts(trace: Trace, config: TrialConfig) -> Trace:

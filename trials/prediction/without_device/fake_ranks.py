@@ -20,12 +20,14 @@ from lmsweep.trials.distributed.parallel.gradient_sync import (
     SYNCHRONIZERS,
     Bucket,
     MakeSynchronizer,
+    gradient_of,
 )
 from lmsweep.trials.distributed.parallel.rank_model import Mesh, World, compares_users_code
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import (
     assigned_buckets,
     fake_process_group,
+    foreach_copy,
     replaced,
     shares_of,
     without_fakes,
@@ -93,7 +95,10 @@ class TorchBuckets(Synchronizer):
         bucket = next(one for one in self._buckets if any(parameter is its for its in one.parameters))
         bucket.missing -= 1
         if bucket.missing == 0:
+            gradients = [gradient_of(one) for one in bucket.parameters]
+            foreach_copy(bucket.views, gradients)
             dist.all_reduce(bucket.vector)
+            foreach_copy(gradients, bucket.views)
             bucket.missing = len(bucket.parameters)
 
     def _rebuild(self, module: nn.Module, inputs: object) -> None:
