@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from lmsweep.trials.analytic.datasheets import Device, peak_flops
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
 from lmsweep.trials.bench.iterations import Series, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
@@ -27,7 +27,7 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import count_outliers
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.validity_flags import least_share_of_scores
+from lmsweep.trials.timing.validity_flags import above_peak, least_share_of_scores
 
 PHASES = ("forward", "backward")
 _WITHOUT_BACKWARD = (("backward", "time", "s"), ("step", "time", "s"), ("backward", "peak_allocated", "B"))
@@ -132,7 +132,6 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.
@@ -141,7 +140,7 @@ def flags_of_phase(
     least *= least_share_of_scores(config, causal=config.causal)
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
-        Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),
+        Flag.PHYSICS_VIOLATION: above_peak(least, median(seconds), device, config),
     }
     return those_that_hold(found)
 

@@ -28,21 +28,16 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     matmul = float8_product(one, other, recipe) if recipe else partial(torch.mm, one, other, out=product)
     work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
     timed = time_phases(bench, matmul=matmul, copy=lambda: copy.copy_(one))
+    device = bench.datasheet
+    of_products, of_copy = (peak_flops(device, config.precision), device.bytes_per_second) if device else (None, None)
     for row in timed:
         assert row.phase and row.samples, "every phase is timed"
         rates = tuple(work[row.phase] / seconds for seconds in row.samples)
-        too_fast = (Flag.PHYSICS_VIOLATION,) if _exceeds(bench, row.phase, median(rates)) else ()
+        peak = of_copy if row.phase == "copy" else of_products
+        too_fast = (Flag.PHYSICS_VIOLATION,) if peak is not None and median(rates) > peak else ()
         yield replace(row, flags=(*row.flags, *too_fast))
         rate, unit = ("flops_rate", "FLOP/s") if row.phase == "matmul" else ("bandwidth", "B/s")
         yield Measurement(phase=row.phase, metric=rate, unit=unit, samples=rates)
-
-
-def _exceeds(bench: Workbench, phase: str, rate: float) -> bool:
-    device = bench.datasheet
-    if device is None:
-        return False
-    peak = peak_flops(device, bench.config.precision) if phase == "matmul" else device.bytes_per_second
-    return peak is not None and rate > peak
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from statistics import median
 
-from lmsweep.trials.analytic.datasheets import peak_flops
 from lmsweep.trials.bench.iterations import take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
@@ -15,6 +14,7 @@ from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.queued_timer import QueuedTimer
+from lmsweep.trials.timing.validity_flags import above_peak
 from lmsweep.trials.workloads.memory import REPETITIONS, iterate
 
 
@@ -36,22 +36,16 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         if config.compiles:
             check_compiled(cuda_graphs=False)
         series = take_queued_series(bench, timer, watch)
+    flops = 6 * config.batch_size * config.context_length * config.d_model * config.vocab_size
     common = (*series.flags, *gpu_flags(watch, since=series.since, until=series.until))
 
     def flags(name: str, seconds: Sequence[float]) -> tuple[Flag, ...]:
-        too_fast = name == "step" and _exceeds(bench, median(seconds))
+        too_fast = name == "step" and above_peak(flops, median(seconds), bench.datasheet, config)
         return (*common, Flag.PHYSICS_VIOLATION) if too_fast else common
 
     yield from time_rows(series, ("forward", "backward", "step"), flags)
     del step, timer  # a tracker counts only what is made under it
     yield from _memory(bench)
-
-
-def _exceeds(bench: Workbench, seconds: float) -> bool:
-    config, device = bench.config, bench.datasheet
-    peak = peak_flops(device, config.precision) if device else None
-    tokens = config.batch_size * config.context_length
-    return peak is not None and 6 * tokens * config.d_model * config.vocab_size > peak * seconds
 
 
 def _memory(bench: Workbench) -> Iterator[Yielded]:
