@@ -211,6 +211,7 @@ UNTYPED = {
     "analysis.tables.fit_listing.fits_listing": "an answer of `lmsweep fits` as JSON gives it",
     "trials.analytic.formulas.Number": "an int, a NumPy array or a pandas Series: mixed arithmetic has no common type",
     "trials.prediction.compiled.aot_graph.returned": "what an fx graph returns: nodes, None or constants",
+    "trials.prediction.without_device.operator_log.local_parts": "what an operator takes and returns",
 }
 """Public functions, and names for a type, that may say `Any`: each with the object that passes through."""
 

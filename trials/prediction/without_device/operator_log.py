@@ -178,7 +178,7 @@ class OperatorLog:
         return path, again
 
 
-def local_parts(given: object) -> object:
+def local_parts(given: Any) -> Any:
     """Return arguments or a result with this rank's part in place of each DTensor."""
     if isinstance(given, Tensor):
         return with_storage(given)
