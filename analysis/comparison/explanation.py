@@ -147,6 +147,7 @@ class Side:
         return ProfiledStep(
             kernels=kernels,
             processes=processes,
+            timed=max(1, wall["attempt_id"].nunique()),
             seconds=float(stated[name]),
             has_waits=on_device and not by_device,
             wall=float(wall["median"].median()) if on_device and by_device and len(wall) else None,

@@ -47,6 +47,8 @@ class ProfiledStep:
     """Rows of `lmsweep.analysis.metrics.kernels.classified`, per process and step."""
     processes: int
     """That were profiled."""
+    timed: int
+    """Processes whose wall time was measured."""
     seconds: float
     """Of the step as the comparison states it: device time, or wall time where that is unknown."""
     has_waits: bool
@@ -89,7 +91,7 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     lines += [_differences(_line(left_over, left)), _differences(_line(WHOLE, whole))]
     walls = np.array([one.wall for one in steps if one.wall is not None])
     if len(walls) == len(steps):
-        error = np.hypot(*(walls * [one.variation_of_wall.scale for one in steps]))
+        error = np.hypot(*(walls * [one.variation_of_wall.scale / np.sqrt(one.timed) for one in steps]))
         freedom = min(one.variation_of_wall.freedom for one in steps)
         waits = _differences(_line(IDLE, walls - whole), np.array([error]), freedom)
         waits["named"] = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
