@@ -1,11 +1,10 @@
 """Compare the measured memory and step time of ranks with the prediction for the same trials.
 
-python -m benchmarks.predicted_rank STORE [MEASURED ...]
+python -m benchmarks.predicted_rank STORE [MEASURED]
 
-STORE has trials with the workload ddp, for example from `lmsweep run fsdp`. MEASURED are stores on which step times
-then rest in place of datasheets: with collectives (`lmsweep run collectives`), or with the same steps in one process,
-as in STORE itself. Prints a line for each trial. Exits with 1 if a peak deviates by more than 2 % or a step by more
-than 20 %.
+STORE has trials with the workload ddp, for example from `lmsweep run fsdp`. MEASURED is a store of `lmsweep run
+operators` on the same machine, whose operators, collectives and launches replace what ships. Prints a line for each
+trial. Exits with 1 if a peak deviates by more than 2 % or a step by more than 20 %.
 """
 
 import sys
@@ -16,9 +15,14 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.planning.rank_estimate import RankEstimate, RankEstimates
+from lmsweep.orchestrator.planning.measured_rates import measured_rates
+from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.intervals import spread_for
+from lmsweep.trials.analytic.rates.rank_schedule import rank_time
+from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import CONFIG_FIELDS
@@ -50,20 +54,22 @@ def off(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1 if predicted is not None and measured else None
 
 
-def compare(rows: "pd.DataFrame", estimates: RankEstimates) -> dict[str, Any]:
+def compare(rows: "pd.DataFrame", known: MeasuredRates) -> dict[str, Any]:
     """Predicted and measured values of one trial, and how far they are apart."""
-    config, name = config_of(rows.iloc[0].to_dict()), str(rows.iloc[0]["device_name"])
-    line: dict[str, Any] = {"config": config, "why": []}
+    row = rows.iloc[0].to_dict()
+    config, name = config_of(row), str(row["device_name"])
+    device = find_device(name, row["device_memory"])
+    line: dict[str, Any] = {"config": config, "why": [], "source": None}
+    peak = seconds = None
     try:
-        peak: float | None = predict(config).on(name).peak
+        peak = predict(config).on(name).peak
+        if device:
+            rates = rates_with(device, known)
+            time = rank_time(in_precision(step_operators(config), config), rates, config)
+            seconds = spread_for(device.name, rates.level, config.world_size).of(time).seconds
+            line["source"] = source_of(time.time, is_host_bound=time.is_host_bound)
     except UnpredictableError as reason:
-        peak = None
         line["why"].append(str(reason))
-    step = estimates.estimate(config, name, find_device(name))
-    if isinstance(step, str):
-        line["why"].append(step)
-    seconds = step.seconds if isinstance(step, RankEstimate) else None
-    line |= {"source": step.source if isinstance(step, RankEstimate) else None}
     for kind, predicted, measured in (("peak", peak, peak_of(rows)), ("step", seconds, step_of(rows))):
         line |= {kind: (predicted, measured), f"{kind} off": off(predicted, measured)}
     return line
@@ -74,8 +80,8 @@ def main() -> None:
     measured = frame[(frame["workload"] == "ddp") & (frame["status"] == "ok")]
     if measured.empty:
         sys.exit(f"{sys.argv[1]} has no trial with the workload ddp that ended well")
-    estimates = RankEstimates(*map(Store, sys.argv[2:]))
-    lines = [compare(rows, estimates) for _, rows in measured.groupby("measurement_id", sort=False)]
+    known = measured_rates(Store(sys.argv[2])) if sys.argv[2:] else MeasuredRates()
+    lines = [compare(rows, known) for _, rows in measured.groupby("measurement_id", sort=False)]
     varying = [name for name in CONFIG_FIELDS if len({getattr(line["config"], name) for line in lines}) > 1]
     table = [
         [

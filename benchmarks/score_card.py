@@ -23,16 +23,15 @@ from tabulate import tabulate
 
 from benchmarks.published_fleet import MODELS, fleet_cells, rank_operators
 from lmsweep.analysis import load
-from lmsweep.analysis.reference.public_benchmarks import public_benchmarks
-from lmsweep.analysis.reference.reports import published
+from lmsweep.analysis.reference.reports import public_benchmarks, published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
 from lmsweep.trials.analytic.formulas import forward_flops
-from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, spread_from, widened
+from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, learned, widened
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
-from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
+from lmsweep.trials.analytic.rates.rate_set import HOSTS, Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
@@ -41,10 +40,13 @@ from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import UnsupportedError
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
+PAIRS = ("h200-x2-ddp", "h200-x2-fsdp", "h200-x2-sharded")
+"""Measured steps of two ranks."""
 COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
 """Report -> its GPU. Their attention is written out and their code eager."""
-HOST_DECIDES = 0.7
-"""Launches over the device's time from which a step of an unknown host is left out."""
+UPDATES = ("seed4",)
+"""Reports whose "forward and backward" updates the weights: what its times take beyond forward and backward is the
+same at all contexts, grows with the weights as AdamW's bytes do, and its profile of that code shows AdamW."""
 PARTS = {
     "forward": ("forward",),
     "forward_backward": ("forward", "backward"),
@@ -112,13 +114,15 @@ def course_cells() -> Iterator[Cell]:
         device = find_device(COURSE[row["source"]])
         asked = {"workloads": "timing", "device": "cuda", "attention": "naive", "model": row["model"],
                  "precision": row["precision"], "context_length": int(row["context_length"]),
-                 "batch_size": int(row["batch_size"])}  # fmt: skip
+                 "batch_size": int(row["batch_size"]), "optimizer": "adamw_loop"}  # fmt: skip
         config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
-        parts = [one for one in in_precision(step_operators(config), config) if one.phase in PARTS[row["phase"]]]
+        updates = row["source"] in UPDATES and row["phase"] == "forward_backward"
+        phases = PARTS["step" if updates else row["phase"]]
+        parts = [one for one in in_precision(step_operators(config), config) if one.phase in phases]
         assert device is not None
         found = step_time(tuple(parts), rates_of(device))
-        if found.launching > HOST_DECIDES * found.computing:
-            continue  # that host is unknown
+        if HOSTS[1] * found.launching > found.computing:
+            continue  # that host is unknown, and may decide
         yield Cell(level="public", source=row["source"], device=device.name, published=float(row["value"]),
                    what=f"{row['model']} {row['precision']} {row['phase']}", predicted=found.computing)  # fmt: skip
 
@@ -156,6 +160,22 @@ def ranks_cells(path: str) -> Iterator[Cell]:
         found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
         yield Cell(level="ranks", source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
+
+
+def pair_cells() -> Iterator[Cell]:
+    """Yield the measured steps of two ranks, where even a slow host does not decide."""
+    for name in PAIRS:
+        rows = load(name)
+        rows = rows[rows["workload"].eq("ddp") & rows["phase"].eq("step") & rows["metric"].eq("time")]
+        for row in rows[rows["median"].notna()].to_dict("records"):
+            config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
+            assert device is not None, "the reference sets are of devices with a datasheet"
+            found = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
+            if HOSTS[1] * found.launching > found.busy:
+                continue
+            what = f"{config.model} {config.context_length} {config.ddp} {config.gather} {config.reshard}"
+            yield Cell(level="two ranks", source=name, device=device.name, what=what,
+                       published=float(row["median"]), predicted=found.seconds)  # fmt: skip
 
 
 def product_cells(path: str) -> Iterator[Cell]:
@@ -202,10 +222,10 @@ Left = Literal["source", "device"]
 def held(one: Residual, residuals: Sequence[Residual], wider: float, left: Left = "source") -> tuple[float, bool]:
     """Return the relative error of a prediction, and whether its interval held, learned without the cell's source or
     device; NaN if there is no other."""
-    others = [row for row in residuals if row.level == one.level and getattr(row, left) != getattr(one, left)]
-    if not others:
+    spread = learned(one.level, residuals, lambda other: getattr(other, left) != getattr(one, left))
+    if spread is None:
         return math.nan, False
-    factor, deviation = spread_from(others)
+    factor, deviation = spread
     distance = abs(one.log_ratio - math.log(factor))
     return factor / math.exp(one.log_ratio) - 1, distance <= SURE * wider * deviation * (1 + 1e-9)
 
@@ -217,7 +237,7 @@ def by_device(residuals: Sequence[Residual]) -> None:
         groups[one.device, one.level].append(one)
     lines = []
     for (device, level), found in sorted(groups.items()):
-        wider = widened([one for one in residuals if one.level == level])
+        wider = widened(level, residuals)
         raw = median(math.exp(-one.log_ratio) - 1 for one in found)
         line: list[object] = [device, level, len(found), f"{raw:+.0%}"]
         for left in get_args(Left):
@@ -260,7 +280,7 @@ def ratios(cells: Sequence[Cell]) -> None:
 def tables(residuals: Sequence[Residual]) -> None:
     groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
     levels = sorted({one.level for one in residuals})
-    wider = {level: widened([one for one in residuals if one.level == level]) for level in levels}
+    wider = {level: widened(level, residuals) for level in levels}
     for one in residuals:
         if any(other.level == one.level and other.source != one.source for other in residuals):
             groups[one.level, one.source, one.device].append(one)
@@ -286,11 +306,12 @@ def tables(residuals: Sequence[Residual]) -> None:
     print(tabulate(lines, headers=headers, tablefmt="github"))
     for level in levels:
         of_level = [one for one in residuals if one.level == level]
-        spread = spread_from(of_level)
-        answers = [held(one, residuals, wider[level])[1] for one in of_level]
+        spread = learned(level, residuals)
+        assert spread is not None
+        known = [held(one, residuals, wider[level])[1] for one in of_level]
         width = math.exp(SURE * wider[level] * spread.deviation)
-        kept = f"learned without its source, it held in {sum(answers) / len(answers):.0%} of {len(answers)} cells"
-        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {kept}")
+        words = f"learned without its source, it held in {sum(known) / len(known):.0%} of {len(known)} cells"
+        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {words}")
 
 
 def main() -> None:
@@ -300,7 +321,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
     if asked.fleet:
-        cells = [*ranks_cells(asked.fleet), *course_cells(), *attention_cells(), *own_cells(asked.every)]
+        cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells(), *own_cells(asked.every)]
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

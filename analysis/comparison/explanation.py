@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.compare import VERDICTS, Comparison, ResultKey
+from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
 from lmsweep.analysis.comparison.step_causes import (
     IDLE,
     LEAST,
@@ -16,6 +16,7 @@ from lmsweep.analysis.comparison.step_causes import (
     ProfiledStep,
     causes,
 )
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.process_variation import Known, variation_of
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
@@ -26,6 +27,9 @@ from lmsweep.trials.statistics.variation import Variation
 
 MOST_REST = 2
 """Causes after the first that have a name in the third sentence."""
+
+PROFILE = "profile"
+"""The workload that profiles steps."""
 
 _STEP = ["trial_id", "environment_id", "mode"]
 _RESULT = list(ResultKey._fields[:2])
@@ -49,7 +53,7 @@ class Explanation:
             f"A part that differs significantly, and by {LEAST:.1%} of the step, has a line; the others are together.",
         ]
         if (self.frame["cause"] == WAITS_OR_UNEXPLAINED).any():
-            notes.append("These stores lack device times, so waiting for the host cannot be told from the rest.")
+            notes.append("These stores lack device times, so they do not separate waiting for the host from the rest.")
         return Listing(
             title="\n".join(self.sentences()),
             frame=self.frame.drop(columns="named"),
@@ -112,6 +116,17 @@ class Side:
     """All its rows, of `load(..., pooled=False)`."""
     kernels: pd.DataFrame
     """The detail table `kernels` of its store."""
+    location: str
+    """Of its store."""
+
+    def check_profiled(self) -> None:
+        """Raise RequestError, with the command that adds profiles, if it has none."""
+        if not (self.rows["workload"] == PROFILE).any():
+            sweep = next(iter(self.rows["sweep"].dropna()), "SWEEP")
+            raise RequestError(
+                f"{self.location} has no profile of these steps, which --explain needs; to add them: "
+                f"lmsweep run {sweep} --profile --store {self.location}"
+            )
 
     def step_of(self, key: ResultKey) -> tuple[str, ...]:
         """Return what identifies a step, whichever workload measured it."""
@@ -138,13 +153,34 @@ class Side:
         )
 
 
-def explain(found: Comparison, profiles: Comparison, *, sides: tuple[Side, Side], known: Known) -> Explanation:
-    """Explain the steps of `found` by profiles of the same configurations.
+def kernels_of(location: str) -> pd.DataFrame:
+    """Return the detail table of profiled kernels of the store at this location."""
+    found: pd.DataFrame = open_store(location).read("kernels")[0].to_pandas()
+    return found
 
-    found: the comparison of times. profiles: that of step.kernel_time, between the same sides. known: as for
-    `compare`. Raises RequestError if no step that was compared was profiled on both sides.
+
+def explain(
+    one: Side,
+    two: Side,
+    *,
+    between: dict[str, tuple[str, str]],
+    stores: tuple[str, str] | None = None,
+    across: tuple[str, ...] = (),
+    known: Known,
+) -> Explanation:
+    """Explain the steps that `compare` of the rows of both sides compares, by their profiles; arguments as there.
+
+    known: variation of whole stores. Raises RequestError as `compare` does, and if no step that was compared was
+    profiled on both sides.
     """
-    one, two = sides
+    for side in (one, two):
+        side.check_profiled()
+    found, profiles = (
+        compare(
+            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known
+        )
+        for values in (None, ["step.kernel_time"])
+    )  # fmt: skip
     times = found.frame
     has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
     stated = {

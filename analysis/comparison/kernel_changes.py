@@ -17,6 +17,8 @@ SIDES = ("baseline", "contrast")
 _FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
 """Operators of one kind of fused attention."""
 _LAYER = re.compile(r"(\S*\.\d+)(?:\.|$)")
+TRITON = "triton_"
+"""Begins the name of a kernel that torch.compile wrote."""
 _NUMBERED = re.compile(r"^(triton_\w*)_\d+$")
 _DIGIT = re.compile(r"\d")
 
@@ -43,7 +45,9 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     change = (both["contrast"] - both["baseline"]).abs()
     if both.empty or gone.sum() + new.sum() > change.max():
         if min(gone.sum(), new.sum()) > GONE * max(gone.sum(), new.sum()):
-            return f"{_names(gone)} -> {_names(new)}"
+            compiled = [bool(names.index.str.startswith(TRITON).any()) for names in (gone, new)]
+            words = [_names(names, as_one=compiled[0] != compiled[1]) for names in (gone, new)]
+            return " -> ".join(words)
         return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
     name = str(change.idxmax())
     kernels = [side[side["operator"] == name].groupby("kernel")["time"].sum().idxmax() for side in sides]
@@ -70,6 +74,9 @@ def _family(kernel: str) -> str:
     return "_".join(words[:2]) or name
 
 
-def _names(times: "pd.Series[float]") -> str:
+def _names(times: "pd.Series[float]", *, as_one: bool = False) -> str:
+    """Return the longest by name. as_one: kernels that torch.compile wrote are not named one by one."""
+    if as_one:
+        times = times.groupby(lambda name: "Triton kernels" if name.startswith(TRITON) else name).sum()
     longest = [short_name(str(name)) for name in times.sort_values(ascending=False).index]
     return ", ".join(longest[:2]) + (f" and {len(longest) - 2} more" if len(longest) > 2 else "")

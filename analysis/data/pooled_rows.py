@@ -18,7 +18,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
 
-RESULT = ("measurement_id", "environment_id")
+RESULT = ["measurement_id", "environment_id"]
 """Columns that identify a result: one measurement in one environment."""
 
 VARIATION = ("variation", "variation_freedom")

@@ -65,22 +65,20 @@ def plan(
         return
     from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
-    from lmsweep.orchestrator.planning.rank_estimate import RankEstimates
     from lmsweep.orchestrator.planning.step_estimate import StepEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
     planned = make_planned(request)
-    estimate = estimate_plan(planned.plan, Estimates(planned.store), planned.nodes, prices)
     layout = layout_asked(request)
     steps = StepEstimates(
-        RankEstimates(planned.store),
         planned.predictions,
         store=planned.store,
         network=layout.network if layout else None,
         prices=prices,
     )
+    estimate = estimate_plan(planned.plan, Estimates(planned.store, steps.seconds_of), planned.nodes, prices)
     if explain is not None:
         _explain(steps, planned.plan, explain, as_json=format == "json")
         return
@@ -264,7 +262,14 @@ def trial(
       lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
       lmsweep trial quick --id bf76f90b
     """
-    from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit, continue_with, unmade_rows
+    from lmsweep.orchestrator.commands.one_trial import (
+        LiveLine,
+        check_fit,
+        check_possible,
+        continue_with,
+        unmade_rows,
+        wrong_in,
+    )
     from lmsweep.orchestrator.commands.text.run_summary import show_trial
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
@@ -275,6 +280,7 @@ def trial(
     settings = [*settings, "profiler=nsys"] if request.nsys else settings
     if id is None:
         asked = single_trial(settings, code=request.code, trusted=request.trusted)
+        check_possible(asked)
     else:
         overrides = parse_overrides(settings[1:], "trial")
         sweep = load_sweep(settings[0], overrides, code=request.code, trusted=request.trusted)
@@ -305,6 +311,8 @@ def trial(
         nonlocal failed
         line.stop()
         records = kept.keep(rows) if kept else records_of(rows)
+        if wrong := wrong_in(records):
+            raise RequestError(f"trial: {wrong}")
         show_trial(records)
         failed = any(not Status(record.status).is_final for record in records)
 

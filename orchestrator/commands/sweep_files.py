@@ -20,6 +20,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "local-gpu",
         "devices",
         "ceiling",
+        "accept",
         "operators",
         "full",
     ),

@@ -2,6 +2,7 @@
 
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,7 +58,9 @@ class _Times(NamedTuple):
 
 
 class Estimates:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, step_of: Callable[[PlannedTrial], float | None] = lambda _: None) -> None:
+        """step_of: the predicted seconds of a step, asked for where the user's own code takes it."""
+        self._step_of = step_of
         self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
         if store.exists():
@@ -77,8 +80,10 @@ class Estimates:
                 iterating += measured.iterating
                 continue
             workload = workload_named(name)
-            modelled = iterations_seconds(config, workload, datasheet or NOMINAL[config.device_type])
-            if not is_modelled(config, workload):
+            is_known = is_modelled(config, workload)
+            step = None if is_known or workload.holds != "model" else self._step_of(planned)
+            modelled = iterations_seconds(config, workload, datasheet or NOMINAL[config.device_type], step)
+            if not is_known and step is None:
                 reason = reason or (
                     f"how long your own code takes on {environment.device_name} is unknown until it has been measured"
                 )

@@ -49,8 +49,9 @@ def is_modelled(config: TrialConfig, workload: Workload) -> bool:
     return not is_reference(workload.name)
 
 
-def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) -> float:
-    """Return the seconds of all iterations of a workload, warm-up included; of the user's own code, too few."""
+def iterations_seconds(config: TrialConfig, workload: Workload, device: Device, step: float | None = None) -> float:
+    """Return the seconds of all iterations of a workload, warm-up included; of the user's own code, too few. step: of
+    one step, if it is known."""
     launching = 3 * LAUNCH_SECONDS[config.compiles]
     match workload.holds or workload.name:
         case "attention":
@@ -58,7 +59,7 @@ def iterations_seconds(config: TrialConfig, workload: Workload, device: Device) 
         case "loss":
             once = max(seconds_of(loss_parts(config, device)), launching)
         case _:
-            once = step_seconds(config, device)
+            once = step_seconds(config, device) if step is None else step
     if workload.iterations is not None:
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps

@@ -6,11 +6,11 @@ import pytest
 
 from lmsweep.orchestrator.planning.step_estimate import source_of
 from lmsweep.trials.analytic.datasheets import Device, device_named
-from lmsweep.trials.analytic.rates.collective_rates import across, between_gpus, from_datasheet
+from lmsweep.trials.analytic.rates.collective_rates import Point, across, between_gpus, from_datasheet
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.product_rates import product_of
 from lmsweep.trials.analytic.rates.rate_data import measured_operators
-from lmsweep.trials.analytic.rates.rate_set import Network, rates_of, rates_with
+from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
 
 
@@ -42,16 +42,29 @@ def test_a_product_measured_on_the_gpu_costs_what_was_measured() -> None:
         assert cost.seconds == pytest.approx(point.seconds, rel=0.35) and "measured on H200 SXM" in cost.source
 
 
+def test_measured_launches_and_collectives_replace_what_ships() -> None:
+    h200 = device("H200 SXM")
+    links = {("H200 SXM", 2): {"all_reduce": [Point(1_000, 1e-3), Point(2_000_000, 1.0)]}}
+    shipped, known = rates_of(h200), rates_with(h200, MeasuredRates(hosts={"H200 SXM": 2.0}, collectives=links))
+    one = product(64, 64, 64)
+    assert known.launch(one) == pytest.approx(2 * shipped.launch(one))
+    assert known.hosts[1] / known.hosts[0] < 1.5 < shipped.hosts[1] / shipped.hosts[0]
+    assert "measured, 2 times" in known.host_source and "assumed" in shipped.host_source
+    assert known.collective("all_reduce", 2_000_000, ranks=2) == pytest.approx(1.0)
+    assert known.collective("all_reduce", 2**20, ranks=4) == shipped.collective("all_reduce", 2**20, ranks=4)
+    assert known.connects(2) and not rates_of(device("L4")).connects(2)
+
+
 def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measured() -> None:
     h200 = device("H200 SXM")
     points = [one for one in measured_operators() if one.kind != "product" or not any(x % 8 for x in one.shapes[1])]
-    rates = rates_with(h200, points)
+    rates = rates_with(h200, MeasuredRates(operators=tuple(points)))
     aligned, odd = (rates.of(product(16384, width, 768, layout="nt")) for width in (50304, 50257))
     assert aligned.unsure == (1, 1) and odd.seconds > 2 * aligned.seconds
     assert odd.unsure[0] * odd.seconds == pytest.approx(aligned.seconds, rel=0.1) and odd.unsure[1] > 1.5
     assert "not measured" in odd.source and "not measured" not in aligned.source
     time = step_time((product(16384, 50257, 768, layout="nt"), product(16384, 768, 768)), rates)
-    assert time.between[0] < 0.6 * time.seconds < 1.5 * time.seconds < time.between[1]
+    assert time.at(1.0, 0) < 0.6 * time.seconds < 1.5 * time.seconds < time.at(1.0, 1)
     assert "an assumption" in source_of(time)
     small = product(2048, 50257, 768, layout="nt")
     words = source_of(step_time((small, product(16384, 8192, 8192)), rates))
@@ -59,7 +72,7 @@ def test_a_product_with_unaligned_rows_is_unsure_until_such_products_were_measur
     rows = ((16384, 768), (768, 50257))
     one = next(one for one in measured_operators() if one.form == "forward" and one.dtype == "bfloat16")
     measured = [one._replace(shapes=rows, seconds=9e-3, bytes=1_749_181_952)] * 9
-    found = rates_with(h200, [*points, *measured])
+    found = rates_with(h200, MeasuredRates(operators=(*points, *measured)))
     again = found.of(product(16384, 50257, 768, layout="nt"))
     assert again.seconds == pytest.approx(9e-3, rel=0.1) and again.unsure == (1, 1)
     assert again.source == "products measured on H200 SXM"
@@ -119,7 +132,7 @@ def test_no_operator_is_faster_than_a_kernel_starts() -> None:
 
 def test_operators_that_a_store_has_measured_replace_the_formula() -> None:
     twice = [one._replace(seconds=2 * one.seconds) for one in measured_operators()]
-    slow, usual = rates_with(device("H200 SXM"), twice), rates_of(device("H200 SXM"))
+    slow, usual = rates_with(device("H200 SXM"), MeasuredRates(operators=tuple(twice))), rates_of(device("H200 SXM"))
     of = product(4096, 4096, 4096, layout="nt")
     assert slow.of(of).seconds == pytest.approx(2 * usual.of(of).seconds, rel=0.1)
 

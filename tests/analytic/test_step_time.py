@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import explained, exposed, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import explained, in_tf32, step_time
 
 
 class OneCost(NamedTuple):
@@ -26,6 +26,9 @@ class Rates:
     def launch(self, operator: Operator) -> float:
         return self.host
 
+    hosts = 0.5, 2.0
+    host_source = "measured"
+
 
 def operator(name: str, seconds: int, **fields: object) -> Operator:
     more = {"shapes": (), "dtype": "float32", "flops": 0, "phase": "forward", "module": "layers.*"} | fields
@@ -43,12 +46,8 @@ def test_a_step_takes_as_long_as_the_slower_of_device_and_host() -> None:
     assert (fast.seconds, fast.computing, fast.is_host_bound) == (18, 18, False)
     assert fast.launching == pytest.approx(0.9)
     assert (slow.seconds, slow.is_host_bound) == (27, True)
-
-
-def test_communication_beside_computation_slows_it_and_what_is_left_is_exposed() -> None:
-    hidden = step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0))
-    assert (hidden.exposed, hidden.seconds, hidden.communicating) == (2.5, 20.5, 5)
-    assert exposed(5, 0) == 5, "with nothing beside it"
+    assert (slow.at(2.0), slow.at(2.0, 0), slow.at(1.0, 1)) == (36, 36, 54), "a slow host may take twice as long"
+    assert step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0)).computing == 18, "of one process"
 
 
 def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:

@@ -14,10 +14,11 @@ from lmsweep.analysis.api import compare, explain
 from lmsweep.analysis.comparison.kernel_changes import change_of
 from lmsweep.analysis.comparison.step_causes import causes
 from lmsweep.analysis.reference.stores import stores
+from lmsweep.analysis.report.content import content_of
 from lmsweep.orchestrator.api import load_requested
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import lmsweep_here
+from tests.support.command import answer_here, lmsweep_here
 
 PROFILED = {"attention": ("naive", "sdpa"), "precision": ("tf32", "bf16")}
 LEFT_OVER = ("unexplained", "the device waits, or unexplained")
@@ -137,6 +138,23 @@ def test_run_profile_profiles_every_timed_step_beside_its_timing(tmp_path: Path)
     plain, profiled = (load_requested(PlanRequest(str(sweep), profile=on)).trials for on in (False, True))
     assert [one.workloads for one in plain] == [("timing",), ("memory",)]
     assert [one.workloads for one in profiled] == [("timing", "profile"), ("memory",)]
+
+
+def test_best_says_why_the_winner_is_ahead_of_the_next_cell() -> None:
+    one_job = ["mode=train_step", "model=small", "precision=bf16", "compile=none"]
+    where = [word for condition in one_job for word in ("--where", condition)]
+    said = lmsweep_here("best", "h200-profile", "--no-predict", "--explain", *where)
+    assert "\nattention sdpa against naive: step 27 -> 22.85 ms (-15.3%), ambiguous\nfirst: attention backward" in said
+    several = answer_here("best", "h200-profile", "--no-predict", "--explain")
+    assert several.returncode == 2 and "--explain is about one job" in several.stderr
+
+
+def test_the_page_explains_what_both_sides_profiled_and_has_no_such_section_without_profiles() -> None:
+    with_profiles, without = (content_of(store).sections for store in ("h200-profile", "h200-best-2.7b"))
+    (section,) = (one for one in with_profiles if one.id == "causes")
+    assert [table.name for table in section.tables] == ["bf16", "bf16, sdpa", "bf16, compile block"]
+    assert "\nfirst: backward: mul, div and 6 more -> Triton kernels, -12.6 ms\n" in section.tables[2].caption
+    assert "causes" not in [one.id for one in without]
 
 
 @pytest.mark.slow

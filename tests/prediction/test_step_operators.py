@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import torch
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.operators import Operator, Operators, as_values, class_of, from_values
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.prediction import step_operators as operators_of
 from lmsweep.trials.prediction.flop_count import count_flops
@@ -151,6 +154,61 @@ def test_a_rank_yields_its_collectives() -> None:
         assert (one.ranks, one.stride) == (4, 1)
         kinds[one.name] += one.count
     assert kinds["all_gather"] == 2 * 5 + 1 and kinds["reduce_scatter"] == 5 + 1
+
+
+def test_a_rank_yields_what_it_computes_with_its_part_of_each_weight() -> None:
+    same = {"precision": "bf16", "attention": "sdpa", "mode": "train_step"}
+    alone = step_operators(small(**same))
+    sharded = step_operators(small(world_size=4, ddp="fsdp", **same))
+    divided = step_operators(small(world_size=2, ddp="naive", tp=2, **same))
+
+    def updated(operators: Operators) -> int:
+        return sum(one.bytes for one in operators if one.name == "_fused_adamw_")
+
+    def in_blocks(operators: Operators) -> int:
+        return sum(one.count * one.flops for one in operators if one.name == "mm" and "blocks" in one.module)
+
+    assert updated(sharded) == pytest.approx(updated(alone) / 4, rel=0.01)
+    assert 2 * in_blocks(divided) == in_blocks(alone) == in_blocks(sharded)
+
+
+STEP = """
+import torch
+from torch import nn
+from torch.nn import functional
+
+def attend(q, k, v, is_causal):
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+def step(d_model, batch_size, device):
+    layer = nn.Linear(d_model, 4 * d_model).to(device)
+    optimizer = torch.optim.SGD(layer.parameters())
+    x = torch.randn(batch_size, d_model, device=device)
+    def once():
+        layer(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return once
+"""
+
+
+@pytest.mark.usefixtures("forget_code")
+def test_the_users_attention_and_step_yield_what_they_compute(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STEP)
+    use_code(code_folder(str(tmp_path)))
+    same = {"precision": "bf16", "num_layers": 2}
+    mine, built_in = (step_operators(small(attention=name, **same)) for name in ("mine:attend", "sdpa"))
+    assert total(mine) == total(built_in) > 0
+    own = TrialConfig(step="mine:step", d_model=64, batch_size=8, device="cuda", mode="train_step")
+    assert total(step_operators(own)) == 2 * 2 * 8 * 64 * 4 * 64, "forward, and the gradient of the weights"
+
+
+def test_operators_on_both_sides_of_a_product_fuse_if_they_do_not_need_it() -> None:
+    config = small(compile="block", precision="bf16", attention="sdpa", num_layers=1)
+    moved = [one.bytes for one in step_operators(config) if one.phase == "backward" and "feed_forward" in one.module
+             and one.name == "fused"]  # fmt: skip
+    hidden = 2 * config.batch_size * config.context_length * (config.d_ff or 0)
+    assert moved.count(5 * hidden) == 1, "of SwiGLU: its gradient and both its inputs are read, two gradients written"
 
 
 def test_a_long_context_with_a_large_vocabulary_has_operators() -> None:

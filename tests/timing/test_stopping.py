@@ -10,8 +10,7 @@ from scipy import signal
 
 from benchmarks.slow_regimes import noise, slow_runs
 from lmsweep.trials.statistics.median_interval import count_outliers, intervals, median_interval, relative_half_width
-from lmsweep.trials.statistics.speed_levels import has_levels, have_levels
-from lmsweep.trials.statistics.trend import correlation_of_neighbours, have_trend, is_drifting
+from lmsweep.trials.statistics.trend import correlation_of_neighbours, has_levels, have_levels, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
     FEWEST,
     FEWEST_OF_SLOW,

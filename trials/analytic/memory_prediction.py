@@ -9,7 +9,6 @@ from typing import Any, Literal
 from lmsweep.trials.analytic.datasheets import DEVICES
 from lmsweep.trials.analytic.formulas import parameter_count, step_peak_bytes
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
-from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.workloads import Subject, workload_named
 
@@ -69,9 +68,6 @@ def cublas_workspace(device_name: str) -> int:
 
 def subject_of(trial: Trial) -> Subject | None:
     """Return the larger subject that the trial's workloads hold in memory, or None if none of them is predicted."""
-    config = trial.config
-    if any(is_reference(value) for value in (config.attention, config.ddp, config.step)):
-        return None
     subjects = {workload_named(name).holds for name in trial.workloads}
     return "model" if "model" in subjects else "attention" if "attention" in subjects else None
 

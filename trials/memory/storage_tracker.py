@@ -85,7 +85,7 @@ class StorageTracker(TorchDispatchMode):
             self.on_allocation(storage, size, "resize")
 
     def _see(self, tensor: Tensor, func: Any) -> None:
-        tensor = _with_storage(tensor)
+        tensor = with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
         fake: torch.device | None = getattr(tensor, "fake_device", None)
         if fake is None if self.device_type == FAKE else (fake or tensor.device).type != self.device_type:
@@ -107,12 +107,12 @@ class StorageTracker(TorchDispatchMode):
             self.on_free(key)
 
 
-def _with_storage(tensor: Tensor) -> Tensor:
-    """The tensor that has the storage: of a DTensor this rank's part, of a collective's result what it waits for."""
+def with_storage(tensor: Tensor) -> Tensor:
+    """Return the tensor that has the storage: of a DTensor this rank's part, of a collective's result what it is."""
     inner = getattr(tensor, "_local_tensor", None)
     if inner is None:
         inner = getattr(tensor, "elem", None)
-    return tensor if inner is None else _with_storage(inner)
+    return tensor if inner is None else with_storage(inner)
 
 
 def without_mode(func: OpOverload, args: Sequence[object], last: int | None) -> OpOverload:

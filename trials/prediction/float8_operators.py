@@ -9,12 +9,21 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 FLOAT8 = "float8_e4m3fn"
+EAGER_CAST = (
+    ("abs", "bfloat16", 4),
+    ("amax", "bfloat16", 2),
+    ("_to_copy", "bfloat16", 6),
+    ("mul", "float32", 8),
+    ("clamp", "float32", 8),
+    ("_to_copy", "float32", 5),
+)
+"""Operators with which torchao finds the scale of an operand and rounds it in eager code, their type, and bytes per
+element (`amax_to_scale` and `to_fp8_saturated`)."""
 
 
 def in_float8(operators: Iterable[Operator], config: TrialConfig) -> Operators:
-    """Return the operators with the products of the layers' linear parts in float8, as torchao's recipe has them: each
-    operand is read once for its scale and once to be rounded. Compiled code finds the scale where it makes the operand.
-    """
+    """Return the operators with the products of the layers' linear parts in float8, as torchao's recipe has them.
+    Compiled code finds the scale of an operand where it makes it, and reads it once to round it."""
     keeps_weight_gradients = PRECISIONS[config.precision].float8_recipe == "rowwise_with_gw_hp"
     tokens = config.micro_batch_size * config.context_length
     found = []
@@ -30,7 +39,8 @@ def in_float8(operators: Iterable[Operator], config: TrialConfig) -> Operators:
         if config.compiles:
             found.append(replace(cast, name="fused", bytes=3 * elements))
         else:
-            found.append(replace(cast, name="amax", bytes=2 * elements))
-            found.append(replace(cast, name="_to_copy", bytes=3 * elements))
+            found += (
+                replace(cast, name=name, dtype=dtype, bytes=moved * elements) for name, dtype, moved in EAGER_CAST
+            )
         found.append(replace(one, name="_scaled_mm", dtype=FLOAT8, bytes=elements + result))
     return tuple(found)

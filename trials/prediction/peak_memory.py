@@ -89,19 +89,19 @@ def check_predictable(config: TrialConfig, subject: Subject = "model") -> None:
 def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
     """What the trial allocates and frees in all its iterations."""
     check_predictable(config, subject)
+    if subject == "model" and not config.builds_a_model:
+        raise UnpredictableError("the configuration has no whole model")
     if config.ddp != "none":
         return _deep_rank_trace(config)
     if subject == "attention":
         trace = attention_trace(config)
     elif config.references:
         trace = model_trace(config)
-    elif config.num_layers is None:
-        raise UnpredictableError("the configuration has no whole model")
     else:
         trace = _deepened(config, 1, lambda shallow: model_trace(shallow, run))
     if subject == "attention" or not leaves_something(config):
-        init, *iteration = trace
-        trace = [init, *iteration * ITERATIONS]
+        init = [one for one in trace if one.phase == "init"]
+        trace = init + trace[len(init) :] * ITERATIONS
     return trace
 
 

@@ -31,7 +31,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
         raise UnpredictableError(why)
     if subject == "attention":
         found = attention_run(as_eager(config)).log.operators(config.compile)
-    elif config.num_layers is None and not config.references:
+    elif not config.builds_a_model:
         raise UnpredictableError("the configuration has no whole model")
     elif config.ddp == "none" and config.world_size > 1:
         raise UnpredictableError("how the ranks share the model is not known; ddp says it")

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import asdict, dataclass
 from itertools import islice
-from typing import TypeGuard
 
 import pandas as pd
 
@@ -17,8 +16,7 @@ from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.rank_estimate import NotEstimated, RankEstimate
-from lmsweep.orchestrator.planning.step_estimate import Estimated, FleetEstimate, StepEstimate, StepEstimates
+from lmsweep.orchestrator.planning.step_estimate import Fleet, StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -36,13 +34,13 @@ NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not 
 """Why a trial with this action takes no time."""
 
 
-def _of_fleet(step: FleetEstimate) -> dict[str, object]:
-    """Return what only a plan of several nodes states."""
+def _of_fleet(step: StepEstimate, fleet: Fleet) -> dict[str, object]:
+    """Return what only a step of ranks states."""
     return {
         "expected_exposed_parts": dict(step.parts),
-        "expected_tokens_per_second": step.tokens_per_second,
-        "expected_dollars_per_billion_tokens": step.dollars,
-        "worth_up_to_gpus": step.worth,
+        "expected_tokens_per_second": fleet.tokens_per_second,
+        "expected_dollars_per_billion_tokens": fleet.dollars,
+        "worth_up_to_gpus": fleet.worth,
     }
 
 
@@ -94,7 +92,7 @@ class PlanText:
         }
         if step is None:  # its workloads measure none, or it is not on a GPU
             return found
-        known = None if isinstance(step, NotEstimated) else step
+        known = None if isinstance(step, Refusal) else step
         return (
             found
             | {
@@ -102,9 +100,9 @@ class PlanText:
                 "expected_step_seconds_between": known and known.between,
                 "expected_exposed_seconds": known and known.exposed,
                 "expected_step_source": known and known.source,
-                "expected_step_reason": step.reason if isinstance(step, NotEstimated) else None,
+                "expected_step_reason": step.reason if isinstance(step, Refusal) else None,
             }
-            | (_of_fleet(step) if isinstance(step, FleetEstimate) else {})
+            | (_of_fleet(known, known.fleet) if known and known.fleet else {})
         )
 
     def say(self, *, all: bool = False) -> None:
@@ -133,8 +131,8 @@ class PlanText:
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
-        sources = dict.fromkeys(f"step: {one.source}" for one in steps if _is_known(one))
-        reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, NotEstimated))
+        sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
+        reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
@@ -152,7 +150,7 @@ class PlanText:
 
     def _frame(self, *, all: bool) -> pd.DataFrame:
         trials, steps = self.plan.trials, self.steps
-        stepping = ["step"] if steps and any(_is_known(steps.of(one)) for one in trials) else []
+        stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
         names = varying_fields([planned.trial.config for planned in trials])
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
         short = short_values([one.trial.config for one in trials])
@@ -184,7 +182,7 @@ class PlanText:
 
     def _step_text(self, planned: PlannedTrial) -> str:
         found = self.steps.of(planned) if self.steps else None
-        if _is_known(found):
+        if isinstance(found, StepEstimate):
             low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
             return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
         return "?" if found else "-"
@@ -194,10 +192,6 @@ class PlanText:
         if found is None:
             return "-"
         return "?" if found.reason else format_seconds(found.seconds)
-
-
-def _is_known(found: Estimated | None) -> TypeGuard[StepEstimate | RankEstimate | FleetEstimate]:
-    return isinstance(found, StepEstimate | RankEstimate | FleetEstimate)
 
 
 def _process_text(planned: PlannedTrial) -> str:

@@ -1,5 +1,6 @@
 """Writes where the predicted time of a step goes: by part of the model and class of operators, with each source."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -56,8 +57,8 @@ class StepText:
             "measured_per_predicted": self.estimate.factor,
             "host_seconds": time.launching,
             "device_seconds": time.computing,
-            "collectives_seconds": time.communicating,
-            "exposed_seconds": time.exposed,
+            "collectives_seconds": math.fsum(one.seconds for one in time.parts if one.kind == "collectives"),
+            "exposed_seconds": self.estimate.exposed,
             "launches": sum(one.operator.count for one in time.parts),
             "flops": sum(one.operator.count * one.operator.flops for one in time.parts),
             "parts": explained(time),
@@ -79,7 +80,9 @@ class StepText:
         phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
         return [
             f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
+            f"host: {time.host_source}",
             f"steps that were measured took {self.estimate.factor:.2f} times as long as the sum of their operators",
+            *(f"exposed, {name}: {1e3 * part:.3g} ms" for name, part in self.estimate.parts.items()),
             *(f"{kind}: {source}" for kind, source in time.sources.items()),
         ]
 

@@ -22,6 +22,7 @@ FAMILIES = {
     "silu": "gelu",
     "tanh": "gelu",
     "copy_": "_to_copy",
+    "_foreach_copy_": "_to_copy",
     "_foreach_": "_foreach_adamw_",
 }
 """Operator, or how its name begins -> the measured one that is most like it."""

@@ -86,6 +86,16 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
     return from_datasheet(LINKS[device.name], device.name) if device.name in LINKS else None
 
 
+def measured_links(device: Device, ranks: int, points: Mapping[Collective, Sequence[Point]]) -> CollectiveTimes:
+    """Return the times between GPUs of one node where some kinds were measured."""
+    known = between_gpus(device, ranks)
+    kind: Collective = "all_reduce" if "all_reduce" in points else next(iter(points))
+    largest = points[kind][-1]
+    bandwidth = bus_factor(kind, ranks) * largest.size / largest.seconds
+    words = f"collectives measured between {ranks} {device.name}"
+    return CollectiveTimes(bandwidth=bandwidth, measured={**(known.measured if known else {}), **points}, source=words)
+
+
 def from_datasheet(bandwidth: float, name: str) -> CollectiveTimes:
     """Return the times between devices of this name, whose datasheet states the bandwidth, B/s in one direction."""
     words = f"{SHARE_OF_LINK:.0%} of the datasheet's {bandwidth / 1e9:g} GB/s of {name}"

@@ -3,10 +3,10 @@
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from statistics import fmean, pvariance
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.rates.rate_data import DATA
 
@@ -18,6 +18,10 @@ FEW = 0.15
 """Standard deviation between sources that is assumed if there is one source, as between those of training runs."""
 
 
+NEAR = {"public": "measured"}
+"""Level -> the one whose factor is expected of it: steps of one process, with other rates."""
+NEAR_DEVIATION = 0.07
+"""Standard deviation of the logarithm of a factor around that: as between measured steps of one and two ranks."""
 LIKE = {"scaled": "measured"}
 """Level -> the one whose residuals are its own: GPUs of one chip were measured."""
 HELD = 0.9
@@ -28,11 +32,19 @@ UNKNOWN = 1.5
 
 class Residual(NamedTuple):
     level: str
-    """What was known: measured (this GPU's rates), public, datasheet, or ranks (a training run of many GPUs)."""
+    """What was known: measured (this GPU's rates), public, datasheet, two ranks (steps on two GPUs), or
+    ranks (a training run of many GPUs)."""
     source: str
     device: str
     log_ratio: float
     """log(measured / predicted)."""
+
+
+class Timed(Protocol):
+    """A step whose device and host take as long as their operators."""
+
+    def at(self, factor: float, end: Literal[0, 1] | None = None, /) -> float:
+        """Return the seconds if the device takes `factor` times as long; with `end` the least (0) or most (1)."""
 
 
 class Sure(NamedTuple):
@@ -50,40 +62,51 @@ class Spread(NamedTuple):
     deviation: float
     """Standard deviation of log(measured / product)."""
 
-    def of(self, seconds: float, *, between: tuple[float, float] | None = None) -> Sure:
-        """Return the predicted seconds, and the 95 % interval. between: what the operators take at least and at most,
-        if a rate is assumed."""
-        least, most = between or (seconds, seconds)
+    def of(self, time: Timed) -> Sure:
+        """Return the predicted seconds of a step, and the 95 % interval."""
         width = math.exp(SURE * self.deviation)
-        return Sure(self.factor * seconds, self.factor * least / width, self.factor * most * width)
+        return Sure(time.at(self.factor), time.at(self.factor / width, 0), time.at(self.factor * width, 1))
 
 
-def spread_from(residuals: Iterable[Residual]) -> Spread:
-    """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one."""
+def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
+    """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one.
+    near: the logarithm of the factor that is expected, from which few sources that disagree move it little."""
     by_source: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         by_source[one.source].append(one.log_ratio)
     means = [fmean(found) for found in by_source.values()]
     within = fmean(pvariance(found) for found in by_source.values())
     between = pvariance(means) if len(means) > 1 else FEW**2
-    return Spread(math.exp(fmean(means)), math.sqrt(within + between))
+    middle = fmean(means)
+    if near is not None:
+        weight = NEAR_DEVIATION**2 / (NEAR_DEVIATION**2 + between / len(means))
+        middle = near + weight * (middle - near)
+    return Spread(math.exp(middle), math.sqrt(within + between))
 
 
-def judged(one: Residual, residuals: Iterable[Residual]) -> float | None:
+def learned(
+    level: str, residuals: Sequence[Residual], keep: Callable[[Residual], bool] = lambda _: True
+) -> Spread | None:
+    """Return the spread of a level from those of its residuals that are kept; None if there is none."""
+    found = [one for one in residuals if one.level == level and keep(one)]
+    if not found:
+        return None
+    like = learned(NEAR[level], residuals) if level in NEAR else None
+    return spread_from(found, math.log(like.factor) if like else None)
+
+
+def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
     """Return how many standard deviations a cell is from its prediction, learned without its source; None if there is
     no other source."""
-    others = [other for other in residuals if other.level == one.level and other.source != one.source]
-    if not others:
-        return None
-    factor, deviation = spread_from(others)
-    return abs(one.log_ratio - math.log(factor)) / deviation
+    spread = learned(one.level, residuals, lambda other: other.source != one.source)
+    return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
-def widened(residuals: Sequence[Residual]) -> float:
+def widened(level: str, residuals: Sequence[Residual]) -> float:
     """Return by how much the spread of a level must grow, so that its intervals hold in HELD of each GPU's cells."""
     by_device: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
-        if (distance := judged(one, residuals)) is not None:
+        if one.level == level and (distance := judged(one, residuals)) is not None:
             by_device[one.device].append(distance)
     needed = (sorted(found)[math.ceil(HELD * len(found)) - 1] for found in by_device.values())
     return max(1.0, *(distance / SURE for distance in needed), 1.0)
@@ -102,6 +125,19 @@ def spread_of(level: str) -> Spread:
     """Return the spread of predictions of this level."""
     if level == "datasheet":  # no step was predicted from nothing else
         return Spread(1.0, UNKNOWN * spread_of("public").deviation)
-    residuals = [row for row in known_residuals() if row.level == LIKE.get(level, level)]
-    spread = spread_from(residuals)
-    return spread._replace(deviation=widened(residuals) * spread.deviation)
+    level = LIKE.get(level, level)
+    spread = learned(level, known_residuals())
+    assert spread is not None, "each level has residuals that ship"
+    return spread._replace(deviation=widened(level, known_residuals()) * spread.deviation)
+
+
+def spread_for(device_name: str, level: str, ranks: int) -> Spread:
+    """Return the spread of a step of so many ranks on a GPU: of two by those measured on two GPUs of this chip, of more
+    by training runs. Where no such run is known of the GPU, the interval is at least that of one process."""
+    if ranks == 1:
+        return spread_of(level)
+    of_ranks = "two ranks" if ranks == 2 and level in ("measured", *LIKE) else "ranks"
+    spread = spread_of(of_ranks)
+    if any(one.level == of_ranks and one.device == device_name for one in known_residuals()):
+        return spread
+    return spread._replace(deviation=max(spread.deviation, spread_of(level).deviation))

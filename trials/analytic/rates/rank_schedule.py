@@ -4,15 +4,22 @@ A gather may begin when the one before has ended and the block before has begun,
 scatter begins when the block's gradients are there. Gathers and scatters share the links, one after the other.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rate_set import Rates
-from lmsweep.trials.analytic.rates.step_time import INTERFERENCE, StepTime, step_time
+from lmsweep.trials.analytic.rates.step_time import StepTime, step_time
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+
+INTERFERENCE = 0.5
+"""Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
+DTENSOR_LAUNCHES = 4.3
+"""Launch time of a model that DTensor divides over that of a plain one, fitted to medium on two H200."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,15 +28,28 @@ class RankTime:
 
     time: StepTime
     """Of its operators, each by itself."""
-    seconds: float
+    busy: float
+    """Of the device in forward and backward, with the communication that they do not hide."""
+    launching: float
+    """Of the host in forward and backward."""
+    after: float
+    """Of the device, and of communication, after backward."""
     exposed: Mapping[str, float]
     """What the step takes longer than without communication, by part."""
 
     @property
-    def between(self) -> tuple[float, float]:
-        """Least and most seconds, from the assumptions about operators that nobody measured."""
-        least, most = self.time.between
-        return self.seconds + least - self.time.seconds, self.seconds + most - self.time.seconds
+    def seconds(self) -> float:
+        """Of the whole step."""
+        return self.at(1.0)
+
+    @property
+    def is_host_bound(self) -> bool:
+        return self.launching > self.busy
+
+    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
+        """Return the seconds of the step, as `StepTime.at`."""
+        host = 1.0 if end is None else self.time.hosts[end]
+        return max(factor * (self.busy + self.time.unsure(end)), host * self.launching) + factor * self.after
 
 
 def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTime:
@@ -37,27 +57,33 @@ def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTi
     alone = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
     seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}
-    updating = _of(alone, "optimizer")
-    forward, backward = _of(alone, "forward"), _of(alone, "backward")
+    forward, backward, updating = (_of(alone, phase) for phase in ("forward", "backward", "optimizer"))
     within = {one for one in sent if config.tp > 1 and one.stride == 1 and one.ranks == config.tp}
-    layers = sum(seconds[one] for one in within)  # nothing hides the sums of divided layers
     exposed: dict[str, float] = defaultdict(float)
-    if layers:
-        exposed["sums of divided layers"] = layers
-    for phase in ("forward", "backward"):
-        share = sum(seconds[one] for one in within if one.phase == phase)
-        forward, backward = (forward + share, backward) if phase == "forward" else (forward, backward + share)
+    after = 0.0
+    if within:  # nothing hides the sums of divided layers
+        exposed["sums of divided layers"] = sum(seconds[one] for one in within)
+    ahead, behind = (
+        sum(seconds[one] for one in within if one.phase == phase) + part
+        for phase, part in (("forward", forward), ("backward", backward))
+    )
     others = [one for one in sent if one not in within]
     if config.fully_shards:
-        _Sharded(config, others, seconds, forward, backward).expose(exposed)
+        _Sharded(config, others, seconds, ahead, behind).expose(exposed)
     else:
-        _replicated(config, others, seconds, backward, exposed)
+        after = _replicated(config, others, seconds, behind, exposed)
     hidden = max(0.0, sum(seconds.values()) - sum(exposed.values()))
     exposed["computation beside communication"] = INTERFERENCE * hidden
-    busy = alone.computing + sum(exposed.values())
+    launching = math.fsum(
+        part.launching * (DTENSOR_LAUNCHES if config.tp > 1 and part.operator.stream == "compute" else 1.0)
+        for part in alone.parts
+        if part.operator.phase != "optimizer"
+    )
     return RankTime(
         time=alone,
-        seconds=max(busy, alone.launching + updating) if alone.launching > alone.computing else busy,
+        busy=forward + backward + sum(exposed.values()) - after,
+        launching=launching,
+        after=updating + after,
         exposed={name: value for name, value in exposed.items() if value > 0},
     )
 
@@ -130,18 +156,19 @@ def _replicated(
     seconds: Mapping[Operator, float],
     backward: float,
     exposed: dict[str, float],
-) -> None:
+) -> float:
+    """Add what is not hidden, by part; return what of it follows backward."""
     variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])
     of_gradients = sum(seconds[one] for one in sent if one.phase != "optimizer")
-    after = sum(seconds[one] for one in sent if one.phase == "optimizer")
-    if variant.overlaps:
-        blocks = max(2, config.num_layers or 2)
-        hideable = backward / config.accumulate * (1 - 1 / blocks)  # the last gradients come last
-        exposed["sums of gradients"] = max(of_gradients / blocks, of_gradients - hideable)
-    else:
+    of_weights = sum(seconds[one] for one in sent if one.phase == "optimizer")
+    exposed["weights that other ranks updated"] = of_weights
+    if not variant.overlaps:
         exposed["sums of gradients"] = of_gradients
-    if after:
-        exposed["weights that other ranks updated"] = after
+        return of_weights + of_gradients
+    blocks = max(2, config.num_layers or 2)
+    hideable = backward / config.accumulate * (1 - 1 / blocks)  # the last gradients come last
+    exposed["sums of gradients"] = max(of_gradients / blocks, of_gradients - hideable)
+    return of_weights
 
 
 def resized(operators: Operators, config: TrialConfig, world_size: int) -> Operators:

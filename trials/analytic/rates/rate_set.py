@@ -1,14 +1,14 @@
 """The rates of one GPU: what each operator of a step costs there, and where that figure comes from."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.attention_rates import AttentionRates, attention_of
 from lmsweep.trials.analytic.rates.byte_rates import ByteRates
-from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, across, between_gpus
+from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, across, between_gpus, measured_links
 from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import ALIGNED, MOST_UNALIGNED, UNALIGNED, ProductRates, product_of
@@ -19,6 +19,14 @@ from lmsweep.trials.spec.words import Collective
 LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
 """Phase -> the host's seconds for a kernel, on the reference host."""
 COMPILED_LAUNCH_SECONDS = 10e-6
+COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.75e-3, "reduce_scatter": 0.6e-3, "all_reduce": 0.05e-3}
+"""Kind -> the host's seconds for a collective with the hooks and copies around it, fitted to steps of two H200."""
+HOSTS = (0.8, 2.6)
+"""How long hosts take to launch, over the reference host: the fastest and the slowest seen with an H200."""
+LAUNCHES = {"launch_forward": 6e-6, "launch_backward": 6e-6}
+"""Launch that `lmsweep run operators` measures -> its seconds on the reference host."""
+MEASURED_HOSTS = (0.83, 1.2)
+"""The same as HOSTS, over what follows from the launches measured on the host."""
 ELEMENT_WISE = frozenset(
     {"add", "add_", "sub", "rsub", "mul", "mul_", "div", "where", "masked_fill", "pow", "eq", "lt"}
 )
@@ -51,6 +59,17 @@ class Network:
     source: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRates:
+    """What was measured of GPUs, by the name of the datasheet, beside what ships."""
+
+    operators: tuple[MeasuredOperator, ...] = ()
+    hosts: Mapping[str, float] = field(default_factory=dict)
+    """How long the host takes to launch, over the reference host."""
+    collectives: Mapping[tuple[str, int], Mapping[Collective, Sequence[Point]]] = field(default_factory=dict)
+    """Of a device and a number of ranks on one node."""
+
+
 class _Spread(NamedTuple):
     local: int
     """GPUs of the group on each node."""
@@ -66,15 +85,21 @@ class Rates:
         points: Iterable[MeasuredOperator],
         *,
         level: Level,
-        links: CollectiveTimes | None = None,
         network: Network | None = None,
+        host: float | None = None,
+        links: Mapping[int, CollectiveTimes] | None = None,
     ) -> None:
+        """host: how slow the host is, None if nobody measured it. links: by ranks, those that were measured."""
         by_kind: dict[str, list[MeasuredOperator]] = {}
         for point in points:
             by_kind.setdefault(point.kind, []).append(point)
         self.hardware = hardware
         self.level: Level = level
-        self._links = links
+        self.hosts = MEASURED_HOSTS if host else HOSTS
+        self.host_source = f"its launches were measured, {host:.2g} times those of" if host else "assumed to be like"
+        self.host_source += " the reference host"
+        self._host = host or 1.0
+        self._links = links or {}
         self._network = network
         self._products = ProductRates(hardware, by_kind.get("product", ()))
         self._attention = AttentionRates(hardware, by_kind.get("attention", ()))
@@ -96,20 +121,27 @@ class Rates:
 
     def launch(self, operator: Operator) -> float:
         """Return the host's seconds for one launch of an operator."""
-        if operator.is_compiled:
-            return COMPILED_LAUNCH_SECONDS
-        return LAUNCH_SECONDS[operator.phase]
+        if operator.stream == "communication" and operator.name in COLLECTIVE_LAUNCH_SECONDS:
+            return self._host * COLLECTIVE_LAUNCH_SECONDS[operator.name]
+        return self._host * (COMPILED_LAUNCH_SECONDS if operator.is_compiled else LAUNCH_SECONDS[operator.phase])
+
+    def connects(self, ranks: int) -> bool:
+        """Return whether anything is known of the links between so many ranks."""
+        return self._between(self._spread(ranks, 1).local) is not None
 
     def collective(self, kind: Collective, size: float, *, ranks: int, stride: int = 1) -> float:
         """Return the seconds of a collective of `size` bytes between ranks that are `stride` apart."""
         local, nodes = self._spread(ranks, stride)
-        links = self._links or between_gpus(self.hardware.device, local)
         adapter = self._network.bytes_per_second if self._network else 0.0
-        return across(kind, size, local=local, nodes=nodes, links=links, adapter=adapter)
+        return across(kind, size, local=local, nodes=nodes, links=self._between(local), adapter=adapter)
 
-    def _source_of_links(self, ranks: int, stride: int) -> str:
+    def _between(self, ranks: int) -> CollectiveTimes | None:
+        return self._links.get(ranks) or between_gpus(self.hardware.device, ranks)
+
+    def source_of_links(self, ranks: int, stride: int = 1) -> str:
+        """Return where the times of collectives of so many ranks come from, in words for a user."""
         local, nodes = self._spread(ranks, stride)
-        links = self._links or between_gpus(self.hardware.device, local)
+        links = self._between(local)
         inside = links.source if links else "unknown links"
         return f"{inside} and {self._network.source}" if nodes > 1 and self._network else inside
 
@@ -127,7 +159,7 @@ class Rates:
             size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
-            return Cost(seconds, self._source_of_links(ranks, operator.stride))
+            return Cost(seconds, self.source_of_links(ranks, operator.stride))
         if kind == "products":
             product = product_of(
                 operator.name,
@@ -187,14 +219,22 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
     return Rates(hardware, points, level=level, network=network)
 
 
-def rates_with(device: Device, measured: Iterable[MeasuredOperator], network: Network | None = None) -> Rates:
-    """Return the rates of a device some of whose operators a store has; of a kind that it lacks, those that ship."""
-    found = [point for point in measured if _name(point) == device.name]
+def rates_with(device: Device, measured: MeasuredRates, network: Network | None = None) -> Rates:
+    """Return the rates of a device: of each kind those that were measured, else those that ship."""
+    found = [point for point in measured.operators if _name(point) == device.name]
     kinds = {point.kind for point in found}
     shipped = rates_of(device, network)
     level: Level = "measured" if {"product", "attention"} <= kinds else shipped.level
     rest = [point for point in _points_of(device) if point.kind not in kinds]
-    return Rates(shipped.hardware, [*found, *rest], level=level, network=network) if found else shipped
+    links = {
+        ranks: measured_links(device, ranks, points)
+        for (name, ranks), points in measured.collectives.items()
+        if name == device.name
+    }
+    host = measured.hosts.get(device.name)
+    if not (found or links or host):
+        return shipped
+    return Rates(shipped.hardware, [*found, *rest], level=level, network=network, host=host, links=links)
 
 
 def _points_of(device: Device) -> list[MeasuredOperator]:
@@ -216,4 +256,4 @@ def _device_name(full_name: str) -> str | None:
     return found.name if found else None
 
 
-__all__ = ["REFERENCE", "Cost", "Network", "Rates", "rates_of", "rates_with"]
+__all__ = ["REFERENCE", "Cost", "MeasuredRates", "Network", "Rates", "rates_of", "rates_with"]

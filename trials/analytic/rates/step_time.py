@@ -2,14 +2,11 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Literal, Protocol
 
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
-
-INTERFERENCE = 0.5
-"""Slowdown of computation per second of communication beside it, fitted to DistributedDataParallel on two H200."""
 
 SURE = (1.0, 1.0)
 
@@ -39,6 +36,14 @@ class OperatorRates(Protocol):
     def launch(self, operator: Operator, /) -> float:
         """Return the seconds in which the host launches one."""
 
+    @property
+    def hosts(self) -> tuple[float, float]:
+        """Least and most of what the host takes, over `launch`."""
+
+    @property
+    def host_source(self) -> str:
+        """What is known of the host, in words for a user."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepPart:
@@ -65,26 +70,28 @@ class StepTime:
     """Of the device's kernels, communication aside."""
     launching: float
     """Of the host."""
-    communicating: float
-    """Of all collectives, each by itself."""
-    exposed: float
-    """What the step takes longer than without communication."""
+    hosts: tuple[float, float]
+    """Least and most of what the host takes, over `launching`."""
+    host_source: str
 
     @property
     def seconds(self) -> float:
         """Of the whole step: of device or host, whichever takes longer."""
-        return max(self.computing + self.exposed, self.launching)
+        return self.at(1.0)
 
-    @property
-    def between(self) -> tuple[float, float]:
-        """Least and most seconds of the whole step, from the assumptions about operators that nobody measured."""
-        least, most = (math.fsum(one.seconds * (one.unsure[end] - 1) for one in self.parts) for end in (0, 1))
-        busy = self.computing + self.exposed
-        return max(busy + least, self.launching), max(busy + most, self.launching)
+    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
+        """Return the seconds of the step if the device takes `factor` times as long; with `end` 0 or 1 the least or
+        most, by the assumptions about operators that nobody measured and about the host."""
+        host = 1.0 if end is None else self.hosts[end]
+        return max(factor * (self.computing + self.unsure(end)), host * self.launching)
+
+    def unsure(self, end: Literal[0, 1] | None) -> float:
+        """Return what assumptions about operators that nobody measured change at least (0) or at most (1)."""
+        return 0.0 if end is None else math.fsum(one.seconds * (one.unsure[end] - 1) for one in self.parts)
 
     @property
     def is_host_bound(self) -> bool:
-        return self.launching > self.computing + self.exposed
+        return self.launching > self.computing
 
     @property
     def sources(self) -> dict[str, str]:
@@ -110,25 +117,15 @@ class StepTime:
 
 
 def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
-    """Return the time of a step whose collectives run beside computation."""
+    """Return the time of a step of one process; of ranks that of one without the others."""
     parts = tuple(_part(one, rates) for one in operators)
-    updating = _seconds(one for one in parts if one.operator.phase == "optimizer")
-    computing = _seconds(one for one in parts if one.operator.stream == "compute") - updating
-    communicating = _seconds(one for one in parts if one.operator.stream == "communication")
-    launching = sum(one.launching for one in parts)
     return StepTime(
         parts=parts,
-        computing=computing + updating,
-        launching=launching,
-        communicating=communicating,
-        exposed=exposed(communicating, computing),
+        computing=math.fsum(one.seconds for one in parts if one.operator.stream == "compute"),
+        launching=math.fsum(one.launching for one in parts),
+        hosts=rates.hosts,
+        host_source=rates.host_source,
     )
-
-
-def exposed(communicating: float, computing: float) -> float:
-    """Return by how much communication beside computation makes a step longer."""
-    hidden = min(communicating, computing)
-    return communicating - hidden + INTERFERENCE * hidden
 
 
 def in_tf32(operators: Operators) -> Operators:
@@ -148,10 +145,6 @@ def _part(operator: Operator, rates: OperatorRates) -> StepPart:
         source=cost.source,
         unsure=cost.unsure,
     )
-
-
-def _seconds(parts: Iterable[StepPart]) -> float:
-    return math.fsum(one.seconds for one in parts)
 
 
 def explained(time: StepTime) -> Mapping[str, Mapping[str, float]]:

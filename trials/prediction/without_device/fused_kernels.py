@@ -1,8 +1,8 @@
 """The kernels that torch.compile makes of the operators of a step: element-wise operators and reductions fuse.
 
-An estimate, without Inductor: an operator joins the latest kernel that makes or reads one of its operands, unless a
-matrix product has already read from that kernel. A kernel moves the bytes that enter and leave it. A value of forward
-that only kernels of backward read is computed again there, from what the kernel that made it read.
+An estimate, without Inductor: an operator joins the kernels that make its operands, or else one that reads one of them,
+unless it would then need a result of its own. A kernel moves the bytes that enter and leave it. A value of forward that
+only kernels of backward read is computed again there, from what the kernel that made it read.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,8 +36,11 @@ class Kernel:
 
     first: Operator
     part: object
-    """Kernels of different parts never fuse."""
-    is_open: bool = True
+    """Kernels of different parts never fuse, and one without a part, as a product, with none."""
+    after: set["Kernel"] = field(default_factory=set)
+    """Those that make what it reads."""
+    into: "Kernel | None" = None
+    """The one that it became a part of."""
     inside: set[int] = field(default_factory=set)
     """Values that it makes."""
     used: set[int] = field(default_factory=set)
@@ -46,6 +49,11 @@ class Kernel:
     """Values made elsewhere that it reads -> bytes."""
     wrote: dict[int, int] = field(default_factory=dict)
     """Those of its values that are read elsewhere, or not at all."""
+
+    @property
+    def now(self) -> "Kernel":
+        """Return the kernel that it is or has become a part of."""
+        return self if self.into is None else self.into.now
 
 
 class Values:
@@ -72,11 +80,11 @@ class Values:
 
 def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, across_layers: bool) -> list[Operator]:
     """The kernels of an iteration, in order. `across_layers`: the whole model is one graph."""
-    values, kernels = Values(), list[Kernel | Operator]()
+    values, kernels = Values(), list[Kernel]()
     made_by: dict[int, Kernel] = {}
     bytes_of: dict[int, int] = {}
-    read_by: dict[int, list[Kernel | None]] = {}
-    """Value -> the kernels that read it; None for a matrix product or an operator that is not compiled."""
+    read_by: dict[int, list[Kernel]] = {}
+    """Value -> the kernels that read it."""
     cast: dict[tuple[object, ...], list[int]] = {}
     """A cast, by its operand and its size -> the values that it made: a compiler casts a value once."""
     for operator, block, read, wrote in seen:
@@ -90,17 +98,16 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
         bytes_of |= results
         cast[same] = list(results)
         compiled = is_compiled(operator)
-        if not compiled or class_of(operator) != "bytes":
-            for value in operands:
-                read_by.setdefault(value, []).append(None)
-                if value in made_by:
-                    made_by[value].is_open = False
-            kernels.append(replace(operator, is_compiled=compiled))
-            continue
-        part = operator.phase, operator.is_again, None if across_layers else block
-        kernel = None if _sums_columns(operator) else _kernel_to_join(operands, part, made_by, kernels)
-        if kernel is None:
-            kernel = Kernel(first=operator, part=part, is_open=not _sums_columns(operator))
+        fuses = compiled and class_of(operator) == "bytes"
+        part = (operator.phase, operator.is_again, None if across_layers else block) if fuses else None
+        joined = [] if part is None or _sums_columns(operator) else _to_join(operands, part, made_by, read_by)
+        if joined:
+            kernel = joined[0]
+            for one in joined[1:]:
+                _merge(kernel, one)
+        else:
+            alone = object() if fuses and _sums_columns(operator) else part
+            kernel = Kernel(first=replace(operator, is_compiled=compiled), part=alone)
             kernels.append(kernel)
         for value, size in operands.items():
             if value in kernel.inside:
@@ -108,24 +115,56 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
             else:
                 kernel.read[value] = max(size, kernel.read.get(value, 0))
                 read_by.setdefault(value, []).append(kernel)
+                if value in made_by:
+                    kernel.after.add(made_by[value].now)
         kernel.inside |= results.keys()
         made_by |= dict.fromkeys(results, kernel)
+    kernels = [one for one in kernels if one.into is None]
     for one in kernels:
-        if isinstance(one, Kernel):
+        if one.part is not None:
             _leave(one, bytes_of, read_by)
-    return [_operator(one) if isinstance(one, Kernel) else one for one in kernels]
+    return [one.first if one.part is None else _operator(one) for one in kernels]
 
 
-def _kernel_to_join(
-    operands: dict[int, int], part: object, made_by: dict[int, Kernel], kernels: Sequence[Kernel | Operator]
-) -> Kernel | None:
-    makers = [made_by[value] for value in operands if value in made_by]
-    found = [one for one in makers if one.is_open and one.part == part]
-    if found:
-        return found[-1]
-    latest = next((one for one in reversed(kernels) if isinstance(one, Kernel)), None)
-    shares = latest is not None and any(value in latest.read for value in operands)
-    return latest if latest and shares and latest.is_open and latest.part == part else None
+def _to_join(
+    operands: dict[int, int], part: object, made_by: dict[int, Kernel], read_by: dict[int, list[Kernel]]
+) -> list[Kernel]:
+    """Return the kernels that an operator joins, which become one, the latest maker first."""
+    makers = list(dict.fromkeys(made_by[value].now for value in operands if value in made_by))
+    readers = (one.now for value in operands for one in reversed(read_by.get(value, [])))
+    found: list[Kernel] = []
+    for one in (*reversed(makers), *readers):
+        if one.part != part or one in found:
+            continue
+        together = {*found, one}
+        before = {other.now for kernel in together for other in kernel.after} | {*makers}
+        if not any(_needs(other, together) for other in before - together):
+            found.append(one)
+            if one not in makers:
+                break
+    return found
+
+
+def _needs(kernel: Kernel, others: set[Kernel]) -> bool:
+    """Whether a kernel comes after one of the others, directly or not."""
+    known, waiting = {kernel}, [kernel]
+    while waiting:
+        for one in {other.now for other in waiting.pop().after} - known:
+            if one in others:
+                return True
+            known.add(one)
+            waiting.append(one)
+    return False
+
+
+def _merge(kernel: Kernel, other: Kernel) -> None:
+    """Make another kernel part of this one."""
+    other.into = kernel
+    kernel.inside |= other.inside
+    read = kernel.read | other.read
+    kernel.used |= other.used | (read.keys() & kernel.inside)
+    kernel.read = {value: size for value, size in read.items() if value not in kernel.inside}
+    kernel.after = {one.now for one in kernel.after | other.after} - {kernel}
 
 
 def _sums_columns(operator: Operator) -> bool:
@@ -140,12 +179,12 @@ def _sums_columns(operator: Operator) -> bool:
     return 0 < operator.bytes - elements * size <= 4 * shape[-1] < elements
 
 
-def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Kernel | None]]) -> None:
+def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Kernel]]) -> None:
     """Find what the kernel writes; what only kernels of backward read, they compute again."""
     largest = max((bytes_of[value] for value in kernel.inside), default=0)
     for value in kernel.inside:
-        readers = [one for one in read_by.get(value, []) if one is not kernel]
-        again = [one for one in readers if one is not None and one.first.phase != kernel.first.phase]
+        readers = [one.now for one in read_by.get(value, []) if one.now is not kernel]
+        again = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
         is_final = value not in read_by and value not in kernel.used
         if readers and len(again) == len(readers) and bytes_of[value] > SMALL * largest:
             for reader in again:

@@ -42,7 +42,7 @@ class Moved(NamedTuple):
 
 
 def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], result: object) -> Moved | None:
-    """Return what an operator moves; None for a subclass of Tensor, whose own operators follow. `written`: places of
+    """Return what an operator moves; None for a subclass of Tensor. `written`: places of
     the arguments that it writes."""
     shapes: list[Shape] = []
     dtype: torch.dtype | None = None

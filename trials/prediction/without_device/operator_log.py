@@ -27,6 +27,7 @@ from lmsweep.trials.machine.torch_private import (
     schema_name,
     written_places,
 )
+from lmsweep.trials.memory.storage_tracker import with_storage
 from lmsweep.trials.prediction.without_device.fused_kernels import Seen, Storage, fused
 from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.spec.config import TrialConfig
@@ -106,7 +107,10 @@ class OperatorLog:
         if known is None:
             return
         moved = moved_bytes(known.name, known.written, args, result)
-        if moved is None:  # of a subclass of Tensor, whose own operators follow
+        if moved is None:  # of a subclass of Tensor: what a DTensor computes on this rank's part no mode sees
+            args, result = local_parts(args), local_parts(result)
+            moved = moved_bytes(known.name, known.written, args, result)
+        if moved is None:
             return
         path, again = self._place()
         module, block = places_of(path)
@@ -172,6 +176,13 @@ class OperatorLog:
             self._made_by.setdefault(latest_number(), path)
         self._latest = path
         return path, again
+
+
+def local_parts(given: Any) -> Any:
+    """Return arguments or a result with this rank's part in place of each DTensor."""
+    if isinstance(given, Tensor):
+        return with_storage(given)
+    return type(given)(map(local_parts, given)) if type(given) in (list, tuple) else given
 
 
 def _layout(args: Sequence[object]) -> str:

@@ -11,14 +11,16 @@ from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 
+import torch
 from torch.nn import Module
 
-from lmsweep.trials.machine.torch_private import unset_random_weights
+from lmsweep.trials.machine.torch_private import replaced, unset_random_weights
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.flex_attention import block_mask_of
+from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
 from lmsweep.trials.prediction.compiled.compiled_part import as_compiled
 from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
@@ -28,6 +30,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import (
     allocations,
     leaves_nothing,
     repeated,
+    with_ordered_frees,
     without_lasting,
 )
 from lmsweep.trials.prediction.without_device.fake_device import (
@@ -83,9 +86,12 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         log = OperatorLog(config)
         recorder = Recorder(tracker, scratch_of(config), log)
         recorder.begin("init")
-        running = _process(config, fake, recorder, memory) if rank is None else _rank(config, fake, recorder)
+        if config.step:
+            running = _users(config, fake)
+        else:
+            running = _process(config, fake, recorder, memory) if rank is None else _rank(config, fake, recorder)
         begun = len(recorder.trace)
-        with log.watching(running.training.model):
+        with log.watching(running.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
                 last, begun = recorder.trace[begun:], len(recorder.trace)
                 if repeats and index == 1 and _creates_only_state(config):
@@ -98,12 +104,12 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                     continue
                 log.begin_iteration()
                 for phase in running.phases():
-                    recorder.begin(phase.name)
+                    recorder.begin("forward" if phase.name == WHOLE else phase.name)
                     running.run(phase)
                 recorder.begin("dropped")
                 running.drop()
         recorder.end()
-    return StepRun(trace=recorder.trace, log=log)
+    return StepRun(trace=with_ordered_frees(recorder.trace), log=log)
 
 
 def leaves_something(config: TrialConfig) -> bool:
@@ -122,7 +128,7 @@ def _creates_only_state(config: TrialConfig) -> bool:
 class _Running:
     """A step that has been built."""
 
-    training: TrainingStep
+    model: Module
     phases: Callable[[], Sequence[Phase]]
     run: Callable[[Phase], None]
     drop: Callable[[], None]
@@ -142,7 +148,9 @@ def _device(config: TrialConfig, rank: int | None) -> Iterator[tuple[StorageTrac
 
 def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:
     with fake, unset_random_weights():
-        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config))
+        # Adapters visit the layers again.
+        again = partial(recorder.begin, "init")
+        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config), before_adapters=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
     if memory:
         for part in step.blocks if config.compile == "block" else [step.model]:
@@ -163,7 +171,24 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
         step.drop()
         assert mask is None or config.attention == "flex", "it lives as long as the step"
 
-    return _Running(training=step, phases=step.phases, run=run, drop=drop)
+    return _Running(model=step.model, phases=step.phases, run=run, drop=drop)
+
+
+def _users(config: TrialConfig, fake: Fakes) -> _Running:
+    """The user's own step, whose model is unknown. To move it to the device changes nothing."""
+    with fake, unset_random_weights(), replaced(Module, "to", _moved):
+        step = UsersStep(eager_on_fakes(config), fake_math_mode(config))
+
+    def run(phase: Phase) -> None:
+        with fake:
+            phase.run()
+
+    return _Running(model=Module(), phases=step.phases, run=run, drop=step.drop)
+
+
+def _moved(module: Module, *where: object, dtype: torch.dtype | None = None, **_: object) -> Module:
+    kinds = [one for one in (dtype, *where) if isinstance(one, torch.dtype)]
+    return module.type(kinds[0]) if kinds else module
 
 
 def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
@@ -185,7 +210,7 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
         with fake:
             step.forget_gradients()
 
-    return _Running(training=step.training, phases=step.phases, run=run, drop=drop)
+    return _Running(model=step.training.model, phases=step.phases, run=run, drop=drop)
 
 
 def attention_run(config: TrialConfig) -> StepRun:

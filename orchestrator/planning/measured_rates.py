@@ -1,0 +1,41 @@
+"""What a store has measured of the parts of a step: single operators, collectives, and the host's launches."""
+
+from collections import defaultdict
+from statistics import median
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.collective_rates import Point, in_order
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, operators_in
+from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MeasuredRates
+from lmsweep.trials.spec.words import Collective
+from lmsweep.trials.store.store import Store
+
+_COLUMNS = ["device_name", "workload", "status", "phase", "metric", "samples", "world_size", "nodes", "collective"]
+
+
+def measured_rates(store: Store) -> MeasuredRates:
+    """Return what a store has of operators, of collectives within a node, and of launches, by device."""
+    operators = operators_in(store.read("operator_times", [*MeasuredOperator._fields])[0])
+    table = store.read(columns=[*_COLUMNS, "message_bytes"])[0]
+    wanted = pc.is_in(table["workload"], value_set=pa.array(["collectives", "operators"]))
+    wanted = pc.and_(wanted, pc.equal(table["metric"], "time"))
+    launches: dict[str, list[float]] = defaultdict(list)
+    points: dict[tuple[str, int], dict[Collective, list[Point]]] = defaultdict(dict)
+    for row in table.filter(wanted).to_pylist():
+        device = find_device(row["device_name"])
+        if device is None or not row["samples"]:
+            continue
+        seconds = median(row["samples"])
+        if row["phase"] in LAUNCHES:
+            launches[device.name].append(seconds / LAUNCHES[row["phase"]])
+        elif row["phase"] == "collective" and row["nodes"] == 1:
+            kinds = points[device.name, row["world_size"]]
+            kinds.setdefault(row["collective"], []).append(Point(row["message_bytes"], seconds))
+    return MeasuredRates(
+        operators=operators,
+        hosts={name: median(found) for name, found in launches.items()},
+        collectives={key: {kind: in_order(found) for kind, found in kinds.items()} for key, kinds in points.items()},
+    )
