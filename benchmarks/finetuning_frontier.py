@@ -29,9 +29,9 @@ from tabulate import tabulate
 
 from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
 from lmsweep.orchestrator.planning.prediction_process import Answers
-from lmsweep.orchestrator.planning.step_estimate import LEVELS, in_precision
+from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.analytic.rates.intervals import spread_of
+from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
@@ -110,8 +110,7 @@ def predict() -> None:
     def add(one: Cell, config: TrialConfig, batch: int, peak: int, operators: Operators | None) -> None:
         seconds = None
         if operators is not None:
-            found = step_time(in_precision(operators, config), rates).seconds
-            seconds = spread_of(LEVELS[rates.level]).of(found)
+            seconds = spread_for(gpu.name, rates.level).of(step_time(in_precision(operators, config), rates))
         cells.append({"cell": one, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds})
 
     for one in (*TIMED, *OFFLOADED):
