@@ -8,12 +8,11 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.compare import Comparison, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
-from lmsweep.analysis.comparison.explanation import Explanation, Side
+from lmsweep.analysis.comparison.explanation import Explanation, Side, kernels_of
 from lmsweep.analysis.comparison.explanation import explain as explain_comparison
 from lmsweep.analysis.data.code_states import latest_code
 from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
-from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
 from lmsweep.analysis.presets import make_preset
@@ -144,19 +143,14 @@ def explain(
     that adds them.
     """
     sides = _sides(store, other, baseline, contrast, where, across)
-    for location, rows in zip((store, other or store), (sides.one, sides.two), strict=True):
-        if not (rows["workload"] == "profile").any():
-            sweep = next(iter(rows["sweep"].dropna()), "SWEEP")
-            raise RequestError(
-                f"{location} has no profile of these steps, which --explain needs; to add them: "
-                f"lmsweep run {sweep} --profile --store {location}"
-            )
-    kernels = [open_store(name).read("kernels")[0].to_pandas() for name in dict.fromkeys([store, other or store])]
+    locations = (store, other or store)
+    kernels = {location: kernels_of(location) for location in locations}
+    one, two = (
+        Side(rows, kernels[location], location)
+        for rows, location in zip((sides.one, sides.two), locations, strict=True)
+    )
     return explain_comparison(
-        sides.compare(),
-        sides.compare(values=["step.kernel_time"]),
-        sides=(Side(sides.one, kernels[0]), Side(sides.two, kernels[-1])),
-        known=sides.variation,
+        one, two, between=sides.between, stores=sides.stores, across=sides.across, known=sides.variation
     )
 
 

@@ -2,9 +2,10 @@
 
 Each draw takes one of the steps that were profiled on an H200 (the reference store h200-profile) as two processes. The
 time of each kernel differs between them by a normal deviate of its own and one that all kernels share, each with the
-given standard deviation. Then one part of the step changes: longer kernels, another kernel, more calls, an operator
-that comes or goes. "named first": the largest cause that is named is that part; "explained": what all named causes add
-up to lies within a tenth of the true difference.
+given standard deviation; the time that the comparison states has other deviates of the kernels. Then one part of the
+step changes: longer kernels, another kernel, more calls, an operator that comes or goes. "named first": the largest
+cause that is named is that part; "explained": what all named causes add up to lies within a tenth of the true
+difference.
 """
 
 import sys
@@ -16,11 +17,12 @@ import pandas as pd
 from lmsweep.analysis.comparison.step_causes import COLUMNS, ProfiledStep, cause_of_each, causes
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.trials.statistics.variation import PRIORS
 
 DRAWS = 200
-VARIATIONS = (0.002, 0.005, 0.015)
-KNOWN = 0.005
-"""The shipped prior of device time, which the explanation assumes."""
+VARIATIONS = (0.002, 0.005, 0.015, 0.03)
+KNOWN = PRIORS["device"]
+"""The shipped prior, which the explanation assumes."""
 
 Change = Callable[[pd.DataFrame, np.random.Generator], pd.DataFrame]
 
@@ -64,10 +66,16 @@ def profiled_steps() -> list[pd.DataFrame]:
 
 def process(kernels: pd.DataFrame, variation: float, random: np.random.Generator) -> ProfiledStep:
     """Return the step as another process would measure it."""
-    own, shared = random.normal(0, variation, len(kernels)), random.normal(0, variation)
-    measured = kernels.assign(time=kernels["time"] * np.exp(own + shared))
+    timed, profiled = random.normal(0, variation, (2, len(kernels))) + random.normal(0, variation)
+    time = kernels["time"].to_numpy(float)
     return ProfiledStep(
-        kernels=measured, seconds=float(measured["time"].sum()), wall=None, variation=KNOWN, variation_of_wall=KNOWN
+        kernels=kernels.assign(time=time * np.exp(profiled)),
+        processes=1,
+        seconds=float((time * np.exp(timed)).sum()),
+        has_waits=False,
+        wall=None,
+        variation=KNOWN,
+        variation_of_wall=KNOWN,
     )
 
 

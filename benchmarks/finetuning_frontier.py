@@ -5,8 +5,8 @@ python benchmarks/finetuning_frontier.py SECONDS [RESULTS.csv]
 
 The first predicts each cell for GPU, without one, and writes PREDICTED. The second runs STEPS steps of each cell in a
 fresh process, from random weights: of TIMED and OFFLOADED one sequence, of FRONTIERS the largest batch and one sequence
-more. Appends each cell to RESULTS.csv at once, and starts none after SECONDS. Exits with 1 if a batch
-is too large, or a peak more than MOST off. Needs lmsweep[hf,qlora], and no network.
+more. Appends each cell to RESULTS.csv at once, and starts none after SECONDS. Exits with 1 if a batch is too large, or
+a peak more than MOST off. Needs lmsweep[hf,qlora], and no network.
 """
 
 import csv
@@ -28,16 +28,15 @@ from frontier import OUT_OF_MEMORY, device, judge
 from tabulate import tabulate
 
 from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
-from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.planning.step_estimate import in_precision
-from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.intervals import spread_for
-from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_operators import why_untimed
 from lmsweep.trials.results.outcome import Status
@@ -48,15 +47,10 @@ Cell = tuple[str, str, str, int]
 """Model, method, checkpointing and tokens of a sequence."""
 GPU = "NVIDIA H200"
 PREDICTED = Path(__file__).with_name("finetuning-predicted.json")
-TIMED = tuple(
-    ("Qwen-1.8B", method, "block", context) for context in (512, 2048, 8192) for method in ("full", "LoRA", "Q-LoRA")
-)
-"""Batches of one sequence, as in finetuning_published.py."""
 FRONTIERS = (
-    ("Qwen/Qwen3-0.6B", "lora", "none", 4096),
-    ("Qwen/Qwen3-1.7B", "qlora", "none", 4096),
-    ("Qwen/Qwen3-8B", "qlora", "block", 8192),
     ("Qwen/Qwen3-8B", "lora", "none", 2048),
+    ("Qwen/Qwen3-1.7B", "qlora", "none", 4096),
+    ("Qwen/Qwen3-0.6B", "lora", "none", 4096),
     ("Qwen/Qwen3-0.6B", FULL, "none", 8192),
     ("Qwen/Qwen3-0.6B", "dora", "none", 4096),
     ("Qwen/Qwen3-8B", "qlora", "none", 2048),
@@ -65,12 +59,25 @@ FRONTIERS = (
     ("Qwen/Qwen3-1.7B", "lora", "none", 8192),
     ("Qwen/Qwen3-1.7B", FULL, "block", 8192),
     ("Qwen/Qwen3-1.7B", "dora", "block", 8192),
+    ("Qwen/Qwen3-8B", "qlora", "block", 8192),
 )
-"""Those whose largest batch is sought, the most important first."""
-OFFLOADED = tuple((model, method, "offload", context) for model, method, _, context in TIMED if context > 512)
-"""TIMED with offloaded activations in place of checkpointing."""
-STEPS = 5
-WARMING = 2
+"""Those whose largest batch is sought."""
+OFFLOADED = (
+    ("Qwen-1.8B", "full", "activations", 8192),
+    ("Qwen-1.8B", "LoRA", "activations", 8192),
+    ("Qwen-1.8B", "full", "optimizer", 2048),
+    ("Qwen-1.8B", "LoRA", "optimizer", 2048),
+)
+"""Batches of one sequence; the third is `offload`, not `checkpointing`."""
+TIMED = (
+    *(("Qwen-1.8B", method, "block", context) for context in (2048, 8192) for method in ("full", "LoRA", "Q-LoRA")),
+    *(("Qwen-7B", method, "block", 2048) for method in ("LoRA", "Q-LoRA")),
+)
+"""Batches of one sequence, as in finetuning_published.py."""
+ORDER = (*FRONTIERS[:6], *OFFLOADED, *FRONTIERS[6:], *TIMED)
+"""The most important first."""
+STEPS = 3
+WARMING = 1
 LONGEST = 90
 """Seconds of one process."""
 MOST = 0.02
@@ -102,42 +109,50 @@ def config_of(model: str, method: str, checkpointing: str, context: int) -> Tria
 
 def predict() -> None:
     """Write what is predicted of each cell."""
+    gpu = _gpu()
+    if code := FitRequest(f"hf:{FRONTIERS[0][0]}", methods=[FULL]).trial().code:
+        use_code(code)
+    import_ahead([config_of(*FRONTIERS[0])])
+    with multiprocessing.get_context("fork").Pool() as pool, PREDICTED.open("w") as file:
+        file.write(f'{{"gpu": "{GPU}", "memory": {gpu.memory}, "cells": [')
+        for number, cell in enumerate(pool.imap(_predicted, ORDER)):
+            file.write((",\n" if number else "\n") + json.dumps(cell))
+            file.flush()
+        file.write("\n]}\n")
+
+
+def _gpu() -> Device:
     gpu = find_device(GPU)
     assert gpu is not None, "it has a datasheet"
-    rates = rates_of(gpu)
-    cells = []
+    return gpu
 
-    def add(one: Cell, config: TrialConfig, batch: int, peak: int, operators: Operators | None) -> None:
-        seconds = None
-        if operators is not None:
-            seconds = spread_for(gpu.name, rates.level).of(step_time(in_precision(operators, config), rates))
-        cells.append({"cell": one, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds})
 
-    for one in (*TIMED, *OFFLOADED):
-        model, method, way, context = one
+def _predicted(cell: Cell) -> dict[str, object]:
+    gpu = _gpu()
+    model, method, way, context = cell
+    if cell in FRONTIERS:
+        config = config_of(*cell)
+    else:
         config = published_config(model, method, context)
-        if way == "offload":
-            config = replace(config, checkpointing="none", offload="activations")
-        step = any_batch_step(config)
-        operators = None if why_untimed(config) else step.operators(1)
-        add(one, config, 1, summary(step.trace.at(1), config).on(gpu.name).peak, operators)
-    configs = [config_of(*one) for one in FRONTIERS]
-    code = FitRequest(f"hf:{FRONTIERS[0][0]}", methods=[FULL]).trial().code
-    rooms = [[(gpu.name, budget_of(gpu))]] * len(configs)
-    answers = Answers("room", configs, rooms=rooms, code=vars(code) if code else None).wait()
-    for one, config, answer in zip(FRONTIERS, configs, answers, strict=True):
-        if "rooms" not in answer or not answer["operators"]:
-            raise RuntimeError(f"{one}: {answer}")
-        ((batch, peak),) = answer["rooms"]
-        add(one, config, batch, peak, from_values(answer["operators"][str(batch)]))
-    lines = ",\n".join(json.dumps(one) for one in cells)
-    PREDICTED.write_text(f'{{"gpu": "{GPU}", "memory": {gpu.memory}, "cells": [\n{lines}\n]}}\n')
+        if cell in OFFLOADED:
+            config = replace(config, checkpointing="none", offload=way)  # type: ignore[arg-type]
+    step, batch = any_batch_step(config), 1
+    if cell in FRONTIERS:
+        batch, peak = step.room(gpu.name, budget_of(gpu))
+    else:
+        peak = summary(step.trace.at(1), config).on(gpu.name).peak
+    seconds = None
+    if not why_untimed(config):
+        rates = rates_of(gpu)
+        time = step_time(in_precision(step.operators(batch), config), rates)
+        seconds = spread_for(gpu.name, rates.level).of(time)
+    return {"cell": cell, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds}
 
 
-def run(config: TrialConfig, seconds: float) -> Run:
-    """Run the steps in a fresh process, at most so long."""
+def run(config: TrialConfig, steps: int, seconds: float) -> Run:
+    """Run so many steps in a fresh process, at most so long."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_steps, args=(config, sender))
+    process = multiprocessing.get_context("fork").Process(target=_steps, args=(config, steps, sender))
     process.start()
     sender.close()
     process.join(max(seconds, 1))
@@ -150,7 +165,7 @@ def run(config: TrialConfig, seconds: float) -> Run:
     return Run(f"failed, exit status {process.exitcode}")
 
 
-def _steps(config: TrialConfig, sender: Connection) -> None:
+def _steps(config: TrialConfig, steps: int, sender: Connection) -> None:
     try:
         bench = Workbench(config, requested_at=time.monotonic(), code=Code(folder=str(Path.cwd())))
         with bench.quiet():
@@ -159,7 +174,7 @@ def _steps(config: TrialConfig, sender: Connection) -> None:
             building = torch.cuda.max_memory_allocated()
             torch.cuda.reset_peak_memory_stats()
             taken = []
-            for _ in range(STEPS):
+            for _ in range(steps):
                 began = time.perf_counter()
                 for phase in phases:
                     phase.run()
@@ -196,10 +211,10 @@ def measure(seconds: float, results: Path) -> None:
             if left() < 20:
                 break
             config = replace(TrialConfig(**cell["config"]), batch_size=cell["batch"])
-            found = run(config, min(left(), LONGEST))
+            found = run(config, STEPS, min(left(), LONGEST))
             more, verdict = "", ""
             if tuple(cell["cell"]) in FRONTIERS:
-                more = run(replace(config, batch_size=cell["batch"] + 1), min(left(), LONGEST)).ending
+                more = run(replace(config, batch_size=cell["batch"] + 1), 2, min(left(), LONGEST)).ending
                 known = {found.ending, more} <= {"ok", "oom"}
                 verdict = judge(1, 1, found.ending == "ok", more == "ok") if known else "not known"
                 verdicts.append(verdict)

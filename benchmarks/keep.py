@@ -1,4 +1,4 @@
-"""Copy stores into a reference set: one Parquet file per table, without host names and artifacts.
+"""Copy stores into a reference set: one Parquet file per table, without host names and artifacts; GPUs are numbered.
 
 python benchmarks/keep.py analysis/reference/NAME STORE [STORE ...]
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lmsweep.trials.store.fragments import TABLES
+from lmsweep.trials.store.parquet_file import TABLES
 from lmsweep.trials.store.store import Store
 
 
@@ -23,6 +23,11 @@ def main() -> None:
             if column in whole.schema.names:
                 index = whole.schema.get_field_index(column)
                 whole = whole.set_column(index, whole.schema.field(column), pa.nulls(whole.num_rows, pa.string()))
+        if "gpu_uuid" in whole.schema.names:  # a number is enough to distinguish them
+            index = whole.schema.get_field_index("gpu_uuid")
+            found = whole.column(index).to_pylist()
+            numbers = {uuid: f"GPU-{number}" for number, uuid in enumerate(dict.fromkeys(filter(None, found)), start=1)}
+            whole = whole.set_column(index, whole.schema.field(index), pa.array(map(numbers.get, found), pa.string()))
         if "error" in whole.schema.names:  # only the first line: the traceback contains paths
             index = whole.schema.get_field_index("error")
             errors = [error and error.splitlines()[0] for error in whole.column(index).to_pylist()]

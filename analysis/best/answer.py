@@ -1,4 +1,4 @@
-"""The answer: the best cell, its lead over the others with intervals, the Pareto front, and which axis mattered."""
+"""The answer: the best cell, its lead over the others and why, the Pareto front, and which axis mattered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,17 +6,22 @@ from math import exp
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from lmsweep.analysis.best.cell_processes import Error
-from lmsweep.analysis.best.cells import Cell, Value, key_of
+from lmsweep.analysis.best.cells import Cell, Error, Value, key_of
 from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
 from lmsweep.analysis.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
 from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
+from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.identity import trial_id
 
 DEVICE = "device"
 """The axis of a cell's device; its value is the device's full name."""
@@ -107,6 +112,36 @@ def answer(
         larger=_larger(winner, cells, larger, aim, names),
         names=tuple(names),
     )
+
+
+def explain_lead(found: Answer, stores: Sequence[str]) -> Explanation:
+    """Explain the winner's step against that of the next cell with as many tokens a step in the same environment.
+
+    stores: the locations that the answer is from. Raises RequestError if there is no such cell, and without profiles.
+    """
+    winner = found.winner
+    alike = [
+        one.cell
+        for one in found.beaten
+        if one.cell.tokens == winner.tokens and one.cell.environment_id == winner.environment_id
+    ]
+    if not alike:
+        raise RequestError("--explain: no other cell was measured with as many tokens a step in the same environment")
+    frames = {location: load(location, pooled=False) for location in stores}
+    sides = [_side(cell, frames) for cell in (alike[0], winner)]
+    names = [name for name in found.names if value_of(alike[0], name) != value_of(winner, name)]
+    between = {name: (label(value_of(alike[0], name)), label(value_of(winner, name))) for name in names}
+    return explain(*sides, between=between, known=known_variation(*frames.values()))
+
+
+def _side(cell: Cell, frames: dict[str, pd.DataFrame]) -> Side:
+    """Return the rows of a cell, of the first store that has it."""
+    for location, frame in frames.items():
+        is_cell = (frame["trial_id"] == trial_id(cell.config)) & (frame["environment_id"] == cell.environment_id)
+        rows = frame[is_cell & (frame["mode"] == cell.config.mode)]
+        if len(rows):
+            return Side(rows, kernels_of(location), location)
+    raise AssertionError("a cell is from a store")
 
 
 def value_of(cell: Cell | TrialConfig, name: str) -> object:

@@ -29,7 +29,7 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
         for name, field in CONFIG_FIELDS.items()
         if name not in hidden and getattr(config, name) != field.default
     }
-    words = [f"{name}={_written(value)}" for name, value in settings.items()]
+    words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()]
     lines = ["lmsweep trial"]
     for word in map(shlex.quote, [*words, f"workloads={','.join(workloads)}"]):
         if len(f"{lines[-1]} {word} \\") <= LINE:
@@ -58,10 +58,6 @@ def pytorch_snippet(config: TrialConfig) -> str:
     body += _after_forward(config)
     lines += [f"    {line}" for line in [*body, "return loss.detach()"]]
     return "\n".join(lines) + "\n"
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _trains(config: TrialConfig) -> bool:
@@ -107,6 +103,10 @@ def _facts(config: TrialConfig) -> list[str]:
         facts.append("# The whole step is captured once with torch.cuda.graph and replayed.")
     if config.offload == "activations":
         facts.append("# torch.autograd.graph.save_on_cpu(pin_memory=True) moves what forward saves, weights excepted")
+    if config.offload == "optimizer":
+        facts.append(
+            "# The optimizer has copies of the weights in pinned memory of the host; gradients and weights are copied"
+        )
     if config.memory_budget is not None:
         facts.append(
             f"# torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "

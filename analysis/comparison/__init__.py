@@ -5,6 +5,7 @@ pairing.py            pairs results, and refuses pairs that differ in other cond
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
 explanation.py        what the differences consist of, for `compare --explain`
 step_causes.py        divides the difference of two profiled steps into parts of the model, idle time and the rest
+kernel_changes.py     what changed in one part: operators, kernels, calls or time alone
 noise.py              how far processes of the same cell differ, and what difference therefore counts
 environment_diff.py   the environments of two stores, side by side
 findings.py           what a run found, in sentences

@@ -1,18 +1,35 @@
 """What the differences of a comparison consist of, for `lmsweep compare --explain`."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.compare import Comparison, ResultKey
-from lmsweep.analysis.comparison.step_causes import IDLE, LEAST, SIDES, UNEXPLAINED, WHOLE, ProfiledStep, causes
+from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
+from lmsweep.analysis.comparison.step_causes import (
+    IDLE,
+    LEAST,
+    SIDES,
+    WAITS_OR_UNEXPLAINED,
+    WALL,
+    WHOLE,
+    ProfiledStep,
+    causes,
+)
+from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.process_variation import Known, variation_of
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
+from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.variation import Variation
+
+MOST_REST = 2
+"""Causes after the first that have a name in the third sentence."""
+
+PROFILE = "profile"
+"""The workload that profiles steps."""
 
 _STEP = ["trial_id", "environment_id", "mode"]
 _RESULT = list(ResultKey._fields[:2])
@@ -25,48 +42,70 @@ class Explanation:
     title: str
     frame: pd.DataFrame
     """The rows of `causes` for each cell, after its keys."""
+    verdicts: list[str]
+    """Of the cells, as the comparison states them."""
     keys: list[str]
     conditions: dict[str, str]
 
     def listing(self) -> Listing:
+        notes = [
+            "difference: contrast - baseline, with 95 % interval; share: of the difference of the step",
+            f"A part that differs significantly, and by {LEAST:.1%} of the step, has a line; the others are together.",
+        ]
+        if (self.frame["cause"] == WAITS_OR_UNEXPLAINED).any():
+            notes.append("These stores lack device times, so they do not separate waiting for the host from the rest.")
         return Listing(
-            title="\n".join([f"{self.title}: what the difference consists of", *self.sentences()]),
+            title="\n".join(self.sentences()),
             frame=self.frame.drop(columns="named"),
             keys=[*self.keys, "cause"],
             units=dict.fromkeys((*SIDES, "difference"), "s") | {"share": "share"},
             together=(*SIDES, "difference"),
             conditions=self.conditions,
-            notes=[
-                "difference: contrast - baseline, with 95 % interval; share: of the difference of the step",
-                f"A part has a line if it differs significantly, and by {LEAST:.1%} of the step or more.",
-            ],
+            notes=notes,
         )
 
     def sentences(self) -> list[str]:
-        """Return two sentences for each cell: the first cause, and the rest; a third if the device waits longer."""
-        found = []
-        for cell, rows in self._cells():
-            begin = f"{cell}: " if cell else ""
-            difference = rows.set_index("cause")["difference"]
-            is_idle = rows["cause"] == IDLE
-            named = rows[rows["named"] & ~is_idle]
-            if named.empty:
-                found.append(f"{begin}{_change(difference[WHOLE])}; no part of the step differs beyond its variation")
-            else:
-                first, *others = zip(named["cause"], named["difference"], named["change"], strict=True)
-                found.append(f"{begin}{_change(difference[WHOLE])}; first {first[0]}, {_change(first[1])} ({first[2]})")
-                rest = [f"{name} {_change(seconds)}" for name, seconds, _ in others[:3]]
-                found.append(f"  then {'; '.join([*rest, f'unexplained {_change(difference[UNEXPLAINED])}'])}")
-            if (rows["named"] & is_idle).any():
-                found.append(f"  and the device waits {_change(difference[IDLE])} for its host")
-        return found
+        """Return three sentences about all cells together: the verdict, the first cause, and the rest of the
+        difference, which adds up with the first cause to the difference of the verdict."""
+        rows = self._together()
+        named = rows[rows["named"]].sort_values("difference", key=abs, ascending=False)
+        waits = IDLE in named.index
+        parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
+        others = parts[parts["named"]].sort_values("difference", key=abs, ascending=False)
+        shown, more = others[:MOST_REST], others[MOST_REST:]
+        unit = choose_unit("s", rows.loc[[WHOLE], [*SIDES]].to_numpy(float).ravel().tolist())
 
-    def _cells(self) -> Iterator[tuple[str, pd.DataFrame]]:
-        if not self.keys:
-            yield "", self.frame
-            return
-        for values, rows in self.frame.groupby(self.keys, sort=False, dropna=False):
-            yield ", ".join(map(str, values)), rows
+        def amount(seconds: float) -> str:
+            return f"{seconds / unit.size:+.3g} {unit.name}"
+
+        rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
+        if len(more):
+            rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
+        left = parts.loc[~parts["named"], "difference"]
+        rest += [f"{name} {amount(one)}" for name, one in left.items()]
+        if named.empty:
+            first = "no part differs beyond its variation"
+        else:
+            first = str(named.index[0]) + (f": {named['change'].iloc[0]}" if named["change"].iloc[0] else "")
+            first += f", {amount(named['difference'].iloc[0])}"
+        before, after = (rows.loc[WHOLE, [*SIDES]].to_numpy(float) / unit.size).tolist()
+        steps = "step" if len(self.verdicts) == 1 else f"{len(self.verdicts)} steps together"
+        words = [f"{self.title}: {steps} {before:.4g} -> {after:.4g} {unit.name} ({after / before - 1:+.1%})"]
+        counts = {word: self.verdicts.count(word) for word in VERDICTS if word in self.verdicts}
+        words += [word if len(self.verdicts) == 1 else f"{count} {word}" for word, count in counts.items()]
+        if waits:
+            before, after = (rows.loc[WALL, [*SIDES]].to_numpy(float) / unit.size).tolist()
+            words.append(f"wall time {before:.4g} -> {after:.4g} {unit.name}")
+        return [", ".join(words), f"first: {first}", f"rest: {', '.join(rest)}"]
+
+    def _together(self) -> pd.DataFrame:
+        """Return the causes of all cells together: `baseline`, `contrast`, `difference`, `named`, and the `change` of
+        the cell that has most of it."""
+        by_size = self.frame.sort_values("difference", key=abs, ascending=False)
+        groups = self.frame.groupby("cause", sort=False)
+        return groups[[*SIDES, "difference"]].sum().assign(
+            named=groups["named"].any(), change=by_size.groupby("cause")["change"].first()
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,6 +116,17 @@ class Side:
     """All its rows, of `load(..., pooled=False)`."""
     kernels: pd.DataFrame
     """The detail table `kernels` of its store."""
+    location: str
+    """Of its store."""
+
+    def check_profiled(self) -> None:
+        """Raise RequestError, with the command that adds profiles, if it has none."""
+        if not (self.rows["workload"] == PROFILE).any():
+            sweep = next(iter(self.rows["sweep"].dropna()), "SWEEP")
+            raise RequestError(
+                f"{self.location} has no profile of these steps, which --explain needs; to add them: "
+                f"lmsweep run {sweep} --profile --store {self.location}"
+            )
 
     def step_of(self, key: ResultKey) -> tuple[str, ...]:
         """Return what identifies a step, whichever workload measured it."""
@@ -90,42 +140,71 @@ class Side:
         step = _of(self.rows, _STEP, self.step_of(key))
         step = step[(step["phase"] == "step") & step["median"].notna()]
         wall = step[step["metric"] == "time"]
-        has_idle = is_device_time(str(stated["value"])) and len(wall) and not step["device"].eq("cpu").any()
+        on_device = not step["device"].eq("cpu").any()
+        by_device = is_device_time(str(stated["value"]))
         return ProfiledStep(
             kernels=kernels,
+            processes=processes,
             seconds=float(stated[name]),
-            wall=float(wall["median"].median()) if has_idle else None,
-            variation=float(variation_of(step[step["metric"] == "kernel_time"], known)[0].max()) / np.sqrt(processes),
-            variation_of_wall=float(variation_of(wall, known)[0].max(initial=0.0)),
+            has_waits=on_device and not by_device,
+            wall=float(wall["median"].median()) if on_device and by_device and len(wall) else None,
+            variation=_largest(step[step["metric"] == "kernel_time"], known),
+            variation_of_wall=_largest(wall, known),
         )
 
 
-def explain(found: Comparison, profiles: Comparison, *, sides: tuple[Side, Side], known: Known) -> Explanation:
-    """Explain the steps of `found` by profiles of the same configurations.
+def kernels_of(location: str) -> pd.DataFrame:
+    """Return the detail table of profiled kernels of the store at this location."""
+    found: pd.DataFrame = open_store(location).read("kernels")[0].to_pandas()
+    return found
 
-    found: the comparison of times. profiles: that of step.kernel_time, between the same sides. known: as for
-    `compare`. Raises RequestError if no step that was compared was profiled on both sides.
+
+def explain(
+    one: Side,
+    two: Side,
+    *,
+    between: dict[str, tuple[str, str]],
+    stores: tuple[str, str] | None = None,
+    across: tuple[str, ...] = (),
+    known: Known,
+) -> Explanation:
+    """Explain the steps that `compare` of the rows of both sides compares, by their profiles; arguments as there.
+
+    known: variation of whole stores. Raises RequestError as `compare` does, and if no step that was compared was
+    profiled on both sides.
     """
-    one, two = sides
+    for side in (one, two):
+        side.check_profiled()
+    found, profiles = (
+        compare(
+            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known
+        )
+        for values in (None, ["step.kernel_time"])
+    )  # fmt: skip
+    times = found.frame
+    has_both = times[[*SIDES]].notna().all(axis=1) & times["value"].str.startswith("step.")
     stated = {
-        (one.step_of(first), two.step_of(second)): found.frame.iloc[place]
+        (one.step_of(first), two.step_of(second)): times.iloc[place]
         for place, (first, second) in enumerate(zip(*found.results, strict=True))
-        if first and second and found.frame["value"].iloc[place].startswith("step.")
+        if first and second and has_both.iloc[place]
     }
     keys = [name for name in profiles.keys if name != "value" and profiles.frame[name].nunique(dropna=False) > 1]
-    parts = []
+    parts, verdicts = [], []
+    was_profiled = profiles.frame[[*SIDES]].notna().all(axis=1)
     for place, (first, second) in enumerate(zip(*profiles.results, strict=True)):
         cell = stated.get((one.step_of(first), two.step_of(second))) if first and second else None
-        if first and second and cell is not None:
+        if first and second and cell is not None and was_profiled.iloc[place]:
             before, after = one.profiled(first, cell, SIDES[0], known), two.profiled(second, cell, SIDES[1], known)
             parts.append(causes(before, after).assign(**{name: profiles.frame[name].iloc[place] for name in keys}))
+            verdicts.append(str(cell["verdict"]))
     if not parts:
-        raise RequestError("--explain: no step that was compared has a profile on both sides")
+        raise RequestError("--explain: no step that was compared has a time and a profile on both sides")
     whole = pd.concat(parts, ignore_index=True)
     ends = [f"difference{end}" for end in (LOW, HIGH)]
     return Explanation(
         title=found.title.rpartition(": ")[0],
         frame=whole[[*keys, "cause", *SIDES, "difference", *ends, "share", "change", "named"]],
+        verdicts=verdicts,
         keys=keys,
         conditions=profiles.conditions,
     )
@@ -135,5 +214,9 @@ def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.
     return frame[np.logical_and.reduce([frame[n] == value for n, value in zip(columns, values, strict=False)])]
 
 
-def _change(seconds: float) -> str:
-    return f"{1e3 * seconds:+.3g} ms"
+def _largest(rows: pd.DataFrame, known: Known) -> Variation:
+    """Return the largest variation of these rows; none varies if there are none."""
+    scale, freedom = variation_of(rows, known)
+    if not len(scale):
+        return Variation(scale=0.0, freedom=0.0)
+    return Variation(scale=float(scale.max()), freedom=float(freedom[scale.argmax()]))

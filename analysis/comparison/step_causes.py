@@ -1,7 +1,7 @@
 """Divides the difference between two profiled steps: kernels by phase and part of the model, idle time, what is left.
 
 Kernels are aligned by phase and part of the model, then by operator; their own names differ between releases and
-devices, so they come last. The parts, the idle time and what is unexplained add up to the difference of the steps.
+devices, so they come last. The parts and what is unexplained add up to the difference of the steps.
 """
 
 import re
@@ -10,21 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.metrics.kernels import short_name
+from lmsweep.analysis.comparison.kernel_changes import change_of
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
-from lmsweep.trials.statistics.variation import PRIORS, Floats, p_different, reach
+from lmsweep.trials.statistics.variation import MOST_FREEDOM, Floats, Variation, p_different, reach
 
 LEAST = 0.005
 """Smallest difference of a part that is named, as a fraction of the longer step."""
 
-GONE = 0.05
-"""An operator counts as gone if it takes less than this share of its time on the other side."""
+MOST_SPREAD = 6.0
+"""Parts that run the same kernels are taken to differ by chance by at most this times the known variation: beyond it
+another machine, or another release of the same kernel, is the reason."""
 
-ALONE = 0.8
-"""A layer alone differs if it has this share of the differences of all layers."""
+MEDIAN_TO_DEVIATION = 1.4826
+"""Standard deviation of a normal variable, divided by the median of its distance from the middle."""
 
-REST, UNEXPLAINED, WHOLE = "other parts, within their variation", "unexplained", "step"
+REST, UNEXPLAINED, WHOLE = "other parts", "unexplained", "step"
+WAITS_OR_UNEXPLAINED = "the device waits, or unexplained"
+"""Instead of UNEXPLAINED where only the wall time of a device is known."""
 IDLE, WALL = "the device waits", "wall time"
 SIDES = ("baseline", "contrast")
 
@@ -34,9 +37,6 @@ COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
 _ATTENTION = ("attention", "scores", "softmax", "value_matmul", "fused_attention")
 _LAYER = re.compile(r"\.\d+(?=\.|$)")
 """The number of a repeated layer in the path of a module."""
-_SIZES = re.compile(r"[\d<]")
-"""Where the sizes that autotuning chooses begin in a kernel's name."""
-_PATH = re.compile(r"(\S*\.\d+)(?:\.|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +44,18 @@ class ProfiledStep:
     """A step of one side, with its kernels."""
 
     kernels: pd.DataFrame
-    """Rows of `lmsweep.analysis.metrics.kernels.classified`."""
+    """Rows of `lmsweep.analysis.metrics.kernels.classified`, per process and step."""
+    processes: int
+    """That were profiled."""
     seconds: float
-    """Of the step as the comparison states it: device time, or wall time where the device is the host."""
+    """Of the step as the comparison states it: device time, or wall time where that is unknown."""
+    has_waits: bool
+    """Whether `seconds` is wall time with a device, which may wait for its host."""
     wall: float | None
     """Seconds of the step with those in which the device waits for its host; None if `seconds` has them."""
-    variation: float
-    """Relative standard deviation between processes of the time of kernels."""
-    variation_of_wall: float
+    variation: Variation
+    """Between processes, of the time of kernels."""
+    variation_of_wall: Variation
 
 
 def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
@@ -66,25 +70,26 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     whole = np.array([before.seconds, after.seconds])
     tables = [one.kernels[COLUMNS].assign(cause=cause_of_each(one, other)) for one, other in (steps, steps[::-1])]
     times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
-    squares = ((times.to_numpy(float) * [one.variation for one in steps]) ** 2).sum(axis=1)
-    found = _differences(times, np.sqrt(squares))
+    variation = _variation(steps, tables, times)
+    relative = np.hypot(variation.scale, _not_reproduced(steps, times) / np.sqrt(2))
+    squares = ((times.to_numpy(float) * relative) ** 2 / [one.processes for one in steps]).sum(axis=1)
+    found = _differences(times, np.sqrt(squares), variation.freedom)
     significant = holm(found["p"].to_numpy(float)) < SIGNIFICANCE
     is_named = significant & (found["difference"].abs() >= least).to_numpy(bool)
     named = found[is_named].sort_values("difference", key=abs, ascending=False)
-    changes = []
-    for cause in named.index:
-        of_cause = [one[one["cause"] == cause] for one in tables]
-        changes.append(_changed_layer(*of_cause) or _change(*of_cause))
+    changes = [change_of(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
     lines = [named.assign(change=changes, named=True)]
     if not is_named.all():
         rest = _line(REST, times[~is_named].sum().to_numpy(float))
-        lines.append(_differences(rest, np.sqrt(squares[~is_named].sum(keepdims=True))))
+        lines.append(_differences(rest, np.sqrt(squares[~is_named].sum(keepdims=True)), variation.freedom))
     left = whole - pd.concat(lines)[[*SIDES]].sum().to_numpy(float)
-    lines += [_differences(_line(UNEXPLAINED, left)), _differences(_line(WHOLE, whole))]
+    left_over = WAITS_OR_UNEXPLAINED if before.has_waits or after.has_waits else UNEXPLAINED
+    lines += [_differences(_line(left_over, left)), _differences(_line(WHOLE, whole))]
     walls = np.array([one.wall for one in steps if one.wall is not None])
     if len(walls) == len(steps):
-        error = np.hypot(*(walls * [one.variation_of_wall for one in steps]))
-        waits = _differences(_line(IDLE, walls - whole), np.array([error]))
+        error = np.hypot(*(walls * [one.variation_of_wall.scale for one in steps]))
+        freedom = min(one.variation_of_wall.freedom for one in steps)
+        waits = _differences(_line(IDLE, walls - whole), np.array([error]), freedom)
         waits["named"] = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
         lines += [waits, _differences(_line(WALL, walls))]
     frame = pd.concat(lines)
@@ -93,17 +98,40 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     return frame.drop(columns="p").rename_axis("cause").reset_index()
 
 
+def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFrame], times: pd.DataFrame) -> Variation:
+    """Return what is known of processes, with what the parts show that run the same kernels on both sides."""
+    known = max((one.variation for one in steps), key=lambda one: one.scale)
+    calls = pd.concat([one.groupby(["cause", "kernel"])["calls"].sum() for one in tables], axis=1).fillna(0.0).round()
+    is_same = (calls.iloc[:, 0] == calls.iloc[:, 1]).groupby("cause").all()
+    of_same = times[is_same.reindex(times.index)]
+    of_same = of_same[of_same.max(axis=1) >= LEAST * max(one.seconds for one in steps)]
+    if of_same.empty:
+        return known
+    distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
+    spread = MEDIAN_TO_DEVIATION * float(np.median(distance)) / np.sqrt(sum(1 / one.processes for one in steps))
+    freedom = min(float(len(of_same)), MOST_FREEDOM)
+    return known.updated(freedom * min(spread, MOST_SPREAD * known.scale) ** 2, freedom)
+
+
+def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
+    """Return how far the profiles' change of the step is from the stated one: its parts are known no better."""
+    if any(one.has_waits for one in steps):
+        return 0.0
+    before, after = np.log(times.sum().to_numpy(float) / [one.seconds for one in steps])
+    return float(abs(after - before))
+
+
 def _line(cause: str, times: Floats) -> pd.DataFrame:
     return pd.DataFrame([times], index=[cause], columns=[*SIDES])
 
 
-def _differences(times: pd.DataFrame, error: Floats | None = None) -> pd.DataFrame:
+def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: float = np.inf) -> pd.DataFrame:
     """times: of both sides, seconds; error: standard error of each difference, seconds; None if it is not known."""
     found = times.assign(difference=times["contrast"] - times["baseline"], change="", named=False)
-    freedom = np.full(len(found), PRIORS["device"].freedom)
-    far = np.full(len(found), np.nan) if error is None else reach(freedom) * error
+    each = np.full(len(found), freedom)
+    far = np.full(len(found), np.nan) if error is None else reach(each) * error
     distance = found["difference"].to_numpy(float)
-    p = np.ones(len(found)) if error is None else p_different(distance, error, freedom)
+    p = np.ones(len(found)) if error is None else p_different(distance, error, each)
     ends = {f"difference{LOW}": distance - far, f"difference{HIGH}": distance + far}
     return found.assign(**ends, p=p)
 
@@ -124,7 +152,9 @@ def cause_of_each(step: ProfiledStep, other: ProfiledStep) -> list[str]:
 
 
 def _part(name: str, phase: str) -> str:
-    """Return the part of the model, with repeated layers as one: `blocks.*.attention, backward`."""
+    """Return the part of the model, with repeated layers as one: `blocks.*.attention backward`."""
+    if name == "collectives":
+        return "communication"
     part = name.removeprefix("backward of ").removeprefix("recomputed ")
     if part in _ATTENTION:
         part = "attention"
@@ -132,50 +162,5 @@ def _part(name: str, phase: str) -> str:
         part = "compiled"
     part = _LAYER.sub(".*", part)
     if name.startswith("recomputed "):
-        return f"{part}, recomputed"
-    return phase if part == phase else f"{part}, {phase}"
-
-
-def _changed_layer(before: pd.DataFrame, after: pd.DataFrame) -> str | None:
-    """Say what changed in the only one of several layers that differs; None if more than one does."""
-    layers = [one["range"].str.extract(_PATH)[0] for one in (before, after)]
-    times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
-    change = times[1].sub(times[0], fill_value=0.0).abs()
-    if len(change) < 3 or change.max() < ALONE * change.sum():
-        return None
-    name = change.idxmax()
-    return f"only in {name}: {_change(before[layers[0] == name], after[layers[1] == name])}"
-
-
-def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
-    """Say what changed most in a part: operators that came, went or were replaced, a kernel, calls, or time alone."""
-    sides = [
-        one.assign(operator=one["operator"].fillna(one["kernel"].map(short_name)).str.removeprefix("aten::"))
-        for one in (before, after)
-    ]
-    times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
-    before_after = times.fillna(0.0).to_numpy(float)
-    lacks = before_after < GONE * before_after[:, ::-1]  # of each operator, on each side
-    gone, new = times["baseline"][lacks[:, 1]], times["contrast"][lacks[:, 0]]
-    both = times[~lacks.any(axis=1)]
-    change = (both["contrast"] - both["baseline"]).abs()
-    if both.empty or gone.sum() + new.sum() > change.max():
-        if min(gone.sum(), new.sum()) > GONE * max(gone.sum(), new.sum()):
-            return f"{_names(gone)} -> {_names(new)}"
-        return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
-    name = str(change.idxmax())
-    kernels = [side[side["operator"] == name].groupby("kernel")["time"].sum().idxmax() for side in sides]
-    one, other = (short_name(str(kernel)) for kernel in kernels)
-    if _SIZES.split(one)[0] != _SIZES.split(other)[0]:
-        return f"{name}: {one} -> {other}"
-    calls = [f"{side.loc[side['operator'] == name, 'calls'].sum():.0f}" for side in sides]
-    if calls[0] != calls[1]:
-        return f"{name}: {calls[0]} -> {calls[1]} calls"
-    first, second = both.loc[name].to_numpy(float)
-    ratio = second / first
-    return f"{name} takes {abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
-
-
-def _names(times: "pd.Series[float]") -> str:
-    longest = [short_name(str(name)) for name in times.sort_values(ascending=False).index]
-    return ", ".join(longest[:2]) + (f" and {len(longest) - 2} more" if len(longest) > 2 else "")
+        return f"{part} recomputed"
+    return phase if part == phase else f"{part} {phase}"

@@ -4,7 +4,7 @@ import hashlib
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -36,7 +36,11 @@ def write_report(
     history: bool = False,
 ) -> int:
     """Write the page to a file and return its size in bytes. Arguments and errors: as for `page_of`."""
-    page, output = page_of(location, others, prices, across, history=history), Path(output)
+    return write_page(page_of(location, others, prices, across, history=history), Path(output))
+
+
+def write_page(page: Iterable[str], output: Path) -> int:
+    """Write the pieces of a page to a file and return its size in bytes. Raises RequestError if it cannot."""
     try:
         with output.open("w", encoding="utf-8") as file:
             file.writelines(page)

@@ -5,11 +5,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from lmsweep.analysis.comparison.environment_diff import environment_diff
+from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
 from lmsweep.analysis.comparison.side_by_side import NoCounterpartError, beside
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.limits_tables import sizes_that_fit
-from lmsweep.analysis.report.answers.question import DEVICE
+from lmsweep.analysis.report.answers.question import DEVICE, Option
 from lmsweep.analysis.report.answers.verdicts import Answer
 from lmsweep.analysis.report.figures import charts, icicle, pareto, pieces
 from lmsweep.analysis.report.figures.charts import Figure
@@ -24,6 +25,12 @@ from lmsweep.trials.spec.config import RequestError
 
 MOST_LINES = 300
 """Preset tables with more lines are left out of the page; `lmsweep table` prints them."""
+
+MOST_EXPLAINED = 3
+"""Options of the headline whose difference from the baseline is explained."""
+
+STEP = ["trial_id", "environment_id", "mode", "code"]
+"""What identifies a step, whichever workload measured it."""
 
 MOST_RESULTS = 3000
 """The page of a store with more attempts has no preset tables: nearly all would be too long."""
@@ -81,6 +88,7 @@ def sections_of(results: Results, beside_it: Sequence[str], found: Answer | None
     beside_it: names for `side_by_side`. Raises RequestError for an unknown one.
     """
     made = [
+        _causes(results, found),
         _beside(results, beside_it),
         _what_fits(results),
         *(Section(id_, title, words, _figures(draw, results)) for id_, title, draw, words in _DRAWN),
@@ -91,6 +99,30 @@ def sections_of(results: Results, beside_it: Sequence[str], found: Answer | None
         _environments(found),
     ]
     return [section for section in made if section.figures or section.tables]
+
+
+def _causes(results: Results, found: Answer | None) -> Section:
+    """What the difference of a step consists of, for the first options of the headline that were profiled."""
+    tables: list[NamedTable] = []
+    if found:
+        for option in found.question.options[1:][:MOST_EXPLAINED]:
+            with suppress(RequestError):  # the store lacks profiles of this option, or of the baseline
+                causes = _explained(results, found, option)
+                tables.append(_named(causes, option.name, "As printed by lmsweep compare --explain."))
+    words = (
+        "Kernels by part of the model and phase: the parts, idle time and what is unexplained add up to the difference."
+    )
+    return Section("causes", "What the difference consists of", words, tables=tables)
+
+
+def _explained(results: Results, found: Answer, option: Option) -> Listing:
+    question, kernels = found.question, results.details("kernels", PROFILE)
+    baseline, variation = question.options[0], question.variation
+    between = {name: (baseline.values[name], option.values[name]) for name in question.fields}
+    steps = [one.rows[STEP].drop_duplicates() for one in (baseline, option)]
+    one, two = (Side(results.attempts.merge(of_side, on=STEP), kernels, results.store.location) for of_side in steps)
+    differing = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
+    return explain(one, two, between=differing, across=question.across, known=variation or {}).listing()
 
 
 def _beside(results: Results, names: Sequence[str]) -> Section:

@@ -60,10 +60,7 @@ def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
 
     Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
     """
-    connect(address)
-    alive = live_nodes()
-    _check_software(alive, ask_nodes(alive, software))
-    with_cores = [node for node in alive if node.resources.get("CPU", 0) >= 1]
+    with_cores = nodes_with_cores(address)
     descriptions = ask_nodes(with_cores, describe)
     started = [_node(live, text) for live, text in zip(with_cores, descriptions, strict=True)]
     some = started[0] if started else this_machine()
@@ -73,6 +70,14 @@ def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
             f"no node of the cluster at {address} has CPU cores for Ray to assign, and none can be started"
         )
     return found
+
+
+def nodes_with_cores(address: str) -> list[LiveNode]:
+    """Join the cluster and return its nodes that have cores to assign. Raises RequestError as `cluster_nodes` does."""
+    connect(address)
+    alive = live_nodes()
+    _check_software(alive, ask_nodes(alive, software))
+    return [node for node in alive if node.resources.get("CPU", 0) >= 1]
 
 
 def examine_nodes(address: str) -> dict[str, list[Finding]]:
@@ -116,7 +121,7 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list[Answer]:
+def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer], *, patience: float = PATIENCE) -> list[Answer]:
     """Run the function on each node and return its results. Raises RequestError if it fails on one."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -129,7 +134,7 @@ def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer]) -> list
     answers = []
     for node, task in zip(nodes, tasks, strict=True):
         try:
-            answers.append(ray.get(task, timeout=PATIENCE))
+            answers.append(ray.get(task, timeout=patience))
         except ray.exceptions.RayError as error:
             raise RequestError(
                 f"the node {node.address} does not answer: {_line(error, -1)}. Check that lmsweep is installed there"

@@ -33,10 +33,12 @@ def fits(
     \b
     Example:
       lmsweep fits hf:Qwen/Qwen3-8B --for H100,H200 --tokens 1B --price H100=2.5
+
+    As a page: with --format json > fits.json, then `lmsweep report fits.json`.
     """
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
-    from lmsweep.orchestrator.commands.text.fit_text import fits_as_json, fits_listing
+    from lmsweep.analysis.tables.fit_listing import fits_listing
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.fitting.fit_request import FitRequest
     from lmsweep.orchestrator.fitting.predicted_fits import find_fits
@@ -53,11 +55,17 @@ def fits(
         code=code,
         trusted=trusted,
     )
-    found = find_fits(request)
+    answer = {
+        "model": request.model,
+        "context": request.context,
+        "tokens": request.tokens_meant(),
+        "assumed": request.assumed(),
+        "fits": [one.as_values() for one in find_fits(request)],
+    }
     if format == "json":
-        say_data(json.dumps({"fits": fits_as_json(found)}, indent=2))
+        say_data(json.dumps(answer, indent=2))
     else:
-        show_table(fits_listing(request, found))
+        show_table(fits_listing(answer))
 
 
 def _listed(text: str) -> list[str]:

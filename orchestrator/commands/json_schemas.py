@@ -5,6 +5,8 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 
+from lmsweep.analysis.acceptance.acceptance import Acceptance, AcceptedNode, UnitVerdict
+from lmsweep.analysis.acceptance.part_verdicts import PartVerdict
 from lmsweep.analysis.comparison.compare import VERDICTS
 from lmsweep.orchestrator.fitting.fit import Fit
 from lmsweep.orchestrator.planning.plan import Action
@@ -33,8 +35,8 @@ class Line(BaseModel):
 def _closed(record: type, **more: Any) -> type[BaseModel]:
     """Return the fields of a dataclass, all of them required, as a model."""
     hints = get_type_hints(record)
-    found: dict[str, Any] = {one.name: (hints[one.name], ...) for one in fields(record)}
-    return create_model(record.__name__, __config__=ConfigDict(extra="forbid"), **found, **more)
+    found: dict[str, Any] = {one.name: (hints[one.name], ...) for one in fields(record)} | more
+    return create_model(record.__name__, __config__=ConfigDict(extra="forbid"), **found)
 
 
 Config = _closed(TrialConfig)
@@ -211,10 +213,29 @@ OneFit = _closed(Fit, fits=(bool | None, ...), missing_bytes=(int, ...))
 
 
 class FitsOutput(Closed):
+    model: str
+    context: int
+    tokens: float | None
+    assumed: list[str]
+    """What the prediction assumes, in sentences."""
     fits: list[OneFit]  # type: ignore[valid-type]
 
 
+AcceptedPart = _closed(PartVerdict)
+AcceptedUnit = _closed(UnitVerdict, parts=(list[AcceptedPart], ...))  # type: ignore[valid-type]
+AcceptedNodeOutput = _closed(AcceptedNode, units=(list[AcceptedUnit], ...))  # type: ignore[valid-type]
+
+
+class AcceptOutput(_closed(Acceptance, nodes=(list[AcceptedNodeOutput], ...))):  # type: ignore[misc, valid-type]
+    """`accept`, and the file beside its page"""
+
+    advice: str
+    made_at: str
+    lmsweep_version: str
+
+
 OUTPUTS: dict[str, Any] = {
+    "accept": AcceptOutput,
     "status": StatusOutput,
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,

@@ -262,7 +262,14 @@ def trial(
       lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
       lmsweep trial quick --id bf76f90b
     """
-    from lmsweep.orchestrator.commands.one_trial import LiveLine, check_fit, continue_with, unmade_rows
+    from lmsweep.orchestrator.commands.one_trial import (
+        LiveLine,
+        check_fit,
+        check_possible,
+        continue_with,
+        unmade_rows,
+        wrong_in,
+    )
     from lmsweep.orchestrator.commands.text.run_summary import show_trial
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
@@ -273,6 +280,7 @@ def trial(
     settings = [*settings, "profiler=nsys"] if request.nsys else settings
     if id is None:
         asked = single_trial(settings, code=request.code, trusted=request.trusted)
+        check_possible(asked)
     else:
         overrides = parse_overrides(settings[1:], "trial")
         sweep = load_sweep(settings[0], overrides, code=request.code, trusted=request.trusted)
@@ -303,6 +311,8 @@ def trial(
         nonlocal failed
         line.stop()
         records = kept.keep(rows) if kept else records_of(rows)
+        if wrong := wrong_in(records):
+            raise RequestError(f"trial: {wrong}")
         show_trial(records)
         failed = any(not Status(record.status).is_final for record in records)
 

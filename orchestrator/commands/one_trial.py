@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Self
 
 from rich.console import Console
@@ -14,11 +15,11 @@ from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
 from lmsweep.trials.machine.interpreter import command, environment
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import expected_with
-from lmsweep.trials.results.record import Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.rules import why_not
 
 SHOW_SECONDS = 1.0
 """Seconds between two updates of the line; they are few, as the measuring process itself writes it."""
@@ -32,6 +33,20 @@ def continue_with(software: str | None) -> None:
     words = command("lmsweep.orchestrator.cli", *sys.argv[1:], python=python)
     sys.stdout.flush()
     os.execve(python, words, environment())
+
+
+def check_possible(trial: Trial) -> None:
+    """Raise RequestError if no machine runs any of its workloads."""
+    reasons = [why_not(trial.config, workload) for workload in trial.workloads]
+    if all(reasons):
+        raise RequestError(f"trial: {reasons[0]}")
+
+
+def wrong_in(records: Sequence[Record]) -> str | None:
+    """Return what the trial found wrong with its configuration, such as a target that no layer has; None if nothing."""
+    last = [record.error.strip().rpartition("\n")[2] for record in records if record.error]
+    raised = f"{RequestError.__module__}.{RequestError.__name__}: "
+    return next((line.removeprefix(raised) for line in last if line.startswith(raised)), None)
 
 
 def check_fit(trial: Trial) -> None:

@@ -1,6 +1,7 @@
 """The verbs that write files: report, badge, export, share."""
 
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,7 @@ from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_re
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
 
-STORES = "A store: a folder or a URI. With --history, one or several."
+STORES = "A store: a folder or a URI; with --history, several. Or a file of `lmsweep fits --format json`."
 BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
 
 
@@ -32,11 +33,16 @@ def report(
     Example:
       lmsweep report results -o report.html
     """
-    from lmsweep.analysis.report import page_of, write_report
+    from lmsweep.analysis.report import page_of, write_page
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
     store, *more = stores
+    if store.endswith(".json"):
+        from lmsweep.analysis.report.fits_page import fits_page
+
+        _write(lambda: [fits_page(store)], output, write_page)
+        return
     if more and not history:
         raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
     others = [*more, *others]
@@ -47,9 +53,13 @@ def report(
         written = write_charts(store, folder, others, prices, names_of(across), history=history, image=format)
         say(f"{charts}: {len(written)} charts as {format.upper()}")
         return
+    _write(lambda: page_of(store, others, prices, names_of(across), history=history), output, write_page)
+
+
+def _write(page: Callable[[], Iterable[str]], output: str, write_page: Callable[[Iterable[str], Path], int]) -> None:
     if output == "-":
         sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page_of(store, others, prices, names_of(across), history=history))
+        sys.stdout.writelines(page())
         return
     path = Path(output).expanduser()
     if path.suffix.lower() not in ("", ".html", ".htm"):
@@ -57,7 +67,7 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    size = write_report(store, path, others, prices, names_of(across), history=history)
+    size = write_page(page(), path)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 

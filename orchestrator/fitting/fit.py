@@ -1,6 +1,7 @@
 """One answer: what fits on a kind of GPU by one method, how fast it is and what it costs."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,10 @@ class Fit:
     def missing_bytes(self) -> int:
         """Bytes that it lacks for one sequence; 0 if it fits, or if only gaps between blocks are in the way."""
         return max(0, (self.peak_bytes or 0) - self.budget_bytes) if self.batch == 0 else 0
+
+    def as_values(self) -> dict[str, Any]:
+        """Return it for JSON, with what follows from its fields; `reason` says why something is null."""
+        return asdict(self) | {"fits": self.fits, "missing_bytes": self.missing_bytes}
 
     @property
     def rank(self) -> tuple[float, ...]:

@@ -13,18 +13,22 @@ from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, parse_prices
 from lmsweep.trials.code.hub_configurations import shipped_names
-from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.words import Precision
 
 FULL = "full"
 """The method that trains all weights."""
 METHODS = (FULL, *ADAPTERS)
 USUAL_METHODS = (FULL, "lora")
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_SETTINGS = ("attention=sdpa", "loss=cross_entropy", "precision=bf16_pure", "mode=train_step")
+_SETTINGS = ("attention=sdpa", "loss=cross_entropy", "mode=train_step")
 """What is assumed unless `set` says otherwise: as fine-tuning tools do it, on one GPU without torch.compile."""
+FULL_PRECISION: Precision = "bf16_pure"
+ADAPTERS_PRECISION: Precision = "bf16"
+"""The same with adapters: in float32 beside frozen weights in bfloat16, with autocast, as PEFT and Trainer do it."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,14 @@ class FitRequest:
 
     def trial(self) -> Trial:
         """Return the step of one method, on one GPU. Raises RequestError if it is not known."""
-        chosen = {parse_override(text)[0] for text in self.settings}
+        chosen = self.chosen()
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
         adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
         asked = [*adapters[:1], f"model={self.model}", f"context_length={self.context}", "device=cuda", "batch_size=1"]
-        if taken := {*(text.partition("=")[0] for text in asked), "adapter", "ddp", "world_size"} & chosen:
+        if (
+            taken := {*(text.partition("=")[0] for text in asked), "adapter", "ddp", "world_size", "nodes", "tp"}
+            & chosen
+        ):
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error below says it
@@ -61,7 +68,20 @@ class FitRequest:
                 f"{self.model}: its config.json is neither shipped nor in the hub's cache; fetch it: "
                 f"hf download {shlex.quote(name)} config.json (shipped: {', '.join(shipped_names())})"
             )
-        return trial
+        first = next((name for name in self.methods_meant() if name != FULL), FULL)
+        return replace(trial, config=self.by(first, trial.config))
+
+    def chosen(self) -> set[str]:
+        """Return the fields that `settings` names."""
+        return {parse_override(text)[0] for text in self.settings}
+
+    def by(self, method: str, config: TrialConfig) -> TrialConfig:
+        """Return the configuration of a method."""
+        usual = FULL_PRECISION if method == FULL else ADAPTERS_PRECISION
+        config = replace(config, precision=config.precision if "precision" in self.chosen() else usual)
+        if method == FULL:  # the arguments are those of adapters
+            return replace(config, adapter="none", adapter_args=None)
+        return replace(config, adapter=method)
 
     def gpus_meant(self) -> list[Device]:
         """Return the GPUs, each once; of a name that has several sizes of memory, all. Raises RequestError if there are
@@ -101,6 +121,19 @@ class FitRequest:
 
     def prices_meant(self) -> list[Price]:
         return parse_prices(self.prices)
+
+    def assumed(self) -> list[str]:
+        """Return what the prediction assumes, in sentences."""
+        chosen = next((text for text in self.settings if text.startswith("precision=")), None)
+        types = chosen or (
+            f"in bfloat16 (precision={FULL_PRECISION}); adapters in float32 beside weights in bfloat16, with autocast "
+            f"(precision={ADAPTERS_PRECISION})"
+        )
+        return [
+            "predictions, without a GPU; batch: sequences of each GPU, the largest that fits; peak: of the allocator's "
+            "blocks at that batch, or at one sequence",
+            f"weights, gradients and AdamW's state: {types}; several GPUs share them by fsdp",
+        ]
 
     def checked(self) -> "FitRequest":
         """Return the request. Raises RequestError if a number is wrong."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lmsweep.orchestrator.fitting.fit import Fit
-from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
+from lmsweep.orchestrator.fitting.fit_request import FitRequest, budget_of
 from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
 from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of
@@ -63,15 +63,13 @@ def find_fits(request: FitRequest) -> list[Fit]:
 
 
 def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
-    chosen = any(text.startswith("checkpointing=") for text in request.settings)
+    ways = (config.checkpointing,) if "checkpointing" in request.chosen() else RECOMPUTED
     found = []
     for gpus in request.gpus:
         ranks = {"ddp": "fsdp", "world_size": gpus} if gpus > 1 else {}
         for method in request.methods_meant():
-            # Their arguments are those of adapters, which a step without one does not take.
-            adapter = {"adapter": "none", "adapter_args": None} if method == FULL else {"adapter": method}
-            for checkpointing in (config.checkpointing,) if chosen else RECOMPUTED:
-                asked = replace(config, checkpointing=checkpointing, **ranks, **adapter)  # type: ignore[arg-type]
+            for way in ways:
+                asked = replace(request.by(method, config), checkpointing=way, **ranks)  # type: ignore[arg-type]
                 found.append(Candidate(method=method, gpus=gpus, config=asked))
     return found
 

@@ -130,7 +130,7 @@ def device_memory(text: str) -> tuple[str, int]:
     return first.name, first.memory
 
 
-def devices_meant(text: str) -> list[Device]:
+def devices_meant(text: str, option: str = "--for") -> list[Device]:
     """Return every device in the table whose name has all of these words. Raises RequestError if there is none."""
     words = set(re.split(r"[\s_-]+", text.upper().removeprefix("NVIDIA ").strip()))
     meant = [
@@ -144,7 +144,8 @@ def devices_meant(text: str) -> list[Device]:
     words_for = {word.lower(): word for name in names for word in (name, name.split()[0])}
     near = words_for.get(nearest(text.lower(), words_for) or "")
     hint = f"did you mean {near}? " if near else ""
-    raise RequestError(f"--for {text}: no such device; {hint}give a size (24GB) or one of: {', '.join(names)}")
+    size = "give a size (24GB) or one of" if option == "--for" else "one of"
+    raise RequestError(f"{option} {text}: no such device; {hint}{size}: {', '.join(names)}")
 
 
 def which_device(text: str) -> str | None:

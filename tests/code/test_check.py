@@ -1,12 +1,15 @@
 """`lmsweep check` tries the user's code on the CPU before anything is measured, and names the user's file and line."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from lmsweep.trials.analytic.rates import intervals
 from lmsweep.trials.code.finding import Finding, Question
+from lmsweep.trials.code.importing import CodeFinder, nothing_cached
 from lmsweep.trials.code.source import line_of
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import TrialConfig
@@ -225,6 +228,15 @@ def test_what_only_tensors_without_values_lack_is_printed_and_is_no_error(code: 
 def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
     found = {one.what: one for one in look(code, "mine:Cached")}
     assert {one.kind for name, one in found.items() if name != "compiled ahead"} == {"fine"}, found
+
+
+def test_caches_of_lmsweep_itself_are_kept_where_its_checkout_is_the_code_folder(monkeypatch) -> None:
+    folder = str(Path(intervals.__file__).resolve().parents[3])
+    monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=folder)), *sys.meta_path])
+    before = intervals.spread_for("H100 SXM", "measured", 8)
+    with nothing_cached():
+        pass
+    assert intervals.spread_for("H100 SXM", "measured", 8) is before
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import lmsweep
+from lmsweep.orchestrator.fitting.fit import Fit
 from lmsweep.orchestrator.fitting.fit_request import FitRequest
 from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.spec.config import RequestError
@@ -30,6 +31,66 @@ def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
     assert by_name["RTX 4090"]["missing_bytes"] > 0
     assert by_name["RTX 4090"]["remedy"] == "H100 SXM"
     assert "no bfloat16" in by_name["T4"]["reason"] or "7.5" in by_name["T4"]["reason"]
+
+
+def test_each_method_has_the_number_formats_that_its_users_have():
+    request = FitRequest("tiny", methods=["full", "lora"])
+    config = request.trial().config
+    assert {method: request.by(method, config).precision for method in ("full", "lora")} == {
+        "full": "bf16_pure",
+        "lora": "bf16",
+    }
+    chosen = FitRequest("tiny", methods=["lora"], settings=["precision=bf16_pure"])
+    assert chosen.by("lora", chosen.trial().config).precision == "bf16_pure"
+
+
+ANSWER = {
+    "model": "<tiny>",
+    "context": 64,
+    "tokens": 1e9,
+    "assumed": ["weights are in bfloat16"],
+    "fits": [
+        Fit(
+            device_name="H100 SXM",
+            gpus=2,
+            method="lora",
+            checkpointing="none",
+            batch=3,
+            peak_bytes=2**30,
+            budget_bytes=2**33,
+            tokens_per_second=9000.0,
+            tokens_per_second_between=(8000.0, 10000.0),
+            hours=31.25,
+        ).as_values(),
+        Fit(
+            device_name="T4",
+            gpus=1,
+            method="full",
+            checkpointing="block",
+            batch=0,
+            peak_bytes=2**34,
+            budget_bytes=2**33,
+            remedy="H100 SXM",
+        ).as_values(),
+    ],
+}
+
+
+def test_report_makes_a_page_of_the_answer(tmp_path):
+    (tmp_path / "fits.json").write_text(json.dumps(ANSWER))
+    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "fits.html").read_text()
+    assert "2 × H100 SXM by lora, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
+    assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
+
+
+@pytest.mark.parametrize(("text", "words"), [("{}", "--format json > FILE"), (None, "cannot be read")])
+def test_a_file_without_an_answer_is_one_sentence(tmp_path, text, words):
+    if text:
+        (tmp_path / "fits.json").write_text(text)
+    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
+    assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
 
 
 def test_checkpointing_is_chosen_where_it_decides():
@@ -66,6 +127,9 @@ def test_a_name_with_two_sizes_of_memory_means_both(capsys):
         (("tiny", "--tokens", "many"), "such as 300M or 1B"),
         (("tiny", "--gpus", "9"), "do not fill nodes"),
         (("tiny", "--set", "batch_size=4"), "fits chooses it"),
+        (("tiny", "--method", "qlora", "--set", "tp=2"), "fits chooses it"),
+        (("tiny", "--method", "qlora", "--set", "device=cpu"), "fits chooses it"),
+        (("tiny", "--method", "lora", "--set", "adapter_args.rank=4096"), "above the width of the model, 128"),
         (("tiny", "--price", "B200=9", "--for", "H100"), "no such device"),
     ],
 )
@@ -73,6 +137,23 @@ def test_a_wrong_request_is_one_sentence_and_ends_with_2(arguments, words):
     done = answer_here("fits", *arguments, *SHORT, HF_HOME="/nonexistent")
     assert done.returncode == 2 and words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("adapter=qlora", "device=cpu"), "kernels need device: cuda, not cpu"),
+        (("adapter=qlora", "device=cuda", "tp=2", "world_size=2", "ddp=fsdp", "workloads=ddp"), "not measured with tp"),
+        (("adapter=lora", "device=cpu", "adapter_args.rank=4096"), "above the width of the model, 128"),
+        (("adapter=lora", "device=cpu", "adapter_args.targets=q_proj"), "q_proj (one of: query, key, value, output, w"),
+    ],
+)
+def test_a_trial_with_a_wrong_adapter_is_one_sentence_and_ends_with_2(settings, words):
+    if "targets" in settings[-1]:
+        pytest.importorskip("peft")
+    done = answer_here("trial", "model=tiny", "context_length=16", "batch_size=1", *settings)
+    assert done.returncode == 2 and words in done.stderr, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ under another version.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -229,3 +230,46 @@ def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: 
     assert "The change came with speedy==1.2" in again.stdout and "[1/" not in again.stdout, "nothing is measured again"
     same = lmsweep(*words, "--releases", "1.0,1.1")
     assert "speedy==1.0 and speedy==1.1 do not differ beyond the noise" in same.stdout
+
+
+NET = """
+import speedy
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        for _ in range(int(speedy.SIZE)):
+            x = self.first(x)
+        return self.second(x)
+
+class Net(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(vocab_size, d_model), nn.Linear(d_model, vocab_size)
+        self.blocks = nn.ModuleList([Block(d_model)])
+
+    def forward(self, tokens):
+        return self.head(self.blocks[0](self.tokens(tokens)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_bisect_explains_the_change_by_its_part_of_the_model(wheels: Path, tmp_path: Path) -> None:
+    for version, size in (("3.0", 1), ("3.1", 1), ("3.2", 60)):
+        write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
+    (tmp_path / "net.py").write_text(NET)
+    model = {"name": "net", "call": "net.py:Net", "d_model": 256, "blocks": "blocks"}
+    fixed = {"model": model, "device": "cpu", "vocab_size": 64, "context_length": 64, "batch_size": 8}
+    grids = [{"workloads": ["timing"], "fixed": fixed}]
+    (tmp_path / "net.yaml").write_text(yaml.safe_dump({"name": "net", "grids": grids}))
+    words = ["bisect", tmp_path / "net.yaml", "--package", "speedy", "--trust", "speedy", "--code", tmp_path]
+    words += ["--processes", "1", "--store", tmp_path / "store", "--releases", "3.0,3.1,3.2", "--explain"]
+    done = lmsweep(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The change came with speedy==3.2, after speedy==3.1" in done.stdout
+    assert re.search(r"\nfirst: blocks\.\*\.first (forward|backward): .* -> \d+ calls, \+", done.stdout)

@@ -5,8 +5,14 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step
+from lmsweep.trials.prediction.peak_memory import summary
+from lmsweep.trials.prediction.without_device.allocation_trace import held
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
+from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 pytest.importorskip("peft")
@@ -23,22 +29,31 @@ def adapted(model: nn.Module) -> dict[str, nn.Module]:
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "block"])
-def test_gradients_of_lora_are_those_of_merged_weights_in_float64(checkpointing):
-    step = step_of(adapter="lora", adapter_args=ARGUMENTS, checkpointing=checkpointing)
+@pytest.mark.parametrize("adapter", ["lora", "dora"])
+def test_gradients_are_those_of_merged_weights_in_float64(adapter, checkpointing):
+    step = step_of(adapter=adapter, adapter_args=ARGUMENTS, checkpointing=checkpointing)
     layers = adapted(step.model)
-    for layer in layers.values():
-        nn.init.normal_(layer.lora_B["default"].weight, std=0.1)
+    with torch.no_grad():
+        for layer in layers.values():
+            layer.lora_B["default"].weight.normal_(std=0.1)
+            for magnitude in layer.lora_magnitude_vector.parameters():
+                magnitude.mul_(1.5)
     merged = step_of()
     own = dict(merged.model.named_parameters())
+    sums, scales = {}, {}
     with torch.no_grad():
         for name, weight in step.model.named_parameters():
             if (plain := name.replace(".base_layer", "")) in own:
                 own[plain].copy_(weight)
+        merged.model.double()
+        merged.model.blocks[0].attention.rope.double()
         for name, layer in layers.items():
-            up, down = layer.lora_B["default"].weight, layer.lora_A["default"].weight
-            own[f"{name}.weight"] += 2 * up @ down
-    merged.model.double()
-    merged.model.blocks[0].attention.rope.double()
+            up, down = (one["default"].weight.double() for one in (layer.lora_B, layer.lora_A))
+            sums[name] = own[f"{name}.weight"] + 2 * up @ down
+            norms = sums[name].norm(dim=1, keepdim=True)
+            magnitudes = [one.double()[:, None] for one in layer.lora_magnitude_vector.parameters()] or [norms]
+            scales[name] = magnitudes[0] / norms
+            own[f"{name}.weight"].copy_(scales[name] * sums[name])
     cross_entropy(merged.model(step.inputs).flatten(0, 1), step.targets.flatten()).backward()
 
     step.forward()
@@ -48,8 +63,21 @@ def test_gradients_of_lora_are_those_of_merged_weights_in_float64(checkpointing)
     for name, layer in layers.items():
         up, down = (one["default"].weight for one in (layer.lora_B, layer.lora_A))
         whole = own[f"{name}.weight"].grad
-        assert torch.allclose(up.grad.double(), 2 * whole @ down.double().T, rtol=1e-3, atol=1e-6)
-        assert torch.allclose(down.grad.double(), 2 * up.double().T @ whole, rtol=1e-3, atol=1e-6)
+        scaled = scales[name] * whole  # DoRA takes the norms as constants (Liu et al. 2024, section 4.3)
+        expected = {up: 2 * scaled @ down.double().T, down: 2 * up.double().T @ scaled}
+        for magnitude in layer.lora_magnitude_vector.parameters():
+            expected[magnitude] = (whole * sums[name]).sum(1) / sums[name].norm(dim=1)
+        for weight, gradient in expected.items():
+            torch.testing.assert_close(weight.grad.double(), gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_autocast_trains_adapters_in_float32_beside_weights_in_bfloat16():
+    config = TrialConfig(**TINY, batch_size=2, adapter="lora", adapter_args=ARGUMENTS, precision="bf16")
+    step = TrainingStep(config, MATH_MODES["bf16"])
+    for phase in step.phases():
+        phase.run()
+    types = {(weight.dtype, weight.requires_grad) for weight in step.model.parameters()}
+    assert types == {(torch.float32, True), (torch.bfloat16, False)}
 
 
 @pytest.mark.parametrize("adapter", ["lora", "dora"])
@@ -80,3 +108,15 @@ def test_a_target_that_no_layer_has_is_refused_with_those_that_there_are():
 def test_wrong_arguments_are_refused(fields, words):
     with pytest.raises(RequestError, match=words):
         TrialConfig(**(TINY | fields))
+
+
+@pytest.mark.parametrize(("adapter", "checkpointing"), [("lora", "block"), ("dora", "none"), ("qlora", "block")])
+def test_the_peak_at_any_batch_is_that_of_the_whole_model_run(adapter, checkpointing):
+    asked = {"precision": "bf16", "device": "cuda", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
+    size = TINY | {"d_model": 64, "num_layers": 7, "context_length": 256}
+    config = TrialConfig(**size, **asked, batch_size=6, adapter=adapter, checkpointing=checkpointing)
+    step = any_batch_step(config)
+    whole = held(step_run(config).trace, CachingAllocator(), LARGE_WORKSPACE)
+    peak = max(one.allocated for name, one in whole.items() if name != "init")
+    assert 6 not in step.trace.known
+    assert summary(step.trace.at(6), config).peak == peak

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.peak_memory import predict
@@ -52,3 +53,30 @@ def test_the_device_holds_next_to_nothing_between_forward_and_backward_and_no_ti
     assert after.peak < before.peak - 0.5 * (held - left)
     with pytest.raises(UnpredictableError, match="copies between host and device"):
         step_operators(moved)
+
+
+def test_weights_updated_on_the_host_are_those_updated_on_the_device():
+    plain, moved = (
+        TrainingStep(replace(SMALL, mode="train_step", offload=way), MATH_MODES["fp32"])
+        for way in ("none", "optimizer")
+    )
+    before = [one.detach().clone() for one in plain.model.parameters()]
+    with torch.no_grad():
+        for one, other in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
+            other.copy_(one)
+    moved.optimizer = make_optimizer(moved.model, moved.config)
+    moved.inputs, moved.targets = plain.inputs, plain.targets
+    for _ in range(3):
+        for step in (plain, moved):
+            for phase in step.phases():
+                phase.run()
+    for one, other, old in zip(plain.model.parameters(), moved.model.parameters(), before, strict=True):
+        torch.testing.assert_close(other, one, rtol=0, atol=0)
+        assert not torch.equal(one, old)
+
+
+def test_the_device_holds_no_state_of_an_optimizer_on_the_host():
+    on_gpu = replace(SMALL, device="cuda", mode="train_step", d_model=256, d_ff=1024)
+    before, after = predict(on_gpu), predict(replace(on_gpu, offload="optimizer"))
+    weights = before.after_init
+    assert before.step_end - after.step_end == pytest.approx(2 * weights, rel=0.05)

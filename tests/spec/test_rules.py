@@ -105,6 +105,8 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("timing", {"offload": "activations", "mode": "forward"}, "saves nothing"),
     ("timing", {"offload": "activations", "compile": "block"}, "its compiler's choice"),
     ("timing", {"offload": "activations", "capture": "step"}, "CUDA graphs cannot record"),
+    ("timing", {"offload": "optimizer", "mode": "forward_backward"}, "which updates no weights"),
+    ("timing", {"offload": "optimizer", "optimizer": "muon"}, "PyTorch's AdamW (adamw_fused, "),
     ("ddp", {"offload": "activations", "ddp": "naive", "world_size": 2}, "weights that ranks gather"),
     ("timing", {"memory_budget": 10**9, "compile": "model"}, "takes too long"),
     ("timing", {"memory_budget": 10**9, "compile": "block", "checkpointing": "block"}, "so does checkpointing"),

@@ -109,11 +109,13 @@ def nothing_cached() -> Iterator[None]:
 
 def _empty_caches() -> None:
     for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
-        for module in list(sys.modules.values()):
+        for name, module in list(sys.modules.items()):
             file = str(vars(module).get("__file__"))
+            if name.partition(".")[0] == "lmsweep":  # where the code folder is lmsweep's own checkout
+                continue
             if file.startswith(code.folder) and is_users_file(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]
-                for found in chain(*(vars(owner).values() for owner in (module, *classes))):
+                for found in chain(*(list(vars(owner).values()) for owner in (module, *classes))):
                     function = getattr(found, "__func__", found)  # of a static method
                     if isinstance(function, functools._lru_cache_wrapper):
                         function.cache_clear()

@@ -44,9 +44,9 @@ class Standby:
             if found:
                 standby._open.callback(ReadyCudaDriver().close)
             for gpu in found:
-                standby._start([gpu], compiles=compiles)
+                standby.add([gpu], compiles=compiles)
             if cpu:
-                standby._start([], compiles=compiles)
+                standby.add([], compiles=compiles)
         except BaseException:  # whatever ended the start, Ctrl-C too: no server may stay
             standby.close()
             raise
@@ -61,7 +61,8 @@ class Standby:
         self._servers = []
         self._open.close()
 
-    def _start(self, gpu_ids: list[str], *, compiles: bool) -> None:
+    def add(self, gpu_ids: list[str], *, compiles: bool) -> None:
+        """Start the server of the slot of these GPUs, as CUDA_VISIBLE_DEVICES names them; none: of the CPU."""
         cores = cores_of(gpu_ids, find_gpus() if gpu_ids else [], find_cores())
         variables = environment()
         # What Ray sets for the worker, which would otherwise start the server.

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from lmsweep.trials.machine.gpu.accelerator import counts_memory
+from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHistory
 from lmsweep.trials.memory.allocation_log import CATEGORIES, Label
-from lmsweep.trials.memory.cuda_history import TracedHistory
-from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.meter import ResidentBytes
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.results.measurement import Artifact, Measurement, Residual, Yielded
@@ -114,7 +113,7 @@ def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int
 def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
     if config.checkpointing != "none":
         why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
-    elif config.offload != "none":
+    elif config.offload == "activations":
         why = why or "what blocks save is in the host's memory"
     elif config.compile == "model":
         why = why or "compile: model compiles all blocks into one graph"

@@ -1,7 +1,7 @@
 """The optimizer of the training step: made from its row in OPTIMIZERS, or from a reference."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
@@ -11,6 +11,7 @@ from torch import nn
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.machine.torch_private import FakeTensor
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
@@ -34,6 +35,35 @@ class MatricesAndOthers(torch.optim.Optimizer):
             self.state.update(part.state)
 
 
+class OptimizerOnHost(torch.optim.Optimizer):
+    """Copies gradients to pinned memory of the host, updates copies of the weights there, and copies these back."""
+
+    def __init__(self, name: str, weights: Sequence[nn.Parameter]) -> None:
+        super().__init__(weights, {"lr": LEARNING_RATE})
+        self._weights = weights
+        self._copies: list[nn.Parameter] = []
+        for weight in weights:
+            if isinstance(weight, FakeTensor):
+                continue  # it has no values, and the host's memory does not count
+            values, gradient = (torch.empty(weight.shape, dtype=weight.dtype, pin_memory=weight.is_cuda) for _ in "ab")
+            self._copies.append(nn.Parameter(values.copy_(weight.detach())))
+            self._copies[-1].grad = gradient
+        self._optimizer = _made(name, self._copies) if self._copies else None
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
+        if self._optimizer is None:
+            return
+        for weight, copy in zip(self._weights, self._copies, strict=True):
+            assert weight.grad is not None and copy.grad is not None, "every weight is used"
+            copy.grad.copy_(weight.grad, non_blocking=True)
+        if self._weights[0].is_cuda:
+            torch.cuda.current_stream().synchronize()
+        self._optimizer.step()
+        with torch.no_grad():
+            for weight, copy in zip(self._weights, self._copies, strict=True):
+                weight.copy_(copy, non_blocking=True)
+
+
 def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = False) -> torch.optim.Optimizer:
     """Return the configuration's optimizer over all trained weights; `capturable`: CUDA graphs can record it. Raises
     UnsupportedError if a package is missing, a weight has no such optimizer or the user's class shards its state over
@@ -49,6 +79,8 @@ def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = 
         if not matrices:
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
         return MatricesAndOthers(_made(config.optimizer, matrices), _made("adamw_fused", others))
+    if config.offload == "optimizer":
+        return OptimizerOnHost(config.optimizer, trainable(model))
     more = {"capturable": capturable} if optimizer.capturable else {}
     return _made(config.optimizer, trainable(model), **more)
 
@@ -72,8 +104,12 @@ def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optim
     users = cast(Callable[..., object], load(config.optimizer))
     if class_parameter(users):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
-    make = partial(users, trainable(model))
-    made = call(make, {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args), config.optimizer)
+    offered, arguments = {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args)
+    return as_optimizer(call(partial(users, trainable(model)), offered, arguments, config.optimizer), config)
+
+
+def as_optimizer(made: object, config: TrialConfig) -> torch.optim.Optimizer:
+    """Return what the user's class made. Raises TypeError if it cannot step."""
     if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
         raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")
     return cast(torch.optim.Optimizer, made)

@@ -1,5 +1,6 @@
 """The work that is measured: a model, its optimizer, a batch, and the phases of one training iteration."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
 from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers, vocabulary_of
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
@@ -39,7 +40,14 @@ PHASES: dict[Mode, tuple[str, ...]] = {
 class TrainingStep:
     """A model, optimizer and batch, built once on the device."""
 
-    def __init__(self, config: TrialConfig, math_mode: MathMode, backend: str | Backend = "inductor") -> None:
+    def __init__(
+        self,
+        config: TrialConfig,
+        math_mode: MathMode,
+        backend: str | Backend = "inductor",
+        *,
+        before_adapters: Callable[[], object] = lambda: None,
+    ) -> None:
         device = config.device_type
         self.config = config
         self.math_mode = math_mode
@@ -49,7 +57,8 @@ class TrainingStep:
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         if config.adapter != "none":
-            add_adapters(self.model, self.blocks, config, math_mode.operand_dtype)
+            before_adapters()
+            add_adapters(self.model, self.blocks, config, math_mode)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length
@@ -76,20 +85,22 @@ class TrainingStep:
         self.loss: torch.Tensor | None = None
 
     def _build(self, backend: str | Backend) -> tuple[nn.Module, list[nn.Module]]:
-        config, device = self.config, self.config.device_type
+        config, device, formats = self.config, self.config.device_type, self.math_mode
+        # Autocast would cast frozen weights each time that they are used; nothing is lost by storing them so.
+        stored = formats.parameter_dtype if config.adapter == "none" else formats.operand_dtype
         if config.model_code is not None:
-            own = build_users_model(config, device=device, dtype=self.math_mode.parameter_dtype)
+            own = build_users_model(config, device=device, dtype=stored)
             found = repeated_layers(own, config.blocks)
             self.repeated_layers = str(found) if found else None
             return own, found.layers if found else []
-        attend = attention_for(config, device=device, dtype=self.math_mode.operand_dtype, backend=backend)
+        attend = attention_for(config, device=device, dtype=formats.operand_dtype, backend=backend)
         model = Transformer(
             config.size,
             vocab_size=config.vocab_size,
             context_length=config.context_length,
             attention=in_type_of_queries(attend) if is_reference(config.attention) else attend,
             device=device,
-            dtype=self.math_mode.parameter_dtype,
+            dtype=stored,
             checkpointing=config.checkpointing,
             positions=positions_in_documents(config, device),
         )
@@ -177,3 +188,37 @@ class TrainingStep:
         self.logits = self.loss = None
         if self.optimizer is None and self.config.zero_grad == "after_step":
             self.model.zero_grad(set_to_none=True)
+
+
+WARMUP_ITERATIONS = 3
+"""Iterations on the capture's stream before it: libraries choose kernels, and the optimizer creates its state."""
+
+
+def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
+    """Capture each phase as a CUDA graph, and return phases that replay these graphs, which share one memory pool. The
+    batch and the gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
+    phases = step.phases()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    pool = torch.cuda.graph_pool_handle()
+    graphs = []
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(WARMUP_ITERATIONS):
+                for phase in phases:
+                    phase.run()
+                step.drop()
+        torch.cuda.synchronize()
+        for phase in phases:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
+                phase.run()
+            graphs.append(graph)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"the step cannot be captured: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
+        ) from error
+    torch.cuda.synchronize()
+    return tuple(Phase(name=phase.name, run=graph.replay) for phase, graph in zip(phases, graphs, strict=True))

@@ -100,8 +100,8 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
     else:
         trace = _deepened(config, 1, lambda shallow: model_trace(shallow, run))
     if subject == "attention" or not leaves_something(config):
-        init, *iteration = trace
-        trace = [init, *iteration * ITERATIONS]
+        init = [one for one in trace if one.phase == "init"]
+        trace = init + trace[len(init) :] * ITERATIONS
     return trace
 
 

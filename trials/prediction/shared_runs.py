@@ -22,9 +22,10 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     if leaves_something(config):
         return step_run(as_run(config)).trace
     shared = config if run is None or config.references else replace(config, mode=run)
-    init, *stretches = step_run(as_run(shared)).trace
-    iteration = stretches[: len(PHASES[config.mode]) * config.accumulate]
-    return [init, *iteration, everything_freed(iteration)]
+    trace = step_run(as_run(shared)).trace
+    built = sum(one.phase == "init" for one in trace)
+    iteration = trace[built : built + len(PHASES[config.mode]) * config.accumulate]
+    return [*trace[:built], *iteration, everything_freed(iteration)]
 
 
 def attention_trace(config: TrialConfig) -> Trace:

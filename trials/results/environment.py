@@ -39,6 +39,8 @@ class Fingerprint:
     """Digest of the user's source files that the trial used."""
     accelerator_type: str | None = None
     """Ray's name for the type of the accelerator: H200, A100, ..."""
+    gpu_uuid: str | None = None
+    """Which GPU of its machine, as NVIDIA's driver names it: GPU-01234567-..."""
     host_name: str | None = None
     """Network name of the machine."""
     host_cpu: str | None = None

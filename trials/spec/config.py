@@ -97,7 +97,7 @@ class TrialConfig:
     checkpointing: str = _combination("none")
     """Blocks whose activations are recomputed: a number for groups of that many, or a word (docs/measuring.md)."""
     offload: Offload = _combination("none")
-    """What waits in the host's memory from forward to backward."""
+    """What waits in the host's memory: what forward saves until backward, or the optimizer's state between updates."""
     memory_budget: int | None = _combination(None)
     """Bytes that a step may hold at its peak; the compiler recomputes the rest. None: no limit."""
     attention: str = _combination("naive")
@@ -111,7 +111,7 @@ class TrialConfig:
     document_length: int | None = _combination(None)
     """Mean tokens of documents packed into a sequence, attended to one by one; None: a sequence is one document."""
     optimizer: str = _combination("adamw_fused")
-    """A word (docs/sweeps.md) or a reference to the user's class; muon leaves other weights than matrices to AdamW."""
+    """A word (docs/fields.md) or a reference to the user's class; muon leaves other weights than matrices to AdamW."""
     optimizer_args: str | None = _combination(None)
     """JSON mapping."""
     loss: str = _combination("eager")

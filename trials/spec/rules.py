@@ -195,7 +195,7 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "attention alone has no linear layers, which are what float8 is for; use bf16"
     if PRECISIONS[c.precision].weights != "float32":
         yield "attention alone has no weights; with precision: bf16 its tensors are bfloat16"
-    if c.cold_l2 and c.device_type in ("cpu", "mps"):
+    if c.cold_l2 and c.device_type != "cuda":
         yield "cold_l2 needs device: cuda; the caches of other devices cannot be emptied"
 
 
@@ -260,14 +260,18 @@ def _of_float8(c: TrialConfig) -> Iterator[str]:
 def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.device_type != "cuda":
         yield f"offload {c.offload} moves to the host what device {c.device_type} has there; it needs device: cuda"
-    if c.mode == "forward":
-        yield f"offload {c.offload} has no effect in mode forward, which saves nothing for backward"
-    if c.compile != "none":
-        yield f"offload {c.offload} is measured eagerly: what compiled code saves is its compiler's choice"
-    if c.capture != "none":
-        yield f"offload {c.offload} allocates memory of the host, which CUDA graphs cannot record"
     if w.has_ranks:
         yield f"offload {c.offload} is measured in one process: weights that ranks gather look like activations"
+    if c.capture != "none":
+        yield f"offload {c.offload} waits for copies to the host, which CUDA graphs cannot record"
+    if c.offload == "activations" and c.mode == "forward":
+        yield f"offload {c.offload} has no effect in mode forward, which saves nothing for backward"
+    if c.offload == "activations" and c.compile != "none":
+        yield f"offload {c.offload} is measured eagerly: what compiled code saves is its compiler's choice"
+    if c.offload == "optimizer" and c.mode != "train_step":
+        yield f"offload {c.offload} has no effect in mode {c.mode}, which updates no weights"
+    if c.offload == "optimizer" and c.optimizer not in SHARDED:
+        yield f"offload {c.offload} is for PyTorch's AdamW ({', '.join(SHARDED)}), not for {c.optimizer}"
 
 
 def _of_memory_budget(c: TrialConfig) -> Iterator[str]:

@@ -18,7 +18,7 @@ GPU_DEVICES = ("cuda", "xpu")
 """Kinds of device that Ray counts and assigns: NVIDIA's and AMD's GPUs, Intel's GPUs."""
 Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
 """Words of `checkpointing`; a number of blocks is another value."""
-Offload = Literal["none", "activations"]
+Offload = Literal["none", "activations", "optimizer"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]

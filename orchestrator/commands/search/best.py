@@ -24,7 +24,7 @@ MOST_JOBS = 8
 
 
 @takes_request(
-    "what goal subject_to price budget where on other recipe store grids overrides address predict code trusted"
+    "what goal subject_to price budget where on other recipe explain store grids overrides address predict code trusted"
 )
 def best(
     request: PlanRequest,
@@ -41,6 +41,7 @@ def best(
         Texts, Option("--with", metavar="STORE", help="A store with a few cells measured on that GPU; repeatable.")
     ] = [],
     recipe: Annotated[bool, Option("--recipe", help="Also plain PyTorch that sets the winner up.")] = False,
+    explain: Annotated[bool, Option("--explain", help="Also why the winner is ahead, from profiles.")] = False,
 ) -> None:
     """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
 
@@ -68,7 +69,11 @@ def best(
         predict = request.predict and find_spec("torch") is not None
         if request.predict and not predict:
             say("PyTorch is not installed here, so no memory is predicted", error=True)
-        _best_of_stores(stores, where, aim, predict=predict, devices=devices, others=other, recipe=recipe)
+        if devices and explain:
+            raise RequestError("--for predicts what was not measured, so there is no profile for --explain")
+        _best_of_stores(
+            stores, where, aim, predict=predict, devices=devices, others=other, recipe=recipe, explain=explain
+        )
         return
     (sweep,) = what
     if on or other:
@@ -82,8 +87,10 @@ def best(
 
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
+    more += ["--explain"] if explain else []
     request = replace(request, sweep=sweep, budget=budget)
-    best_of_sweep(request, aim, resume=request.resume_command("best", more), began=began, recipe=recipe)
+    resume = request.resume_command("best", more)
+    best_of_sweep(replace(request, profile=explain), aim, resume=resume, began=began, recipe=recipe)
 
 
 def _keep_arithmetic_to_one_core() -> None:
@@ -117,15 +124,16 @@ def _best_of_stores(
     devices: list[str],
     others: list[str],
     recipe: bool,
+    explain: bool,
 ) -> None:
     from lmsweep.analysis import load
-    from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, job_of, job_words
+    from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, explain_lead, job_of, job_words
     from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts, winner_words
     from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.read import pairs
-    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
@@ -157,6 +165,8 @@ def _best_of_stores(
         f"{job_words(got.winner.config)}\n{winner_words(got, is_short=len(found) > 1)}"
         for got in [*found.values()][:MOST_JOBS]
     ]
+    if explain and len(found) > 1:
+        raise RequestError("--explain is about one job; choose one by --where FIELD=VALUE")
     if len(found) == 1:
         ((job, only),) = found.items()
         largest = largest_batch_words(only) if predict else None
@@ -171,3 +181,5 @@ def _best_of_stores(
         reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"
         raise RequestError(f"{', '.join(locations)}: {reason}")
     show_parts(parts)
+    if explain:
+        show_table(explain_lead(next(iter(found.values())), locations).listing())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import Answer, NoAnswer, answer
+from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, explain_lead
 from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts
 from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.best.goal import Aim, Goal
@@ -16,7 +16,7 @@ from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
-from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
@@ -43,8 +43,8 @@ ANSWERING = ("timing", "energy", "memory")
 def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, recipe: bool = False) -> None:
     """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
-    resume: the command that resumes the search. began: time.monotonic() at its start. Raises RequestError if the sweep
-    cannot answer the question.
+    resume: the command that resumes the search. began: time.monotonic() at its start. If the request has profiles, it
+    is also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
     """
     _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
     repeating = replace(request, overrides=(*request.overrides, f"processes={MOST_PROCESSES}"))
@@ -85,6 +85,9 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, 
         say(where_the_time_went(ready.account))
     if search.left and not search.is_settled:
         say(f"To resume: {resume}")
+    if request.profile:
+        say("")
+        show_table(explain_lead(found, [request.store]).listing(), pages=False)
     exit_if_failed(ready)
 
 

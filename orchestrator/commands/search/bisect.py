@@ -12,7 +12,7 @@ NO_LIMIT = "9999h"
 """Instead of the sweep's own budget, which is that of one run: without all of its cells there is nothing to compare."""
 
 
-@takes_request("sweep good bad releases package processes value store grids overrides code trusted")
+@takes_request("sweep good bad releases package processes value explain store grids overrides code trusted")
 def bisect(
     request: PlanRequest,
     good: Annotated[Text, Option(help="A release from before the change: 2.11.0.")] = None,
@@ -21,6 +21,9 @@ def bisect(
     package: Annotated[str, Option(help="The package whose releases are searched.")] = "torch",
     processes: Annotated[int, Option(help="Fresh processes that measure each release.")] = 3,
     value: Annotated[Texts, Option(help="PHASE.METRIC that changed: step.time; repeatable.")] = [],
+    explain: Annotated[
+        bool, Option("--explain", help="Profile the steps, and say what the change consists of.")
+    ] = False,
 ) -> None:
     """Find the release in which a cell of a sweep became faster or slower: measure the ends, then halve.
 
@@ -39,5 +42,6 @@ def bisect(
         raise RequestError(f"--releases {','.join(found)}: give at least two different releases, the oldest first")
     options = ["--releases", ",".join(found), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
+    options += ["--explain"] if explain else []
     resume = request.resume_command("bisect", options)
-    bisect_sweep(Question(replace(request, budget=NO_LIMIT), package, found, processes, value, resume))
+    bisect_sweep(Question(replace(request, budget=NO_LIMIT, profile=explain), package, found, processes, value, resume))

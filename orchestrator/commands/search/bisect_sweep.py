@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pandas as pd
 from packaging.version import InvalidVersion, Version
@@ -14,8 +15,9 @@ from packaging.version import InvalidVersion, Version
 from lmsweep.analysis import load
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.analysis.comparison.compare import Comparison, compare
+from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
 from lmsweep.analysis.data.columns import label
-from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.orchestrator.api import load_requested, make_ready, software_of
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.text.show_table import show_table
@@ -43,7 +45,7 @@ class Question:
     """What `bisect` is asked."""
 
     request: PlanRequest
-    """The sweep, without its software."""
+    """The sweep, without its software; with profiles if it is to be explained."""
     package: str
     releases: Sequence[str]
     """At least two, the oldest first."""
@@ -90,7 +92,7 @@ def bisect_sweep(question: Question) -> None:
     """Measure the two ends and then halve, until the release is found, and print what changed."""
     for position in range(len(question.releases)):
         question.software(position)  # reports what is no version before anything runs
-    ends = _compared(question, 0, len(question.releases) - 1)
+    ends = _measured(question, 0, len(question.releases) - 1).compare(question.values)
     show_table(ends.listing())
     changed = ends.frame[ends.frame["verdict"].isin(CHANGED)]
     if changed.empty:
@@ -107,12 +109,31 @@ def bisect_sweep(question: Question) -> None:
     while (middle := search.next()) is not None:
         left = math.ceil(math.log2(search.high - search.low))
         say(f"\nbetween {question.software(search.low)} and {question.software(search.high)}: about {left} to measure")
-        row = _row(_compared(question, 0, middle), cell)
+        row = _row(_measured(question, 0, middle).compare(question.values), cell)
         search.learn(middle, None if row is None else _has_changed(row, followed))
     _say_found(question, search, cell)
 
 
-def _compared(question: Question, first: int, second: int) -> Comparison:
+class Measured(NamedTuple):
+    """What was measured of two releases."""
+
+    names: tuple[str, str]
+    """Their softwares."""
+    rows: tuple[pd.DataFrame, pd.DataFrame]
+    known: Known
+
+    def compare(self, values: Sequence[str]) -> Comparison:
+        between = {"software": self.names}
+        return compare(*self.rows, between=between, values=list(values) or None, variation=self.known)
+
+    def explain(self, location: str) -> Explanation:
+        kernels = kernels_of(location)
+        one, two = (Side(rows, kernels, location) for rows in self.rows)
+        return explain(one, two, between={"software": self.names}, known=self.known)
+
+
+def _measured(question: Question, first: int, second: int) -> Measured:
+    """Measure two releases, as far as the store lacks them."""
     names = question.software(first), question.software(second)
     more = (f"software={','.join(names)}", f"processes={question.processes}")
     request = replace(question.request, overrides=(*question.request.overrides, *more))
@@ -130,9 +151,8 @@ def _compared(question: Question, first: int, second: int) -> Comparison:
     every = load(request.store, pooled=False)
     of_these = [pair in measured for pair in zip(every["measurement_id"], every["environment_id"], strict=True)]
     frame = every[of_these]
-    sides = [frame[frame["software"] == name] for name in names]
-    values = list(question.values) or None
-    return compare(sides[0], sides[1], between={"software": names}, values=values, variation=known_variation(every))
+    one, two = (frame[frame["software"] == name] for name in names)
+    return Measured(names, (one, two), known_variation(every))
 
 
 def _install(plan: Plan) -> None:
@@ -173,7 +193,8 @@ def _change(row: pd.Series) -> str:
 
 
 def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -> None:
-    found = _compared(question, search.low, search.high)
+    measured = _measured(question, search.low, search.high)
+    found = measured.compare(question.values)
     say("")
     show_table(found.listing())
     row = _row(found, cell)
@@ -186,3 +207,6 @@ def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -
     if row is not None and row["verdict"] not in CHANGED:
         said += " This step alone is within the noise: the change is spread over several releases."
     say(said)
+    if question.request.profile:
+        say("")
+        show_table(measured.explain(question.request.store).listing())

@@ -139,7 +139,8 @@ class Rates:
     def _between(self, ranks: int) -> CollectiveTimes | None:
         return self._links.get(ranks) or between_gpus(self.hardware.device, ranks)
 
-    def _source_of_links(self, ranks: int, stride: int) -> str:
+    def source_of_links(self, ranks: int, stride: int = 1) -> str:
+        """Return where the times of collectives of so many ranks come from, in words for a user."""
         local, nodes = self._spread(ranks, stride)
         links = self._between(local)
         inside = links.source if links else "unknown links"
@@ -159,7 +160,7 @@ class Rates:
             size, ranks = operator.bytes, operator.ranks
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
-            return Cost(seconds, self._source_of_links(ranks, operator.stride))
+            return Cost(seconds, self.source_of_links(ranks, operator.stride))
         if kind == "products":
             product = product_of(
                 operator.name,

@@ -19,7 +19,6 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Trace, run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 FIRST = (2, 4, 8)
 """Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
@@ -83,6 +82,7 @@ def any_batch_step(config: TrialConfig) -> AnyBatchStep:
             runs[batch] = _at_full_depth(replace(config, batch_size=batch))
         return runs[batch]
 
+    found = None
     for first in FIRST:
         small, larger = run(first), run(first + 1)
         if are_alike(small.trace, larger.trace):
@@ -92,9 +92,15 @@ def any_batch_step(config: TrialConfig) -> AnyBatchStep:
                 larger=larger.trace,
                 known={batch: one.trace for batch, one in runs.items()},
             )
-            return AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
-        run(1)  # small batches differ from others: attention splits them otherwise
-    raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+            step = AnyBatchStep(config=config, trace=trace, small=small.operators, larger=larger.operators)
+            if operators_grown(step.small, step.larger, 0):  # not if so many tokens happen to be a width of the model
+                return step
+            found = found or step
+        else:
+            run(1)  # small batches differ from others: attention splits them otherwise
+    if found is None:
+        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+    return found
 
 
 def import_ahead(configs: Sequence[TrialConfig]) -> None:
@@ -118,22 +124,24 @@ def _at_full_depth(config: TrialConfig) -> _Deep:
     shallow = config.model_code is None or config.is_hugging_face
     if shallow and layers > fewest + 2:
         one, other = (_with_layers(config, fewest + more) for more in (0, 1))
-        trace = deepen(step_run(one).trace, step_run(other).trace, layers - fewest)
+        trace = deepen(_trace(one), _trace(other), layers - fewest)
         operators = deepened(_operators(one), _operators(other), layers - fewest)
         if trace is not None and operators is not None:
-            return _Deep(_built_in_parts(trace, config), operators)
-    return _Deep(_built_in_parts(step_run(config).trace, config), _operators(config))
+            return _Deep(trace, operators)
+    return _Deep(_trace(config), _operators(config))
 
 
-def _built_in_parts(trace: Trace, config: TrialConfig) -> Trace:
+def _trace(config: TrialConfig) -> Trace:
     """The trace of a process that never holds the whole model, as training tools load it; a trial builds it and then
-    divides it over ranks or stores it in fewer bits."""
-    stored_bits = ADAPTERS[config.adapter].stored_bits if config.adapter != "none" else None
-    if config.ddp == "none" and not stored_bits:
+    divides it over ranks, stores it in fewer bits or measures its norms."""
+    trace = step_run(config).trace
+    if config.ddp == "none" and config.adapter == "none":
         return trace
     freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
     return [
-        replace(one, events=[event for event in one.events if event[0] not in freed]) if one.phase == "init" else one
+        replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)
+        if one.phase == "init"
+        else one
         for one in trace
     ]
 

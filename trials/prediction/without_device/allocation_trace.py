@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -79,6 +80,17 @@ def repeated(iteration: Trace, first: int) -> Trace:
         for piece, _ in stretch.events:
             numbers.setdefault(piece, first + len(numbers))
     return [replace(one, events=[(numbers[piece], change) for piece, change in one.events]) for one in iteration]
+
+
+def with_ordered_frees(trace: Trace) -> Trace:
+    """Return the trace with pieces that are freed one after the other in the order of their allocation: autocast frees
+    the weights that it has cast in the order of their addresses."""
+
+    def ordered(events: list[Event]) -> list[Event]:
+        runs = groupby(events, key=lambda event: event[1] > 0)
+        return [event for grows, run in runs for event in (run if grows else sorted(run))]
+
+    return [replace(one, events=ordered(one.events)) for one in trace]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import (
     allocations,
     leaves_nothing,
     repeated,
+    with_ordered_frees,
     without_lasting,
 )
 from lmsweep.trials.prediction.without_device.fake_device import (
@@ -108,7 +109,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                 recorder.begin("dropped")
                 running.drop()
         recorder.end()
-    return StepRun(trace=recorder.trace, log=log)
+    return StepRun(trace=with_ordered_frees(recorder.trace), log=log)
 
 
 def leaves_something(config: TrialConfig) -> bool:
@@ -147,7 +148,9 @@ def _device(config: TrialConfig, rank: int | None) -> Iterator[tuple[StorageTrac
 
 def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:
     with fake, unset_random_weights():
-        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config))
+        # Adapters visit the layers again.
+        again = partial(recorder.begin, "init")
+        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config), before_adapters=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
     if memory:
         for part in step.blocks if config.compile == "block" else [step.model]:

@@ -1,0 +1,149 @@
+"""The answer of `lmsweep accept`: nodes, their units and parts, and what each and all of them amount to."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lmsweep.analysis.acceptance.conditions import Condition
+from lmsweep.analysis.acceptance.expected import Known
+from lmsweep.analysis.acceptance.part_verdicts import Part, PartVerdict, Verdict, parts_of, verdicts
+from lmsweep.analysis.acceptance.parts import Process
+from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.rates.collective_rates import bus_factor
+from lmsweep.trials.results.outcome import Flag
+
+CAUSES: dict[str, str] = {
+    Flag.SHARED_GPU: "another process was on this GPU",
+    Flag.BUSY_HOST: "other processes, or other guests of the machine, took CPU time",
+    Flag.THROTTLED: "it lowered its clocks because of heat or its power supply",
+}
+"""Flag -> what it says about the unit."""
+OVER_PCIE = 64e9
+"""B/s in one direction of 16 lanes of PCIe 5: collectives that are slower need no NVLink."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSeen:
+    """A node that took part."""
+
+    node: str
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    """UUID -> the unit that it is: GPU 0, ..."""
+    device_name: str | None = None
+    """What the driver calls its GPUs."""
+    conditions: tuple[Condition, ...] = ()
+    failures: tuple[Condition, ...] = ()
+    """Why a trial has no result."""
+    telemetry: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Unit -> clock in Hz, power in W and temperature in degC during the step."""
+    environment: Mapping[str, str | int | None] = field(default_factory=dict)
+    """Its CPU, driver and software."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitVerdict:
+    """A GPU, the links between them, or the host."""
+
+    unit: str
+    device_name: str | None
+    gpu_uuid: str | None
+    verdict: Verdict
+    causes: list[str]
+    """What explains it, or makes it uncertain."""
+    telemetry: dict[str, float]
+    parts: list[PartVerdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptedNode:
+    node: str
+    verdict: Verdict
+    environment: dict[str, str | int | None]
+    units: list[UnitVerdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """Whether the nodes are as fast as machines of their kind."""
+
+    expected_device: str | None
+    """The datasheet's name of what the GPUs should be; None without a GPU, or of an unknown kind."""
+    verdict: Verdict
+    nodes: list[AcceptedNode]
+
+    @property
+    def units(self) -> list[tuple[AcceptedNode, UnitVerdict]]:
+        return [(node, unit) for node in self.nodes for unit in node.units]
+
+
+def accept(
+    measured: Sequence[Process],
+    nodes: Sequence[NodeSeen],
+    device: Device | None = None,
+    *,
+    shipped: Sequence[Process],
+    history: Sequence[Process] = (),
+) -> Acceptance:
+    """Judge what was measured on these nodes. device: what each GPU should be, by default what its name says."""
+    devices = {node.node: device or (find_device(node.device_name) if node.device_name else None) for node in nodes}
+    units = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
+    disturbed = [(node.node, one.unit) for node in nodes for one in node.conditions if one.disturbs]
+    known = Known(shipped=shipped, history=history, peers=measured)
+    judged = verdicts(parts_of(measured, units), devices, known, disturbed)
+    found = [_node(node, [one for one in judged if one[0].node == node.node]) for node in nodes]
+    names = dict.fromkeys(one.name for node, one in devices.items() if one)
+    return Acceptance(
+        expected_device=" and ".join(names) or None, verdict=worst(node.verdict for node in found), nodes=found
+    )
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return slow if any is slow, pass if all pass, else cannot tell, also of none."""
+    found = set(verdicts)
+    if "slow" in found:
+        return "slow"
+    return "pass" if found == {"pass"} else "cannot tell"
+
+
+def _node(node: NodeSeen, judged: Sequence[tuple[Part, PartVerdict]]) -> AcceptedNode:
+    met = {part.unit for part, _ in judged} | {one.unit for one in node.failures} | {*node.gpus.values()}
+    order = [*node.gpus.values(), "links", "host"]
+    units = [_unit(name, node, [one for part, one in judged if part.unit == name]) for name in order if name in met]
+    verdict = worst(one.verdict for one in units)
+    return AcceptedNode(node=node.node, verdict=verdict, environment=dict(node.environment), units=units)
+
+
+def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
+    uuid = {name: uuid for uuid, name in node.gpus.items()}.get(unit)
+    flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES)
+    causes = [one.says for one in node.conditions if one.unit == unit]
+    causes += [CAUSES[flag] for flag in flags if not (uuid and flag == Flag.BUSY_HOST)]
+    causes += _over_pcie(parts)
+    failures = [one.says for one in node.failures if one.unit == unit]
+    known = [one for one in parts if one.against is not None]
+    verdict = worst(one.verdict for one in known or parts)
+    return UnitVerdict(
+        unit=unit,
+        device_name=node.device_name if uuid else None,
+        gpu_uuid=uuid,
+        verdict="cannot tell" if failures and verdict == "pass" else verdict,
+        causes=[*causes, *failures],
+        telemetry=dict(node.telemetry.get(unit, {})),
+        parts=parts,
+    )
+
+
+def bus_bandwidth(part: PartVerdict, seconds: float) -> float:
+    """Return the B/s of a collective that takes so long, as nccl-tests counts them."""
+    size, ranks = int(part.settings["message_bytes"] or 0), int(part.settings["world_size"] or 1)
+    return bus_factor(part.settings["collective"], ranks) * size / seconds  # type: ignore[arg-type]
+
+
+def _over_pcie(parts: Sequence[PartVerdict]) -> list[str]:
+    """Return the words that name collectives which are no faster than PCIe, where NVLink is expected."""
+    for one in parts:
+        if one.value != "collective.time" or not one.expected_seconds:
+            continue
+        rate = bus_bandwidth(one, one.seconds)
+        if rate < OVER_PCIE < bus_bandwidth(one, one.expected_seconds):
+            return [f"collectives go over PCIe or the host's memory ({rate / 1e9:.0f} GB/s), not over NVLink"]
+    return []

@@ -1,0 +1,82 @@
+"""What changed in a part of the step, in words: operators that came, went or were replaced, kernels, calls, or time."""
+
+import re
+
+import pandas as pd
+
+from lmsweep.analysis.metrics.kernels import short_name
+
+GONE = 0.05
+"""An operator counts as gone if it takes less than this share of its time on the other side."""
+
+ALONE = 0.8
+"""A layer alone differs if it has this share of the differences of all layers."""
+
+SIDES = ("baseline", "contrast")
+
+_FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
+"""Operators of one kind of fused attention."""
+_LAYER = re.compile(r"(\S*\.\d+)(?:\.|$)")
+TRITON = "triton_"
+"""Begins the name of a kernel that torch.compile wrote."""
+_NUMBERED = re.compile(r"^(triton_\w*)_\d+$")
+_DIGIT = re.compile(r"\d")
+
+
+def change_of(before: pd.DataFrame, after: pd.DataFrame) -> str:
+    """Return what changed in a part. before, after: its kernels on both sides, `range`, `operator`, `kernel`, `time`,
+    `calls`. If one of several layers has nearly all of the difference, it is about that layer alone."""
+    layers = [one["range"].str.extract(_LAYER)[0] for one in (before, after)]
+    times = [one["time"].groupby(layer).sum() for one, layer in zip((before, after), layers, strict=True)]
+    change = times[1].sub(times[0], fill_value=0.0).abs()
+    if len(change) < 3 or change.max() < ALONE * change.sum():
+        return _change(before, after)
+    name = change.idxmax()
+    return f"only in {name}: {_change(before[layers[0] == name], after[layers[1] == name])}"
+
+
+def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
+    sides = [one.assign(operator=_operators(one)) for one in (before, after)]
+    times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
+    before_after = times.fillna(0.0).to_numpy(float)
+    lacks = before_after < GONE * before_after[:, ::-1]  # of each operator, on each side
+    gone, new = times["baseline"][lacks[:, 1]], times["contrast"][lacks[:, 0]]
+    both = times[~lacks.any(axis=1)]
+    change = (both["contrast"] - both["baseline"]).abs()
+    if both.empty or gone.sum() + new.sum() > change.max():
+        if min(gone.sum(), new.sum()) > GONE * max(gone.sum(), new.sum()):
+            compiled = [bool(names.index.str.startswith(TRITON).any()) for names in (gone, new)]
+            words = [_names(names, as_one=compiled[0] != compiled[1]) for names in (gone, new)]
+            return " -> ".join(words)
+        return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
+    name = str(change.idxmax())
+    kernels = [side[side["operator"] == name].groupby("kernel")["time"].sum().idxmax() for side in sides]
+    one, other = (_family(str(kernel)) for kernel in kernels)
+    if one != other:
+        return f"{name}: {one} -> {other}"
+    calls = [f"{side.loc[side['operator'] == name, 'calls'].sum():.0f}" for side in sides]
+    if calls[0] != calls[1]:
+        return f"{name}: {calls[0]} -> {calls[1]} calls"
+    first, second = both.loc[name].to_numpy(float)
+    ratio = second / first
+    return f"{name} takes {abs(ratio - 1):.0%} {'longer' if ratio > 1 else 'less'}"
+
+
+def _operators(kernels: pd.DataFrame) -> "pd.Series[str]":
+    names = kernels["operator"].fillna(kernels["kernel"].map(short_name)).str.removeprefix("aten::")
+    return names.str.replace(_NUMBERED, r"\1", regex=True).str.replace(_FUSED, r"\1", regex=True)
+
+
+def _family(kernel: str) -> str:
+    """Return a kernel's name without what differs between devices, shapes and autotuned variants."""
+    name = short_name(kernel)
+    words = [word for word in re.split(r"[_.]+", name) if word and not _DIGIT.search(word)]
+    return "_".join(words[:2]) or name
+
+
+def _names(times: "pd.Series[float]", *, as_one: bool = False) -> str:
+    """Return the longest by name. as_one: kernels that torch.compile wrote are not named one by one."""
+    if as_one:
+        times = times.groupby(lambda name: "Triton kernels" if name.startswith(TRITON) else name).sum()
+    longest = [short_name(str(name)) for name in times.sort_values(ascending=False).index]
+    return ", ".join(longest[:2]) + (f" and {len(longest) - 2} more" if len(longest) > 2 else "")

@@ -1,0 +1,50 @@
+"""What `lmsweep fits --format json` prints, as a table: the best line first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.trials.spec.quantities import gib
+
+TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
+MOST_SOURCES = 6
+
+
+def fits_listing(answer: Mapping[str, Any]) -> Listing:
+    """Return one line for each GPU, number of GPUs and method. Raises KeyError, TypeError for another answer."""
+    lines = answer["fits"]
+    columns = ["GPU", "GPUs", "method", "checkpointing", "fits", "batch", "peak", "tokens/s", "95 % interval"]
+    columns += ["hours"] * any(one["hours"] is not None for one in lines)
+    columns += ["dollars"] * any(one["dollars"] is not None for one in lines)
+    columns.append("what would fit")
+    sources = dict.fromkeys(f"{one['device_name']}: {one['source']}" for one in lines if one["source"])
+    return Listing(
+        title=f"{answer['model']} with {answer['context']:,} tokens of context, as predicted",
+        frame=pd.DataFrame([[_cells(one)[name] for name in columns] for one in lines], columns=columns, dtype=object),
+        keys=columns[:4],
+        units={},
+        tones=TONES,
+        notes=[*answer["assumed"], *list(sources)[:MOST_SOURCES]],
+    )
+
+
+def _cells(one: Mapping[str, Any]) -> dict[str, str]:
+    between, missing = one["tokens_per_second_between"], one["missing_bytes"]
+    lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
+    unknown = one["reason"] or ""
+    return {
+        "GPU": one["device_name"],
+        "GPUs": str(one["gpus"]),
+        "method": one["method"],
+        "checkpointing": one["checkpointing"],
+        "fits": "?" if one["fits"] is None else "yes" if one["fits"] else lacks,
+        "batch": str(one["batch"] or "-"),
+        "peak": gib(one["peak_bytes"]) if one["peak_bytes"] else "?",
+        "tokens/s": f"{one['tokens_per_second']:,.0f}" if one["tokens_per_second"] else "-",
+        "95 % interval": f"{between[0]:,.0f} to {between[1]:,.0f}" if between else "-",
+        "hours": f"{one['hours']:,.3g}" if one["hours"] is not None else "-",
+        "dollars": f"{one['dollars']:,.0f}" if one["dollars"] is not None else "-",
+        "what would fit": one["remedy"] or unknown,
+    }

@@ -1,0 +1,103 @@
+"""How often `lmsweep accept` is right: simulated machines, as they are and slower, judged by simulated sets.
+
+python -m benchmarks.acceptance [RUNS]
+
+A machine has an effect on all its parts of a kind (`BETWEEN_MACHINES`, times `spread`), a process one on each part
+(`PRIORS`). The GPU of each acceptance is slower by a share in all its parts, or in those that move bytes.
+"""
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.acceptance.acceptance import NodeSeen, accept
+from lmsweep.analysis.acceptance.parts import JUDGED, Cell, Judged, Process
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
+
+NAME = "NVIDIA H200"
+WORDS = ("pass", "slow", "cannot tell", "other")
+BYTES = ("copy", "update")
+PARTS: tuple[tuple[Cell, Judged, int], ...] = tuple(
+    (Cell(f"{size}", *key[:1], "train_step", *key[1:]), judged, 3 if judged.kind == "host" else 1)
+    for key, judged in JUDGED.items()
+    for size in (("large", "small") if judged.kind == "device" else ("one",))
+)
+"""The parts of an acceptance, each with its number of processes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    machines: int
+    """That the shipped sets measured."""
+    spread: float = 1.0
+    """True standard deviation of machines over that of the priors."""
+    slower: float = 0.0
+    """Share by which the GPU is slower."""
+    parts: Collection[str] = ()
+    """Slower parts; none: all."""
+
+
+def machine(rng: np.random.Generator, case: Case, name: str, source: str, *, slower: float = 0.0) -> list[Process]:
+    """Return what a machine measures, with a true time of one second for each part."""
+    kinds = {judged.kind for _, judged, _ in PARTS}
+    effect = {kind: rng.normal(0, case.spread * BETWEEN_MACHINES[kind]) for kind in sorted(kinds)}
+    found = []
+    for cell, judged, processes in PARTS:
+        is_slower = judged.unit == "GPU" and (not case.parts or judged.part in case.parts)
+        for process in range(processes):
+            log = effect[judged.kind] + rng.normal(0, PRIORS[judged.kind].scale)
+            found.append(
+                Process(
+                    cell=cell,
+                    judged=judged,
+                    device_name=NAME,
+                    machine=name,
+                    node=name,
+                    gpu=name,
+                    source=source,
+                    attempt_id=f"{name}{process}",
+                    seconds=math.exp(log) * (1 + slower if is_slower else 1),
+                    within=0.0,
+                    flags=frozenset(),
+                    settings={"message_bytes": 2**28, "world_size": 2, "collective": "all_reduce"},
+                )
+            )
+    return found
+
+
+def verdicts(case: Case, runs: int, seed: int = 0) -> Counter[str]:
+    """Return how often the GPU of an acceptance has each verdict; and `other`, if the links or the host are slow."""
+    rng = np.random.default_rng(seed)
+    found: Counter[str] = Counter()
+    for _ in range(runs):
+        sets = [one for i in range(case.machines) for one in machine(rng, case, f"m{i}", f"set{i}")]
+        measured = machine(rng, case, "here", "mine", slower=case.slower)
+        node = NodeSeen(node="here", gpus={"here": "GPU 0"}, device_name=NAME)
+        units = {unit.unit: unit.verdict for _, unit in accept(measured, [node], shipped=sets).units}
+        found[units["GPU 0"]] += 1
+        found["other"] += "slow" in (units["links"], units["host"])
+    return found
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if sys.argv[1:] else 200
+    lines = []
+    for machines in (1, 2, 3, 5):
+        for spread in (0.5, 1.0, 1.5):
+            for slower, parts in ((0.0, ()), (0.05, ()), (0.1, ()), (0.2, ()), (0.1, BYTES)):
+                counts = verdicts(Case(machines=machines, spread=spread, slower=slower, parts=parts), runs)
+                shares = {
+                    word: f"{100 * counts[word] / runs:.0f} %" for word in ("pass", "slow", "cannot tell", "other")
+                }
+                what = f"{100 * slower:.0f} %{' in bytes' if parts else ''}"
+                lines.append({"machines": machines, "spread": spread, "slower": what} | shares)
+    print(pd.DataFrame(lines).to_markdown(index=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The verb `accept`: whether a machine is as fast as one of its kind."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from lmsweep.orchestrator.plan_request import PlanRequest, Text, takes_request
+from lmsweep.orchestrator.terminal import say, say_data
+from lmsweep.trials.spec.config import RequestError
+
+
+@takes_request("as_ store address output format")
+def accept(
+    request: PlanRequest,
+    as_: Annotated[str, Option("--as", metavar="GPU", help="What it should be: H200, H100, ...")] = "auto",
+    store: Annotated[Text, Option("--store", help="Where results are kept. Default: a folder in ~/.cache.")] = None,
+    output: Annotated[
+        str, Option("--output", "-o", help="The page to write; the same as JSON beside it.")
+    ] = "accept.html",
+    format: Annotated[str, Option(help="text or json.")] = "text",
+) -> None:
+    """Measure within three minutes whether this machine, or each node, is as fast as one of its kind.
+
+    Exit code 0: it passes. 1: a part is slow, or undecided.
+
+    \b
+    Example:
+      lmsweep accept --as H200
+    """
+    if format not in ("text", "json"):
+        raise RequestError(f"--format {format}: write text or json")
+    page = Path(output).expanduser()
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise RequestError(f"-o {output}: the page is an HTML file; give a name that ends in .html")
+    if not page.parent.is_dir():
+        raise RequestError(f"-o {output}: there is no folder {page.parent}")
+    from lmsweep.analysis.acceptance.accept_page import as_json, write_page
+    from lmsweep.analysis.acceptance.accept_text import (
+        advice,
+        explanations,
+        listing_of,
+        nodes_listing,
+        sources,
+        telemetry,
+    )
+    from lmsweep.orchestrator.acceptance.accepting import AcceptRequest, run_acceptance
+    from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.planning.memory_budget import devices_meant
+    from lmsweep.trials.machine.scratch import cache_folder
+
+    device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
+    location = store or str(cache_folder() / "accept")
+    say("measuring, about a minute and a half", error=True)
+    found = run_acceptance(AcceptRequest(device=device, store=location, address=request.address))
+    content = as_json(found)
+    write_page(found, page)
+    if format == "json":
+        say_data(json.dumps(content, indent=2))
+    else:
+        several = [nodes_listing(found)] if len(found.nodes) > 1 else []
+        about = "\n".join([*sources(found), *telemetry(found)])
+        words = [*explanations(found), *filter(None, [about]), advice(found)]
+        show_parts([*several, listing_of(found), *words], pages=False)
+        say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
+    if found.verdict != "pass":
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Tests of what `lmsweep accept` answers."""

@@ -1,0 +1,76 @@
+"""`lmsweep accept` on this machine: what is measured, stored and judged, and the files of the answer."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from lmsweep.analysis.acceptance.parts import COLUMNS, processes_of
+from lmsweep.analysis.reference.stores import stores
+from lmsweep.orchestrator.acceptance.accepting import judge
+from lmsweep.orchestrator.acceptance.node_trials import measure_node
+from lmsweep.orchestrator.commands.json_schemas import schema_of
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.store.store import Store
+from tests.support.command import answer_here, lmsweep
+
+
+def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
+    copy = single_trial(["workloads=ceiling", "d_model=64", "measure_steps=3"])
+    lost = single_trial(["workloads=timing", "model=tiny", "context_length=16", "timeout_seconds=0.01"])
+    here = measure_node({"host": [copy, copy, lost], "gpu": [], "node": []})
+    assert [one.unit for one in here.attempts] == ["host"] * 3 and not here.gpus
+    store = Store(str(tmp_path))
+    for one in here.attempts:
+        store.keep(one.rows)
+    first = judge(store, [here], None)
+    assert first.verdict == "cannot tell" and first.expected_device is None
+    (host,) = first.nodes[0].units
+    assert [part.part for part in host.parts] == ["product", "copy"] and "timeout" in " ".join(host.causes)
+    assert {(part.against, part.processes) for part in host.parts} == {(None, 2)}
+    (host,) = judge(store, [replace(here, attempts=here.attempts[1:2])], None).nodes[0].units
+    was_busy = "busy_host" in {flag for row in records_of(here.attempts[0].rows) for flag in row.flags}
+    assert {part.against for part in host.parts} == {None if was_busy else "this machine's own history"}
+
+
+def test_shipped_hosts_are_as_many_as_their_gpus_once_their_names_are_taken_out() -> None:
+    source = Store(stores()["h200-devices"])
+    rows = source.read(columns=COLUMNS)[0].to_pandas()
+    rows = rows[rows["trial_id"] == "f672b28d32e6dc6d"]  # `small` at context 256, measured twice
+    uuids = {attempt: f"GPU-{i}" for i, attempt in enumerate(rows["attempt_id"].unique())}
+    found = list(processes_of(rows.assign(gpu_uuid=rows["attempt_id"].map(uuids)), "h200-accept"))
+    assert {one.machine for one in found if one.judged.part == "launches"} == {"GPU-0", "GPU-1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--as", "H20x"), "--as H20x: no such device; did you mean H20?"),
+        (("-o", "page.pdf"), "-o page.pdf: the page is an HTML file"),
+        (("-o", "nowhere/page.html"), "there is no folder nowhere"),
+        (("--format", "yaml"), "--format yaml: write text or json"),
+    ],
+)
+def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str) -> None:
+    done = answer_here("accept", *words)
+    assert done.returncode == 2 and said in done.stderr
+
+
+@pytest.mark.slow
+def test_the_host_alone_is_judged_by_its_own_history(tmp_path: Path) -> None:
+    words = ("accept", "--store", tmp_path / "store", "-o", tmp_path / "page.html")
+    first = lmsweep(*words)
+    assert first.returncode == 1 and "The host alone: cannot tell" in first.stdout, first.stderr
+    done = lmsweep(*words, "--format", "json")
+    found = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(schema_of("accept")).validate(found)
+    assert done.returncode == (found["verdict"] != "pass")
+    assert json.loads((tmp_path / "page.json").read_text()) == found
+    (host,) = found["nodes"][0]["units"]
+    busy = any("CPU time" in cause or "other processes" in cause for cause in host["causes"])
+    against = {part["against"] for part in host["parts"]}
+    assert busy or against == {"this machine's own history"}
+    assert "own history" in (tmp_path / "page.html").read_text() or busy

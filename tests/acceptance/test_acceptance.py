@@ -1,0 +1,205 @@
+"""`lmsweep accept`: its judgement, on rows of shipped sets as if they had just been measured."""
+
+import json
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from benchmarks.acceptance import BYTES, Case, verdicts
+from lmsweep.analysis.acceptance.accept_page import as_json, page_of
+from lmsweep.analysis.acceptance.accept_text import advice, explanations, listing_of, name_of, nodes_listing
+from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, UnitVerdict, accept
+from lmsweep.analysis.acceptance.conditions import Condition
+from lmsweep.analysis.acceptance.parts import Process, shipped
+from lmsweep.orchestrator.commands.json_schemas import schema_of
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.datasheets import Device, device_named
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.identity import trial_id
+
+SHIPPED = shipped(trial_id(trial.config) for trial in load_sweep("accept").trials)
+GPU_OF = {"h200": "NVIDIA H200", "h100": "NVIDIA H100 80GB HBM3"}
+
+
+def measured(
+    *sources: str, node: str = "a", slower: float = 1.0, of: str = "", flag: Flag | None = None
+) -> list[Process]:
+    """The processes of shipped sets as one GPU of a node measured them; times of a part, or of all, are longer."""
+    flags = frozenset[str]({flag} if flag else ())
+    return [
+        replace(
+            one,
+            node=node,
+            gpu=f"GPU-{node}",
+            machine=node if one.judged.unit == "host" else f"GPU-{node}",
+            seconds=one.seconds * (slower if one.judged.part.startswith(of) else 1.0),
+            flags=one.flags | flags,
+        )
+        for one in SHIPPED
+        if one.source in sources
+    ]
+
+
+def seen(node: str = "a", *conditions: Condition, name: str = "h200") -> NodeSeen:
+    return NodeSeen(node=node, gpus={f"GPU-{node}": "GPU 0"}, device_name=GPU_OF[name], conditions=conditions)
+
+
+def device(name: str) -> Device:
+    found = device_named(name)
+    assert found
+    return found
+
+
+def unit(found: Acceptance, name: str, node: str = "a") -> UnitVerdict:
+    return next(one for of_node, one in found.units if (of_node.node, one.unit) == (node, name))
+
+
+def slow_parts(found: Acceptance) -> set[str]:
+    return {part.part for _, one in found.units for part in one.parts if part.verdict == "slow"}
+
+
+def test_a_shipped_h200_passes_as_h200_by_the_other_sets() -> None:
+    found = accept(
+        measured("h200-devices", "h200-costs", "h200-x2-fsdp"), [seen()], device("H200 SXM"), shipped=SHIPPED
+    )
+    assert (found.verdict, found.expected_device) == ("pass", "H200 SXM")
+    assert {one.unit for _, one in found.units} == {"GPU 0", "links", "host"}
+    assert "As fast as H200 SXM should be" in advice(found)
+
+
+def test_the_kind_is_that_of_the_name_if_none_is_claimed() -> None:
+    found = accept(measured("h200-devices"), [seen()], shipped=SHIPPED)
+    assert found.expected_device == "H200 SXM"
+
+
+def test_a_tenth_longer_is_slow_and_is_named() -> None:
+    found = accept(measured("h200-devices", slower=1.1), [seen()], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "slow" and slow_parts(found) == {"step", "update"}
+    assert "Slow: GPU 0" in advice(found)
+    assert any(" takes 10 % (" in sentence and "step of" in sentence for sentence in explanations(found))
+
+
+def test_only_the_slow_part_is_named() -> None:
+    found = accept(measured("h200-devices", slower=1.1, of="update"), [seen()], shipped=SHIPPED)
+    assert slow_parts(found) == {"update"}
+
+
+def test_an_h100_that_is_sold_as_h200_is_slow_above_all_where_bytes_decide() -> None:
+    rows = measured("h100-devices", "h100-attention")
+    found = accept(rows, [seen(name="h100")], device("H200 SXM"), shipped=SHIPPED)
+    gpu = unit(found, "GPU 0")
+    slowest = max(gpu.parts, key=lambda part: part.ratio or 0)
+    assert gpu.verdict == "slow" and slowest.part == "update" and slowest.ratio == pytest.approx(1.33, abs=0.02)
+    assert all(part.verdict == "pass" for part in gpu.parts if part.part.startswith("attention"))
+
+
+def test_a_slow_host_that_was_busy_is_not_called_slow() -> None:
+    slow = accept(measured("h200-devices", slower=9, of="launches"), [seen()], shipped=SHIPPED)
+    assert unit(slow, "host").verdict == "slow"
+    rows = measured("h200-devices", slower=9, of="launches", flag=Flag.BUSY_HOST)
+    found = accept(rows, [seen()], shipped=SHIPPED)
+    assert unit(found, "host").verdict == "cannot tell" and unit(found, "GPU 0").verdict == "pass"
+    assert "CPU time" in " ".join(explanations(found)) and "Remove what disturbs host" in advice(found)
+
+
+def test_a_gpu_that_another_process_uses_is_named_as_such_and_not_called_slow() -> None:
+    condition = Condition("GPU 0", "another process uses this GPU (1 processes, 5 GiB, 97 % busy)", disturbs=True)
+    for rows, seen_as in (
+        (measured("h200-devices", slower=2), seen("a", condition)),
+        (measured("h200-devices", slower=2, flag=Flag.SHARED_GPU), seen()),
+    ):
+        found = accept(rows, [seen_as], shipped=SHIPPED)
+        assert unit(found, "GPU 0").verdict == "cannot tell"
+        assert "another process" in " ".join(explanations(found))
+
+
+def test_a_lower_power_limit_explains_a_slow_gpu_and_does_not_excuse_it() -> None:
+    condition = Condition("GPU 0", "its power limit is 500 W of 700 W by default")
+    found = accept(measured("h200-devices", slower=1.2), [seen("a", condition)], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "slow" and "500 W" in " ".join(explanations(found))
+
+
+def test_collectives_over_pcie_are_named_and_no_gpu_is_called_slow() -> None:
+    rows = measured("h200-devices") + measured("h200-x2-fsdp", slower=12)
+    found = accept(rows, [seen()], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "pass" and unit(found, "links").verdict == "slow"
+    assert "over PCIe or the host's memory" in " ".join(explanations(found))
+    setting = Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True)
+    own = accept(rows, [seen("a", setting)], shipped=SHIPPED)
+    assert unit(own, "links").verdict == "cannot tell" and "NCCL_P2P_DISABLE=1" in " ".join(explanations(own))
+
+
+def test_of_two_nodes_the_slow_one_is_named() -> None:
+    rows = measured("h200-devices", node="good") + measured("h200-devices", node="bad", slower=1.15)
+    found = accept(rows, [seen("good"), seen("bad")], shipped=SHIPPED)
+    assert [node.verdict for node in found.nodes] == ["pass", "slow"]
+    assert "Slow: bad GPU 0, bad" not in advice(found) and "Slow: bad GPU 0" in advice(found)
+    beside = nodes_listing(found).frame.set_index("node")
+    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow")
+    assert "bad" in page_of(found, made_at="now") and "side by side" in page_of(found, made_at="now")
+
+
+def test_a_slow_node_of_an_unknown_kind_shows_beside_its_peers() -> None:
+    rows = [one for name in "abcd" for one in measured("h200-devices", node=name)]
+    rows += measured("h200-devices", node="slow", slower=1.2)
+    found = accept(rows, [seen(name) for name in ("a", "b", "c", "d", "slow")], shipped=())
+    assert {node.node for node in found.nodes if node.verdict == "slow"} == {"slow"}
+    assert found.verdict == "slow"
+
+
+def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
+    found = accept(measured("h200-costs"), [seen()], device("B200 SXM"), shipped=SHIPPED)
+    parts = unit(found, "GPU 0").parts
+    assert all(part.against and part.against.startswith("public rates") and not part.machines for part in parts)
+    assert {part.verdict for part in parts} == {"slow"}
+
+
+def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
+    rows = [replace(one, judged=one.judged._replace(kind="cpu", unit="host"), gpu="") for one in measured("h200-costs")]
+    node = NodeSeen(node="a")
+    first = accept(rows, [node], shipped=SHIPPED)
+    assert first.verdict == "cannot tell" and "Nothing to compare with yet" in advice(first)
+    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
+    slower = [replace(one, seconds=1.5 * one.seconds) for one in rows]
+    assert accept(slower, [node], shipped=SHIPPED, history=earlier).verdict == "slow"
+    elsewhere = [replace(one, machine="other", node="other") for one in earlier]
+    assert accept(slower, [node], shipped=SHIPPED, history=elsewhere).verdict == "cannot tell"
+
+
+def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow() -> None:
+    earlier = [
+        replace(one, attempt_id=f"{one.attempt_id}{i}") for one in measured("h200-costs", slower=0.95) for i in range(4)
+    ]
+    now = measured("h200-costs", slower=1.06)
+    assert unit(accept(now, [seen()], shipped=SHIPPED), "GPU 0").verdict == "pass"
+    found = accept(now, [seen()], shipped=SHIPPED, history=earlier)
+    assert unit(found, "GPU 0").verdict == "slow" and "own history" in " ".join(explanations(found))
+
+
+def test_a_trial_that_failed_leaves_the_unit_open() -> None:
+    node = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
+    found = accept(measured("h200-devices"), [node], shipped=SHIPPED)
+    assert unit(found, "GPU 0").verdict == "cannot tell" and "CUDA error" in " ".join(explanations(found))
+
+
+def test_every_line_has_what_was_measured_and_what_is_expected() -> None:
+    found = accept(measured("h200-devices", "h200-costs"), [seen()], shipped=SHIPPED)
+    frame = listing_of(found).frame.set_index("part")
+    assert frame.loc["product", "measured"] == "694 TFLOP/s"
+    assert frame.loc["copy", "measured"] == "4.02 TB/s"
+    assert " to " in str(frame.loc["step of large", "expected"])
+    jsonschema.Draft202012Validator(schema_of("accept")).validate(json.loads(json.dumps(as_json(found))))
+    assert as_json(found)["nodes"][0]["units"][0]["parts"][0]["seconds"] > 0
+    assert {name_of(part) for _, one in found.units for part in one.parts} == set(frame.index)
+
+
+def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:
+    runs = 60
+    for machines in (1, 3):
+        as_they_are = verdicts(Case(machines=machines), runs)
+        slower = verdicts(Case(machines=machines, slower=0.1), runs)
+        assert as_they_are["pass"] >= 0.85 * runs and as_they_are["slow"] <= 1
+        assert slower["pass"] == 0 and slower["slow"] >= 0.75 * runs
+    assert verdicts(Case(machines=3, slower=0.1, parts=BYTES), runs)["slow"] >= 0.9 * runs

@@ -1,0 +1,180 @@
+"""An allocation log as it is written: by observing PyTorch's operators, for devices whose allocator records no history,
+or from the history of CUDA's allocator, which is also a file for PyTorch's viewer.
+
+CUDA's allocator sees compiled code and libraries too. Each allocation gets its category by its address at the end of a
+phase.
+"""
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.machine.torch_private import (
+    backward_node,
+    latest_number,
+    memory_snapshot,
+    number_of,
+    record_memory_history,
+    storage_key_of,
+)
+from lmsweep.trials.memory.allocation_log import AllocationLog, Labels, Piece
+from lmsweep.trials.memory.source_lines import Frame, Sources, phase_of, python_stack
+from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
+
+_BETWEEN = "allocated by autograd, between two operators of the model"
+
+
+class TrackedHistory:
+    """Logs the storages that a tracker sees, from the start of the tracker. Backward runs no Python code: a piece
+    allocated there gets the line of the forward operator that it differentiates."""
+
+    key = staticmethod(storage_key)
+
+    def __init__(self, tracker: StorageTracker, sources: Sources) -> None:
+        self._sources = sources
+        self.log = AllocationLog()
+        self.phase = "init"
+        self._lines: dict[int, Frame] = {}
+        tracker.on_allocation = self._allocated
+        tracker.on_free = lambda key: self.log.free(key, self.phase)
+        self._tracker = tracker
+
+    @contextmanager
+    def recording(self, labels: Labels) -> Iterator[None]:
+        """A context around one iteration; `labels` are those of the storages at its start."""
+        self.log.label(labels)
+        self.log.begin()
+        yield
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+
+    def leave(self, labels: Labels) -> None:
+        """End the phase; `labels` are those of the storages now."""
+        self.log.label(labels)
+
+    def finished(self) -> AllocationLog:
+        """Stop; return the log."""
+        self._tracker.on_allocation = self._tracker.on_free = None
+        return self.log
+
+    def _allocated(self, storage: Storage, size: int, operator: str) -> None:
+        frame = self._sources.nearest(python_stack())
+        node = backward_node()
+        if node is None and frame:
+            # Autograd numbers its nodes. The node of this operator exists already and has the latest number.
+            self._lines.setdefault(latest_number(), frame)
+        elif node is not None and (frame is None or frame.is_step):
+            frame = self._lines.get(number_of(node))
+        self.log.allocate(
+            storage_key_of(storage),
+            Piece(
+                bytes=size,
+                phase=self.phase,
+                **self._sources.location(frame),
+                operator=operator,
+                reason=None if frame else _BETWEEN,
+            ),
+        )
+
+
+_NO_PYTHON = "autograd's thread, which runs no Python"
+_GENERATED = "code that torch.compile generated, called by autograd"
+
+
+class TracedHistory:
+    """Enables stacks in CUDA's allocator history, and its full trace within `recording`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        record_memory_history("state", context="state", stacks="python")
+        self._labels: dict[str, Labels] = {}
+        self._phase = "init"
+        self._live: list[dict[str, Any]] = []
+        self.snapshot: dict[str, Any] = {}
+        """As `torch.cuda.memory._snapshot` returns it."""
+
+    @staticmethod
+    def key(tensor: Tensor) -> int:
+        """The address of the tensor's storage."""
+        return tensor.untyped_storage().data_ptr()
+
+    @contextmanager
+    def recording(self, labels: Labels) -> Iterator[None]:
+        """A context around one iteration; `labels` are those of the storages at its start."""
+        self._labels["init"] = labels
+        torch.cuda.synchronize()
+        blocks = [block for segment in memory_snapshot()["segments"] for block in segment["blocks"]]
+        self._live = [block for block in blocks if block["state"] == "active_allocated"]
+        record_memory_history("all", context="all", stacks="python", clear_history=True)
+        yield
+        torch.cuda.synchronize()
+        self.snapshot = memory_snapshot()
+        record_memory_history(None)
+
+    def enter(self, phase: str) -> None:
+        self._phase = phase
+
+    def leave(self, labels: Labels) -> None:
+        """End the phase; `labels` are those of the storages now."""
+        self._labels[self._phase] = labels
+
+    def finished(self) -> AllocationLog:
+        """The log of the recorded iteration."""
+        entries = self.snapshot["device_traces"][torch.cuda.current_device()]
+        return read_trace(self._live, entries, self._labels, self._sources)
+
+    def pickled(self) -> bytes:
+        """The snapshot, for pytorch.org/memory_viz. This project never unpickles it."""
+        return pickle.dumps(self.snapshot, protocol=4)
+
+
+def read_trace(
+    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], labels: Mapping[str, Labels], sources: Sources
+) -> AllocationLog:
+    """The log of one iteration. `live` are the live blocks of a snapshot at its start, `entries` the device's trace
+    since then, both as in `torch.cuda.memory._snapshot`. `labels` holds, for each phase, the labels at its end by
+    address."""
+    log = AllocationLog()
+    for block in live:
+        log.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []), sources)
+    phase = "init"
+    log.label(labels.get(phase, {}))
+    log.begin()
+    for entry in entries:
+        action, address = entry["action"], entry.get("addr", 0)
+        if action not in ("alloc", "free_requested"):
+            continue
+        before, phase = phase, _phase_of(_frames(entry.get("frames", [])))
+        if phase != before:
+            log.label(labels.get(before, {}))
+        if action == "alloc":
+            log.allocate(address, _piece(entry["size"], entry.get("frames", []), sources))
+        elif address in log.live:
+            log.free(address, phase)
+    log.label(labels.get(phase, {}))
+    return log
+
+
+def _piece(size: int, raw: Sequence[Mapping[str, Any]], sources: Sources) -> Piece:
+    frames = _frames(raw)
+    ours = sources.nearest(frames)
+    return Piece(
+        bytes=size,
+        phase=_phase_of(frames),
+        **sources.location(ours),
+        operator=None,
+        reason=None if ours else _GENERATED if frames else _NO_PYTHON,
+    )
+
+
+def _phase_of(frames: Sequence[Frame]) -> str:
+    return phase_of(frames) or "backward"  # backward runs in autograd's own thread, without a Python stack
+
+
+def _frames(raw: Sequence[Mapping[str, Any]]) -> list[Frame]:
+    return [Frame(frame["filename"], frame["line"], frame["name"]) for frame in raw]
