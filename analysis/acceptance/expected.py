@@ -14,7 +14,7 @@ import numpy as np
 from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
-from lmsweep.trials.analytic.rates.intervals import spread_of
+from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.spec.words import Collective
@@ -164,7 +164,7 @@ def _public(part: Process, device: Device) -> Expected | None:
     seconds, source = _public_seconds(part, device)
     if not seconds:
         return None
-    spread = spread_of(rates.level)
+    spread = spread_for(device.name, rates.level)
     return Expected(
         against=f"public rates: {source}", seconds=seconds, error=spread.deviation, freedom=math.inf, machines=0
     )
