@@ -53,7 +53,7 @@ def expected_times(part: Sequence[Process], device: Device | None, known: "Known
         _history(part[0], known.history),
         _peers(part[0], known.peers),
     ]
-    if found[0] is None and device is not None:
+    if found[0] is None and device is not None and part[0].judged.unit != "host":  # the datasheet is that of the GPU
         found[0] = _public(part[0], device)
     return [one for one in found if one is not None]
 
@@ -84,6 +84,8 @@ def deviation_of(kind: Kind, centres: Sequence[float], *, between: float) -> tup
 
 def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -> Expected | None:
     same = _same(part, shipped)
+    if part.judged.kind == "cpu":  # too many kinds of CPU; a CPU has only its own history
+        return None
     if part.judged.kind == "host":  # whatever the GPU, the host launches
         return _of_machines(part, same, "hosts of the shipped sets")
     if device is None:
@@ -102,11 +104,14 @@ def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -
 def _history(part: Process, history: Iterable[Process]) -> Expected | None:
     here = part.node, part.machine, part.device_name
     mine = [one for one in _same(part, history) if (one.node, one.machine, one.device_name) == here]
-    found = _of_machines(part, mine, "this machine's own history", each="attempt_id", between=0.0)
+    between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
+    found = _of_machines(part, mine, "its own history", each="attempt_id", between=between)
     return replace(found, is_absolute=part.judged.kind == "cpu") if found else None
 
 
 FEWEST_PEERS = 3
+BETWEEN_TIMES = 0.06
+"""Standard deviation of one host at other times, beside that of its processes (docs/lab/2026-11-25-accept.md)."""
 
 
 def _peers(part: Process, peers: Iterable[Process]) -> Expected | None:
