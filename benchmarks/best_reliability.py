@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.cells import Processes
 from lmsweep.analysis.best.standing import CLOSE, WRONG
 from lmsweep.orchestrator.searching.beliefs import MARGIN
 from lmsweep.orchestrator.searching.search import MOST_PROCESSES, Search

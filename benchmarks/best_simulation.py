@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import axes_of, job_of, value_of
-from lmsweep.analysis.best.cell_processes import Processes
-from lmsweep.analysis.best.cells import Cell, cells_of
+from lmsweep.analysis.best.cells import Cell, Processes, cells_of
 from lmsweep.analysis.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.time_estimate import SETUP_SECONDS
 from lmsweep.orchestrator.planning.time_model import (

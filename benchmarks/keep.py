@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lmsweep.trials.store.fragments import TABLES
+from lmsweep.trials.store.parquet_file import TABLES
 from lmsweep.trials.store.store import Store
 
 

@@ -18,9 +18,9 @@ from statistics import median
 
 import numpy as np
 
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store

@@ -34,9 +34,8 @@ from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.isolation.client import IsolatedRunner
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.record import Row
+from lmsweep.trials.results.record import Attempt, Row
 from lmsweep.trials.store.store import Store
 
 WITHOUT_TUNE = 1000

@@ -23,8 +23,7 @@ from tabulate import tabulate
 
 from benchmarks.published_fleet import MODELS, fleet_cells, rank_operators
 from lmsweep.analysis import load
-from lmsweep.analysis.reference.public_benchmarks import public_benchmarks
-from lmsweep.analysis.reference.reports import published
+from lmsweep.analysis.reference.reports import public_benchmarks, published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device

@@ -17,8 +17,7 @@ import numpy as np
 from tabulate import tabulate
 
 from lmsweep.trials.statistics.median_interval import Floats, intervals
-from lmsweep.trials.statistics.speed_levels import have_levels
-from lmsweep.trials.statistics.trend import have_trend
+from lmsweep.trials.statistics.trend import have_levels, have_trend
 
 RUN = 50
 """Steps of a slow run."""

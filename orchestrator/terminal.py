@@ -84,7 +84,9 @@ def folded(text: str, width: int) -> str:
         else:
             command = _COMMAND.search(line)
             words = line[: command.start()] if command else line
-            lines += wrap(words, width, break_long_words=False, break_on_hyphens=False)
+            words = re.sub(r"(?<=\d) (?=%)", "\N{NO-BREAK SPACE}", words)
+            wrapped = wrap(words, width, break_long_words=False, break_on_hyphens=False)
+            lines += [one.replace("\N{NO-BREAK SPACE}", " ") for one in wrapped]
             lines += [f"  {command[0]}"] if command else []
     return "\n".join(lines)
 

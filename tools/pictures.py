@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[1]
-MARGIN = 16
+MARGIN = 4
 """CSS pixels around a part."""
 
 
@@ -29,6 +29,8 @@ class Picture(NamedTuple):
     """A reference set."""
     part: str
     """A CSS selector."""
+    says: str
+    """A piece of the report that the caption repeats."""
     section: str = ""
     """The identifier of the section that is opened for it."""
     view: str = ""
@@ -39,14 +41,20 @@ class Picture(NamedTuple):
     """Dollars per hour: `H100=2.5`."""
     width: int = 1280
     """Of the window, in CSS pixels."""
+    zoom: float = 1.0
 
 
+H200 = ("h200-devices",)
 PICTURES = {
-    "report": Picture("h100-devices", "main", beside=("h200-devices",), prices=("H100=2.5", "H200=3.5"), width=1180),
-    "memory-timeline": Picture("h200-memory", "#memory .chart", "memory", width=1000),
-    "kernels": Picture("h200-profile", "#kernels .chart", "kernels", width=1000),
-    "roofline": Picture("h200-end-to-end", "#roofline .chart", "roofline", width=1000),
-    "attention-time": Picture("h200-attention", "#chart", view="How long does attention take?", width=1000),
+    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.78),
+    "report": Picture(
+        "h100-devices", "main", "11.5 % faster", beside=H200, prices=("H100=2.5", "H200=3.5"), width=1180
+    ),
+    "fsdp": Picture("h200-x2-fsdp", "main", "10 % faster", width=1000),
+    "memory-timeline": Picture("h200-memory", "#memory .chart", "activations", "memory", width=1000),
+    "kernels": Picture("h200-profile", "#kernels .chart", "kernel time", "kernels", width=1000),
+    "roofline": Picture("h200-end-to-end", "#roofline .chart", "roofline", "roofline", width=1000),
+    "attention-time": Picture("h200-attention", "#chart", "d_model", view="How long does attention take?", width=1000),
 }
 """Name of the file in docs/, without .png -> what it shows."""
 
@@ -55,7 +63,7 @@ MOST = 820
 
 
 def draw(page: Page, picture: Picture, path: Path) -> None:
-    """Write the picture of the open report. Raises TimeoutError if the report lacks the part."""
+    """Write the picture of the open report. Raises TimeoutError if the report lacks the part, ValueError the words."""
     if picture.view:
         page.select_option("#view", label=picture.view)
     if picture.section:
@@ -63,8 +71,10 @@ def draw(page: Page, picture: Picture, path: Path) -> None:
     part = page.locator(picture.part).first
     page.locator(f"{picture.part} .main-svg").first.wait_for()
     # The bar at the top stays in view while the page scrolls; in a picture it would cover what is below it.
-    page.add_style_tag(content="header { display: none } .modebar { display: none }")
+    page.add_style_tag(content=f"header, .modebar {{ display: none }} body {{ zoom: {picture.zoom} }}")
     page.wait_for_timeout(500)  # Plotly draws the last of its text a moment after the lines
+    if picture.says.lower() not in (text := part.text_content() or "").lower():
+        raise ValueError(f"{path.name}: the report does not say {picture.says!r}: {text}")
     box = part.bounding_box()
     assert box, f"{picture.part} is not visible"
     page.set_viewport_size({"width": picture.width, "height": min(int(box["height"]), MOST) + 2 * MARGIN})

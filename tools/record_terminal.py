@@ -1,15 +1,18 @@
-"""Records commands in a terminal as an animated SVG: docs/terminal.svg.
+"""Records commands in a terminal as animated SVGs: docs/terminal.svg and others.
 
-``python -m tools.record_terminal`` runs the commands below in a pseudo-terminal, looks at its screen some times a
-second, and writes one picture that shows the screens in turn; ``python -m tools.record_terminal 'lmsweep ...' ...``
-records other commands. The picture is plain SVG and CSS, which code hosts show in a README. Readers who ask for reduced
-motion see the last screen.
+``python -m tools.record_terminal`` runs the commands below in a pseudo-terminal, in a copy of examples/student, looks
+at its screen some times a second, and writes one picture that shows the screens in turn. ``python -m
+tools.record_terminal fits`` records one. The picture is plain SVG and CSS, which code hosts show in a README. Readers
+who ask for reduced motion see the last screen.
 """
+
+from __future__ import annotations
 
 import fcntl
 import os
 import pty
 import select
+import shutil
 import struct
 import subprocess
 import sys
@@ -20,15 +23,17 @@ from collections.abc import Iterator
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pyte
+if TYPE_CHECKING:
+    import pyte
 
 ROOT = Path(__file__).parents[1]
-COMMANDS = (
-    "lmsweep run quick",
-    "lmsweep compare h100-devices h200-devices --across device_name --where compile=block --where context_length=1024",
-)
+RECORDINGS = {
+    "terminal": ("lmsweep init", "lmsweep check lmsweep.yaml"),
+    "fits": ("lmsweep fits qwen3-8b --for H100,H200,4090 --method full --tokens 1B --price H100=2.5 --price H200=3.5",),
+}
+"""Name of the picture in docs/ -> the commands, one after the other."""
 COLUMNS, ROWS = 100, 38
 CHARACTER_WIDTH, LINE_HEIGHT, FONT_SIZE, MARGIN = 8.4, 18, 14, 14
 """CSS pixels."""
@@ -57,6 +62,8 @@ class Screen(NamedTuple):
 
 def record(commands: tuple[str, ...], folder: Path) -> Iterator[Screen]:
     """Run the commands one after the other in the folder, and yield the different screens."""
+    import pyte
+
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     for command in commands:
@@ -118,7 +125,8 @@ def _line(cells: list[pyte.screens.Char]) -> Line:
 
 def svg(screens: list[Screen], title: str) -> str:
     """Return the animated picture. Every line is written once, however many screens show it."""
-    width, height = MARGIN * 2 + COLUMNS * CHARACTER_WIDTH, MARGIN * 2 + ROWS * LINE_HEIGHT
+    rows = max(row + 1 for screen in screens for row, line in enumerate(screen.lines) if line)
+    width, height = MARGIN * 2 + COLUMNS * CHARACTER_WIDTH, MARGIN * 2 + rows * LINE_HEIGHT
     names: dict[Line, str] = {}
     frames = []
     for number, screen in enumerate(screens):
@@ -167,13 +175,16 @@ def _text(line: Line) -> str:
     return "".join(found)
 
 
-def main(commands: tuple[str, ...]) -> None:
-    with tempfile.TemporaryDirectory(prefix="demo-") as folder:
-        screens = list(record(commands, Path(folder)))
-    path = ROOT / "docs" / "terminal.svg"
-    path.write_text(svg(screens, " and ".join(commands)), "utf-8")
-    print(f"{path.relative_to(ROOT)}: {len(screens)} screens, {path.stat().st_size // 1024} KiB")
+def main(names: list[str]) -> None:
+    for name in names or RECORDINGS:
+        with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+            student = Path(folder, "student")
+            shutil.copytree(ROOT / "examples" / "student", student, ignore=shutil.ignore_patterns("lmsweep.yaml"))
+            screens = list(record(RECORDINGS[name], student))
+        path = ROOT / "docs" / f"{name}.svg"
+        path.write_text(svg(screens, " and ".join(RECORDINGS[name])), "utf-8")
+        print(f"{path.relative_to(ROOT)}: {len(screens)} screens, {path.stat().st_size // 1024} KiB")
 
 
 if __name__ == "__main__":
-    main(tuple(sys.argv[1:]) or COMMANDS)
+    main(sys.argv[1:])

@@ -2,14 +2,15 @@
 
 - `index.md` is README.md.
 - `reference.md` comes from `tools.reference`.
-- `gallery.md` shows a report of each reference set. A report is written again if the code of `analysis/` has changed
-  since; the reports are in `build/gallery`.
+- `gallery.md` shows the headline and the first chart of each reference set, and leads to its report. They are in
+  `build/gallery`, and are written again if the code of `analysis/` has changed since.
 - A link to a file outside docs/ leads to the repository, whose address is `repo_url`. Without an address its text
   stays, without a link. A link to a file that does not exist is an error.
 """
 
 import re
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,11 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
 
 from lmsweep.analysis.reference import stores  # noqa: E402
-from lmsweep.analysis.report import write_report  # noqa: E402
+from lmsweep.analysis.report.chart_files import write_first_chart  # noqa: E402
+from lmsweep.analysis.report.content import content_of  # noqa: E402
+from lmsweep.analysis.report.page import page_with  # noqa: E402
 from tools.reference import reference  # noqa: E402
 
-GALLERY = {
-    "h100-devices": "an H100 and an H200: the same 24 training steps, which is faster and at which price",
-    "h200-end-to-end": "training steps of five models on an H200, three processes each",
-    "h200-attention": "attention alone: widths, contexts and implementations",
-    "h200-memory": "the memory of a training step, by phase and category",
-    "h200-profile": "kernels by the part of the model that launched them",
-    "h200-x2-ddp": "data-parallel training on two H200",
-    "h100-best-grid": "205 ways to train one small model on an H100",
-    "h200-best-2.7b": "the grid of a search for the best configuration of a 2.7b model",
-    "h100-fp8": "the width at which float8 becomes faster than bf16",
-    "h100-packing": "documents packed into one sequence, and sliding windows",
-    "h200-costs": "energy, tokens and dollars",
-}
-"""Reference set -> what its report shows."""
 BESIDE = {"h100-devices": ["h200-devices"]}
 """Reference set -> others in the same report."""
 
@@ -44,16 +33,20 @@ BESIDE = {"h100-devices": ["h200-devices"]}
 def on_files(files: Any, *, config: Any) -> Any:
     """Add the pages and the reports that are made from the code."""
     readme = re.sub(r"\]\((?!https?:|#)(?:docs/)?([^)]*)\)", _from_readme, (ROOT / "README.md").read_text("utf-8"))
-    lines = [f"- [{name}](gallery/{name}.html): {words}" for name, words in GALLERY.items()]
+    cards = [_card(name, *report_of(name)) for name in stores()]
     gallery = (
-        "# Gallery\n\nReports of the stores that ship with lmsweep, as `lmsweep report NAME` writes them. Each is one "
-        "file that needs no network. [The report](report.md) explains its parts.\n\n" + "\n".join(lines) + "\n"
+        "# Gallery\n\nWhat the stores that ship with lmsweep say. A name leads to its report, as `lmsweep report` "
+        "writes: one file that needs no network. [The report](report.md) explains its parts.\n\n"
+        + "\n".join(cards)
+        + "\n"
     )
     pages = {"index.md": readme, "reference.md": reference(), "gallery.md": gallery}
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
-    for name in GALLERY:
-        files.append(File.generated(config, f"gallery/{name}.html", abs_src_path=str(report_of(name))))
+    for name in stores():
+        for path in report_of(name)[:2]:
+            if path.exists():
+                files.append(File.generated(config, f"gallery/{path.name}", abs_src_path=str(path)))
     return files
 
 
@@ -80,12 +73,31 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
     return re.sub(r"\[([^\]]*)\]\((\.\./[^)#]*)[^)]*\)", leads_to, markdown)
 
 
-def report_of(name: str) -> Path:
-    """Return the report of a reference set, written if it is older than the code that writes it."""
-    path = ROOT / "build" / "gallery" / f"{name}.html"
+def on_post_build(*, config: Any) -> None:
+    """Let the search find W&B, which the index writes as HTML."""
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.write_text(re.sub(r"(?<=\w)&amp;(?=\w)", "&", index.read_text("utf-8")), "utf-8")
+
+
+def report_of(name: str) -> tuple[Path, Path, Path]:
+    """Return the report of a reference set, its first chart and its headline, written if older than the code's files.
+
+    Without a chart the second file is not there.
+    """
+    page, chart, headline = (ROOT / "build" / "gallery" / f"{name}.{kind}" for kind in ("html", "svg", "txt"))
     newest = max(file.stat().st_mtime for file in (ROOT / "analysis").rglob("*") if file.is_file())
-    if not path.exists() or path.stat().st_mtime < newest:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        assert name in stores(), f"there is no reference set {name}"
-        write_report(name, path, BESIDE.get(name, []))
-    return path
+    if not headline.exists() or headline.stat().st_mtime < newest:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        content = content_of(name, BESIDE.get(name, []))
+        page.write_text("".join(page_with(content)), "utf-8")
+        write_first_chart(content, chart)
+        headline.write_text(content.headline, "utf-8")
+    return page, chart, headline
+
+
+def _card(name: str, page: Path, chart: Path, headline: Path) -> str:
+    """A line of the gallery: HTML, because Markdown has no width of a picture."""
+    address = page.name
+    picture = f'<img src="{chart.name}" alt="" loading="lazy" width="280">' if chart.exists() else ""
+    words = escape(headline.read_text("utf-8"))
+    return f'<p class="card"><a href="{address}">{picture}<br>{name}</a><br>{words}.</p>'

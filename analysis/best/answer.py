@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.cell_processes import Error
-from lmsweep.analysis.best.cells import Cell, Value, key_of
+from lmsweep.analysis.best.cells import Cell, Error, Value, key_of
 from lmsweep.analysis.best.effects import Effect, main_effects
 from lmsweep.analysis.best.front import pareto_front
 from lmsweep.analysis.best.goal import Aim

@@ -5,8 +5,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmsweep.analysis.best.cell_processes import Error
-from lmsweep.analysis.best.cells import Cell
+from lmsweep.analysis.best.cells import Cell, Error
 from lmsweep.analysis.best.goal import Aim
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.statistics.variation import reach

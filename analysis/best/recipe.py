@@ -29,7 +29,7 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
         for name, field in CONFIG_FIELDS.items()
         if name not in hidden and getattr(config, name) != field.default
     }
-    words = [f"{name}={_written(value)}" for name, value in settings.items()]
+    words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()]
     lines = ["lmsweep trial"]
     for word in map(shlex.quote, [*words, f"workloads={','.join(workloads)}"]):
         if len(f"{lines[-1]} {word} \\") <= LINE:
@@ -58,10 +58,6 @@ def pytorch_snippet(config: TrialConfig) -> str:
     body += _after_forward(config)
     lines += [f"    {line}" for line in [*body, "return loss.detach()"]]
     return "\n".join(lines) + "\n"
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _trains(config: TrialConfig) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from lmsweep.analysis.best.cell_processes import Error
+from lmsweep.analysis.best.cells import Error
 from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import reach

@@ -53,7 +53,7 @@ class Explanation:
             f"A part that differs significantly, and by {LEAST:.1%} of the step, has a line; the others are together.",
         ]
         if (self.frame["cause"] == WAITS_OR_UNEXPLAINED).any():
-            notes.append("These stores lack device times, so waiting for the host cannot be told from the rest.")
+            notes.append("These stores lack device times, so they do not separate waiting for the host from the rest.")
         return Listing(
             title="\n".join(self.sentences()),
             frame=self.frame.drop(columns="named"),

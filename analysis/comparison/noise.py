@@ -4,12 +4,13 @@
 (`lmsweep.analysis.data.process_variation`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pandas as pd
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
 from lmsweep.analysis.data.pooled_rows import RESULT
+from lmsweep.analysis.data.selection import flag_tuples
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
@@ -57,11 +58,7 @@ def _measured(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _busy(rows: pd.DataFrame) -> set[str]:
-    return {attempt for attempt, flags in zip(rows["attempt_id"], rows["flags"], strict=True) if _is_busy(flags)}
-
-
-def _is_busy(flags: object) -> bool:
-    return isinstance(flags, Iterable) and Flag.BUSY_HOST in flags
+    return set(rows["attempt_id"][[Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]])
 
 
 def machines(*frames: pd.DataFrame) -> Machines:

@@ -12,7 +12,7 @@ from lmsweep.analysis.comparison.cell_verdicts import geometric_mean, mean_text
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.selection import ok_rows
+from lmsweep.analysis.data.selection import flag_tuples, ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
@@ -21,8 +21,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
-from lmsweep.trials.statistics.median_interval import NORMAL
-from lmsweep.trials.statistics.ratio import ratio_interval
+from lmsweep.trials.statistics.median_interval import NORMAL, ratio_interval
 from lmsweep.trials.statistics.variation import PRIORS
 
 PUBLISHED = "published"
@@ -228,8 +227,7 @@ def _times(frame: pd.DataFrame) -> pd.DataFrame:
     busy = frame[(frame["metric"] == "device_time") & (frame["workload"] == "timing")]
     busy = busy[[*_OF_PHASE, "median", "low", "high"]].rename(columns=lambda name: _DEVICE.get(name, name))
     both = both.merge(busy.drop_duplicates(_OF_PHASE), on=_OF_PHASE, how="left")
-    flags = [() if words is pd.NA else tuple(words) for words in both["flags"].to_list()]
-    return both.assign(part=both["phase"], place=_place(both), mine_flags=pd.Series(flags, both.index, dtype=object))
+    return both.assign(part=both["phase"], place=_place(both), mine_flags=flag_tuples(both["flags"]))
 
 
 def _place(rows: pd.DataFrame) -> pd.Series:

@@ -1,7 +1,7 @@
 """Pools the processes that measured the same configuration into one result, for tables, comparisons and the report.
 
 Each successful attempt at a measurement in an environment is one process; a failure counts only if none succeeded
-(docs/measuring.md). `lmsweep.trials.statistics.pooling` has the statistics.
+(docs/intervals.md). `lmsweep.trials.statistics.pooling` has the statistics.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
 
-RESULT = ("measurement_id", "environment_id")
+RESULT = ["measurement_id", "environment_id"]
 """Columns that identify a result: one measurement in one environment."""
 
 VARIATION = ("variation", "variation_freedom")

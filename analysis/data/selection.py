@@ -133,8 +133,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         share = cells[metric].to_numpy() / numbers["median"]
         numbers = {name: share * number for name, number in numbers.items()}
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
-    flags = [() if words is pd.NA else tuple(words) for words in cells["flags"].to_list()]
-    marks = pd.Series(flags, cells.index, dtype=object)
+    marks = flag_tuples(cells["flags"])
     if counts_flops(value):
         marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"])
     return cells.assign(value=value, flags=marks, reason=reason.where(unknown, ""), **numbers)
@@ -159,6 +158,12 @@ ADVICE = {
     "other with --flops."
 }
 """Marks that no row stores, and what they mean."""
+
+
+def flag_tuples(flags: pd.Series) -> pd.Series:
+    """Return the stored lists of flags as tuples, empty where there is no list."""
+    found = [() if words is pd.NA else tuple(words) for words in flags.to_list()]
+    return pd.Series(found, flags.index, dtype=object)
 
 
 def how_counted(rows: pd.DataFrame) -> str:

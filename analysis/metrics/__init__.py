@@ -3,8 +3,7 @@
 cost.py                   dollars and joules per million tokens; steps until compiling has saved its time
 roofline.py               rate of a step against the peaks of its device, measured or from the datasheet
 scaling.py                exponents of growth with context and parameters; the largest sizes that fit in memory
-communication_limits.py   ranks above which communication takes longer than computation
-rank_state.py             weights, gradients and optimizer state of a rank
+communication_limits.py   ranks above which communication takes longer than computation, and what a rank holds
 kernels.py                classifies profiled kernels by phase of the step and by kind
 allocations.py            the largest allocations of a trial, and allocated memory over one iteration
 rounding.py               sums, dtypes and errors of reduced precision

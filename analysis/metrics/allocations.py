@@ -3,17 +3,11 @@
 import pandas as pd
 
 from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-
-_MEASUREMENT = ["measurement_id", "environment_id"]
-
-
-def load_allocations(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `allocations`: the newest rows of each result. Raises RequestError if there are none."""
-    return Results(store).details("allocations", "memory")
 
 
 def largest_allocations(allocations: pd.DataFrame, trial: str | None = None, *, most: int = 20) -> pd.DataFrame:
@@ -34,7 +28,7 @@ def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:
         rows = rows[rows["measurement_id"].str.startswith(trial) | rows["trial_id"].str.startswith(trial)]
     if rows.empty:
         raise RequestError(f"no memory measurement has an identifier that begins with {trial!r}")
-    first = rows.drop_duplicates(_MEASUREMENT)
+    first = rows.drop_duplicates(RESULT)
     if len(first) == 1:
         return rows
     names = varying_keys(first, ["model", "context_length", "measurement_id"], [])

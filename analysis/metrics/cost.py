@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.results.outcome import Status
 
@@ -40,10 +41,9 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
         found[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
         other = {"": "", "_low": "_high", "_high": "_low"}[end]
         found[f"tokens_per_second{other}"] = 1 / per_token
-    same = ["measurement_id", "environment_id"]
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
-    busy_seconds = busy.drop_duplicates(same, keep="last").set_index(same)["median"]
-    share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[same])).to_numpy() / step["median"].to_numpy()
+    busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
+    share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()
     found["device_dollars"] = found["dollars"] * share
     energy = frame[ok & (frame["workload"] == "energy") & (frame["metric"] == "energy")]
     of_trial = ["trial_id", "environment_id", "mode"]
@@ -61,7 +61,6 @@ def _hourly(step: pd.DataFrame, prices: Sequence[Price]) -> np.ndarray:
 
 _OF_COMPILATION = ("compile", "compile_mode", "dynamic_shapes")
 _SAME = [name for name in DISTINGUISHING_COLUMNS if name not in _OF_COMPILATION]
-_TRIAL = ["measurement_id", "environment_id"]
 
 
 def break_even(frame: pd.DataFrame) -> pd.DataFrame:
@@ -78,11 +77,11 @@ def break_even(frame: pd.DataFrame) -> pd.DataFrame:
     first = timed[timed["metric"] == "compile_time"]
     longest = pd.DataFrame(
         {
-            "compile_time": first["max"].groupby([first[name] for name in _TRIAL]).sum(),
-            "compile_flags": first["flags"].groupby([first[name] for name in _TRIAL]).first(),
+            "compile_time": first["max"].groupby([first[name] for name in RESULT]).sum(),
+            "compile_flags": first["flags"].groupby([first[name] for name in RESULT]).first(),
         }
     ).reset_index()
-    found = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=_TRIAL)
+    found = steps[steps["compile"] != "none"].merge(eager, on=_SAME).merge(longest, on=RESULT)
     saved = found["eager_step"] - found["median"]
     compiling = (found["compile_time"] - found["median"]).clip(lower=0)
     return found.assign(

@@ -4,13 +4,9 @@ from typing import get_args
 
 import pandas as pd
 
-from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
-from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
-from lmsweep.trials.store.store import Store
 
 ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")
 
@@ -48,16 +44,6 @@ def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where:
     if "precision" not in rows:
         rows = [*rows, "precision"]
     return pivot(chosen, rows=rows, cols=cols, values=shown, where=where or {})
-
-
-def load_dtypes(store: str | Store) -> pd.DataFrame:
-    """Return the newest rows of the store's table `dtypes`. Raises RequestError if there are none."""
-    store = open_store(store)
-    frame = store.read("dtypes")[0].to_pandas()
-    if frame.empty:
-        raise _nothing()
-    # Only successful attempts store details.
-    return newest_rows(frame.assign(status=Status.OK)).drop(columns="status")
 
 
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:

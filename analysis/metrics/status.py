@@ -70,11 +70,6 @@ def _flagged(frame: pd.DataFrame) -> pd.DataFrame:
     return flagged
 
 
-def _most_first(counted: tuple[str, int]) -> tuple[int, bool, str]:
-    name, count = counted
-    return -count, not name.startswith("step."), name
-
-
 def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
     """Return a line for each flag: the number of results, the values that most often have it, and its advice.
 
@@ -86,7 +81,7 @@ def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
         if flag.advice in said:
             continue
         found = Counter(map(str, flagged.loc[flagged["flags"] == flag.value, "name"]))
-        names = [name for name, _ in sorted(found.items(), key=_most_first)]
+        names = sorted(found, key=lambda name: (-found[name], not name.startswith("step."), name))
         shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
         many = "result is" if count == 1 else "results are"
         lines.append(f"{count} {many} flagged {flag.value}, in {shown}. {flag.advice}")

@@ -1,7 +1,6 @@
 """Named tables: those of the published reports, and others that each answer one question, for any store.
 
     timing_tables.py      times of the parts of a training step; warm-up; reduced precision; compilation
-    attention_tables.py   times and memory of attention alone
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals
     numbers_tables.py     reduced precision: sums, dtypes and errors; parameters of the models
     profile_tables.py     kernel time of a step by phase and by range
@@ -24,9 +23,17 @@ from lmsweep.analysis.presets import limits_tables as limits
 from lmsweep.analysis.presets import numbers_tables as numbers
 from lmsweep.analysis.presets import operators_tables as operators
 from lmsweep.analysis.presets import profile_tables as profile
-from lmsweep.analysis.presets.attention_tables import attention_compiled, attention_grid, attention_rates
 from lmsweep.analysis.presets.memory_tables import allocations, parts, peaks, residuals
-from lmsweep.analysis.presets.timing_tables import compiled, end_to_end, precisions, warm_up, warm_up_series
+from lmsweep.analysis.presets.timing_tables import (
+    attention_compiled,
+    attention_grid,
+    attention_rates,
+    compiled,
+    end_to_end,
+    precisions,
+    warm_up,
+    warm_up_series,
+)
 from lmsweep.analysis.presets.upgrade import upgrade
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table

@@ -1,13 +1,71 @@
 """The layout that presets share: rows by model, context length and whatever else varies in the store."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.selection import cells_of, with_above_peak
-from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
-from lmsweep.analysis.tables.ratio_columns import Kind, with_ratios
+from lmsweep.analysis.data.columns import NO_VALUE
+from lmsweep.analysis.data.results import nothing
+from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in, with_above_peak
+from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, default_layout, pivot, varying_keys
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.median_interval import RatioInterval, ratio_interval
+
+Kind = Literal["speed_up", "change"]
+"""speed_up: baseline / median; change: median / baseline - 1."""
+
+
+def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
+    """Return the table with a column for each value's ratio to the column whose `key` has the value `baseline`.
+
+    A ratio needs both medians, and has the flags of both.
+    """
+    columns = table.median.columns
+    names = [str(name) for name in columns.names]
+    place = names.index(key)
+    parts = {name: [getattr(table, name)] for name in CELL_CONTENTS}
+    units: dict[str, str | None] = {}
+    for column in columns:
+        base = (*column[:place], baseline, *column[place + 1 :])
+        if column[place] == baseline or base not in columns:
+            continue
+        value = kind if column[-1] == "time" else f"{column[-1]}.{kind}"
+        units[value] = "share" if kind == "change" else "x"
+        made = pd.MultiIndex.from_tuples([(*column[:-1], value)], names=columns.names)
+        for name, wide in _ratio(table, column, base, kind).items():
+            parts[name].append(wide.set_axis(made, axis="columns"))
+    return replace(
+        table, **{name: pd.concat(frames, axis="columns") for name, frames in parts.items()}, units=table.units | units
+    )
+
+
+def _ratio(table: Table, column: Any, base: Any, kind: Kind) -> dict[str, pd.DataFrame]:
+    of, to = (
+        [getattr(table, name)[which].to_numpy() for name in ("median", "low", "high")] for which in (column, base)
+    )
+    numbers = ratio_interval(*of, *to) if kind == "change" else ratio_interval(*to, *of)
+    if kind == "change":
+        numbers = RatioInterval(*(number - 1 for number in numbers))
+    known = ~np.isnan(numbers[0])
+    flags = [
+        tuple(dict.fromkeys((*one, *other))) if both else ()
+        for one, other, both in zip(table.flags[column], table.flags[base], known, strict=True)
+    ]
+    index = table.median.index
+    contents = {
+        **dict(zip(("median", "low", "high"), numbers, strict=True)),
+        **{
+            name: np.full(len(index), empty) for name, empty in CELL_CONTENTS.items() if name in ("processes", "spread")
+        },
+        "status": np.where(known, str(Status.OK), NO_VALUE),
+        "flags": pd.Series(flags, index, dtype=object),
+        "reason": np.full(len(index), ""),
+    }
+    return {name: pd.DataFrame({0: content}, index) for name, content in contents.items()}
 
 
 def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
@@ -43,15 +101,28 @@ def arrange_against(
     return with_ratios(table, key=key, baseline=baseline, kind=kind)
 
 
+def known_values(frame: pd.DataFrame, values: Sequence[str]) -> list[str]:
+    """Return those of the values that the rows of a workload hold. Raises RequestError if they hold none."""
+    stored = set(values_in(frame))
+    known = [value for value in values if value in stored]
+    if not known:
+        raise nothing(frame["workload"].iloc[0])
+    return known
+
+
+def known_layout(frame: pd.DataFrame, values: Sequence[str], title: str) -> Table:
+    """Return the `layout` of those values that the rows of a workload hold, by device. Raises RequestError for none."""
+    return layout(frame, values=known_values(frame, values), cols=devices(frame), title=title)
+
+
 def devices(frame: pd.DataFrame) -> list[str]:
     return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
 
 
 def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the lines of a listing with status, flags and reason of the rows that they were made from."""
-    flags = [() if words is pd.NA else tuple(words) for words in rows["flags"].to_list()]
     reason = rows["reason"].astype(object).where(rows["reason"].notna(), "")
-    return frame.assign(status=rows["status"], flags=pd.Series(flags, rows.index), reason=reason)
+    return frame.assign(status=rows["status"], flags=flag_tuples(rows["flags"]), reason=reason)
 
 
 def with_peak_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -4,10 +4,9 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import how_counted
-from lmsweep.analysis.metrics.communication_limits import LIMITS, scaling_limits
+from lmsweep.analysis.data.selection import flag_tuples, how_counted
+from lmsweep.analysis.metrics.communication_limits import LIMITS, PARTS, scaling_limits, sharding
 from lmsweep.analysis.metrics.cost import break_even, cost
-from lmsweep.analysis.metrics.rank_state import PARTS, sharding
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.presets.layout import with_flags, with_peak_flags
@@ -162,10 +161,9 @@ def break_even_table(results: Results) -> Listing:
     rows, _ = _steps(found)
     keys = varying_keys(rows, ["model", "context_length", "compile"], [])
     columns = ["compile_time", "eager_step", "compiled_step", "saved", "steps"]
-    flags = [() if words is pd.NA else tuple(words) for words in rows["compile_flags"].to_list()]
     return Listing(
         title="Steps after which compiling has paid",
-        frame=with_flags(rows[[*keys, *columns]], rows).assign(flags=pd.Series(flags, rows.index, dtype=object)),
+        frame=with_flags(rows[[*keys, *columns]], rows).assign(flags=flag_tuples(rows["compile_flags"])),
         keys=keys,
         units=dict.fromkeys(columns, "s") | {"steps": "1"},
         together=("eager_step", "compiled_step", "saved"),

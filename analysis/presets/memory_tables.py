@@ -5,13 +5,13 @@ from dataclasses import replace
 import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.presets.layout import devices, layout
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 
-_MEASUREMENT = ["measurement_id", "environment_id"]
 _LARGEST = 10
 """Number of allocations listed per trial."""
 _MOST_RESIDUALS = 5
@@ -68,7 +68,7 @@ def residuals(results: Results) -> Listing:
     """Tensors of one transformer block that need the most memory until its backward."""
     found = results.details("residuals", "memory")
     found = found.assign(total=found["bytes"] * found["count"])
-    whole = found.groupby(_MEASUREMENT)["total"].transform("sum")
+    whole = found.groupby(RESULT)["total"].transform("sum")
     found = found.assign(share=found["total"].astype("Float64") / whole, block_total=whole)
     keys, conditions = _keys_of(found)
     found = in_order(found[found["rank"] <= _MOST_RESIDUALS], [*keys, "rank"])
@@ -90,7 +90,7 @@ def residuals(results: Results) -> Listing:
 
 
 def _keys_of(found: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
-    trials = found.drop_duplicates(_MEASUREMENT)
+    trials = found.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
     return keys, common_conditions(trials, keys)
 

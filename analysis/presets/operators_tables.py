@@ -3,6 +3,7 @@
 import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.kernels import short_name
 from lmsweep.analysis.tables.listing import Listing
@@ -57,10 +58,10 @@ def every_kernel(results: Results) -> Listing:
 def _rows(results: Results, table: str) -> tuple[pd.DataFrame, list[str]]:
     """The rows in the natural order of their trials; within each trial in stored order, the longest first."""
     rows = results.details(table, "profile")
-    keys = varying_keys(rows.drop_duplicates(["measurement_id", "environment_id"]), ["model", "context_length"], [])
+    keys = varying_keys(rows.drop_duplicates(RESULT), ["model", "context_length"], [])
     return in_order(rows, keys), keys
 
 
 def _share(rows: pd.DataFrame, name: str) -> pd.Series:
-    whole = rows.groupby(["measurement_id", "environment_id"])[name].transform("sum")
+    whole = rows.groupby(RESULT)[name].transform("sum")
     return rows[name].astype(float) / whole.astype(float)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from lmsweep.analysis.data.columns import natural_ranks, size_terms
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.data.selection import ok_rows
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
@@ -13,7 +14,6 @@ from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.analytic.formulas import attention_flops, softmax_flops
 from lmsweep.trials.spec.config import RequestError
 
-_PROFILE = ["measurement_id", "environment_id"]
 _PHASES = ("forward", "backward", "optimizer", "step")
 
 
@@ -22,14 +22,14 @@ class _Profiles:
     kernels: pd.DataFrame
     """Rows of `classified`."""
     trials: pd.DataFrame
-    """One row per profile in natural order, indexed by _PROFILE."""
+    """One row per profile in natural order, indexed by RESULT."""
     keys: list[str]
     """Columns of `trials` that distinguish the profiles."""
 
     def listing(
         self, found: pd.DataFrame, *, title: str, lines: list[str], units: dict[str, str], notes: list[str]
     ) -> Listing:
-        """found: the lines, indexed by _PROFILE and ordered within each profile; lines: their key columns."""
+        """found: the lines, indexed by RESULT and ordered within each profile; lines: their key columns."""
         return Listing(
             title=title,
             frame=self.trials[self.keys].join(found, how="inner").reset_index(drop=True),
@@ -58,7 +58,7 @@ def matmul_share(results: Results) -> Listing:
     """Share of matrix products in the kernel time, in each phase of a step and in the whole step."""
     profiles = _profiles(results)
     kernels = pd.concat([profiles.kernels, profiles.kernels.assign(phase="step")])
-    times = kernels.groupby([*_PROFILE, "phase", "kind"])["time"].sum().unstack(fill_value=0)
+    times = kernels.groupby([*RESULT, "phase", "kind"])["time"].sum().unstack(fill_value=0)
     times = times.reindex(columns=list(KINDS), fill_value=0.0)
     found = times.div(times.sum(axis=1), axis=0).assign(time=times.sum(axis=1)).reset_index("phase")
     found = found[["phase", "time", *KINDS]].rename_axis(columns=None)
@@ -77,7 +77,7 @@ def softmax_against_matmul(results: Results) -> Listing:
     kernels = profiles.kernels
     products = kernels[kernels["range"].isin(["scores", "value_matmul"]) & (kernels["kind"] == "matmul")]
     softmax = kernels[kernels["range"] == "softmax"]
-    sums = {name: rows.groupby(_PROFILE)["time"].sum() for name, rows in (("softmax", softmax), ("matmul", products))}
+    sums = {name: rows.groupby(RESULT)["time"].sum() for name, rows in (("softmax", softmax), ("matmul", products))}
     found = pd.DataFrame(sums).dropna()
     if found.empty:
         raise RequestError(
@@ -113,8 +113,8 @@ def profiled_against_timed(results: Results) -> Listing:
     known = profiles.kernels[profiles.kernels["phase"] != "other"]
     phases = known.assign(phase=known["phase"].replace("loss", "forward"))
     whole = pd.concat([phases, profiles.kernels.assign(phase="step")])
-    found = whole.groupby([*_PROFILE, "phase"])["time"].sum().rename("kernels").reset_index()
-    found = found.merge(profiles.trials.reset_index()[[*_PROFILE, "trial_id", "mode"]], on=_PROFILE)
+    found = whole.groupby([*RESULT, "phase"])["time"].sum().rename("kernels").reset_index()
+    found = found.merge(profiles.trials.reset_index()[[*RESULT, "trial_id", "mode"]], on=RESULT)
     same = ["trial_id", "environment_id", "mode", "phase"]
     rows = ok_rows(results.measurements).sort_values("started_at")
     for name, metrics in (("timed", ("time",)), ("busy", ("busy_time", "device_time"))):
@@ -125,7 +125,7 @@ def profiled_against_timed(results: Results) -> Listing:
         found = found.merge(newest[[*same, "median"]].rename(columns={"median": name}), on=same, how="left")
     found = found.assign(of_timed=found["kernels"] / found["timed"], of_busy=found["kernels"] / found["busy"])
     return profiles.listing(
-        _sorted(found.set_index(_PROFILE).drop(columns=["trial_id", "mode"]), "phase", list(_PHASES)),
+        _sorted(found.set_index(RESULT).drop(columns=["trial_id", "mode"]), "phase", list(_PHASES)),
         title="Kernel time of the profiled step, and times of the step without a profiler",
         lines=["phase"],
         units=dict.fromkeys(("kernels", "timed", "busy"), "s") | dict.fromkeys(("of_timed", "of_busy"), "share"),
@@ -138,13 +138,13 @@ def profiled_against_timed(results: Results) -> Listing:
 
 def _longest(profiles: _Profiles, kernels: pd.DataFrame, *, part: str, title: str) -> Listing:
     """Kernels of the same name are combined, whatever operator and shape launched them."""
-    each = kernels.groupby([*_PROFILE, part, "kernel"])[["time", "calls"]].sum().reset_index()
-    longest = each.sort_values("time", ascending=False).drop_duplicates([*_PROFILE, part]).set_index([*_PROFILE, part])
-    found = pd.DataFrame({"time": each.groupby([*_PROFILE, part])["time"].sum()})
+    each = kernels.groupby([*RESULT, part, "kernel"])[["time", "calls"]].sum().reset_index()
+    longest = each.sort_values("time", ascending=False).drop_duplicates([*RESULT, part]).set_index([*RESULT, part])
+    found = pd.DataFrame({"time": each.groupby([*RESULT, part])["time"].sum()})
     found["kernel"] = longest["kernel"].map(short_name)
     found[f"of_{part}"] = longest["time"] / found["time"]
     found["calls"] = longest["calls"]
-    found = found.join(profiles.kernels.groupby(_PROFILE)["time"].sum().rename("step"), on=_PROFILE)
+    found = found.join(profiles.kernels.groupby(RESULT)["time"].sum().rename("step"), on=RESULT)
     found.insert(1, "of_step", found["time"] / found.pop("step"))
     found = found.reset_index(part).sort_values("time", ascending=False, kind="stable")
     if part == "phase":
@@ -168,9 +168,9 @@ def _sorted(found: pd.DataFrame, name: str, order: list[str]) -> pd.DataFrame:
 
 def _profiles(results: Results) -> _Profiles:
     kernels = classified(results.details("kernels", "profile"))
-    trials = kernels.drop_duplicates(_PROFILE)
+    trials = kernels.drop_duplicates(RESULT)
     first = [name for name in ("model", "mode") if trials[name].nunique() > 1]
     keys = varying_keys(trials, first, []) or ["model"]
     ranks = pd.DataFrame({name: natural_ranks(trials, name) for name in keys}, trials.index)
-    ordered = trials.loc[ranks.sort_values(keys).index].set_index(_PROFILE)
+    ordered = trials.loc[ranks.sort_values(keys).index].set_index(RESULT)
     return _Profiles(kernels=kernels, trials=ordered, keys=keys)

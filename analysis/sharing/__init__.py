@@ -1,6 +1,5 @@
 """A store to commit or to send: one file per table, a report and a summary, without names of machines and people.
 
 share.py       writes the folder
-scrub.py       takes host names, user names and paths out of a table
 summaries.py   each trial as a configuration and numbers, as experiment trackers want it
 """

@@ -56,7 +56,8 @@ def _markdown(table: Table | Listing) -> str:
 
 
 def _latex(table: Table | Listing) -> str:
-    sheet = sheet_of(table, Markup(escape=escape_latex, interval=_latex_interval, mark=r"\textsuperscript{{{}}}"))
+    mark = r"\textsuperscript{{{}}}"
+    sheet = sheet_of(table, Markup(escape=escape_latex, interval=lambda text: text.replace("±", r"$\pm$"), mark=mark))
     tabular = _styled(sheet).to_latex(
         hrules=True,
         column_format="l" * sheet.cells.index.nlevels + "r" * sheet.cells.shape[1],
@@ -171,10 +172,6 @@ def escape_latex(text: str) -> str:
     words = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     words |= {"<": r"\textless{}", ">": r"\textgreater{}"}  # the default font encoding has other signs there
     return re.sub(r"[\\~^&%$#_{}<>]", lambda found: words.get(found[0], "\\" + found[0]), text)
-
-
-def _latex_interval(text: str) -> str:
-    return text.replace("±", r"$\pm$")
 
 
 def escape_typst(text: str) -> str:

@@ -66,14 +66,11 @@ def _described(config: TrialConfig, names: Sequence[str]) -> str:
 
 def rows_of(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
     """Return the rows that these trials measure, and those that differ from one by the user's own code alone."""
-    belongs = frame["measurement_id"].isin(_identifiers(trials))
+    identifiers = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
+    belongs = frame["measurement_id"].isin(identifiers)
     own = frame[frame[list(REFERENCES)].map(is_reference).any(axis=1) & ~belongs].drop_duplicates("measurement_id")
     more = [row["measurement_id"] for _, row in own.iterrows() if _stands_for_one(row, trials)]
     return frame[belongs | frame["measurement_id"].isin(more)]
-
-
-def _identifiers(trials: Sequence[Trial]) -> set[str]:
-    return {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
 
 
 def _stands_for_one(row: pd.Series, trials: Sequence[Trial]) -> bool:

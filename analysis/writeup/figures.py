@@ -3,7 +3,6 @@
 Matplotlib is imported only when something is drawn.
 """
 
-from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -200,9 +199,4 @@ def _names(axis: pd.Index, *, usual: int) -> list[str]:
 
 def _words(keys: Any, among: pd.DataFrame, *, usual: int = -1) -> list[str]:
     differing = [at for at, name in enumerate(among) if among[name].nunique(dropna=False) > 1] or [usual]
-    return [", ".join(_texts(key, differing)) for key in keys]
-
-
-def _texts(key: tuple[Hashable, ...], places: list[int]) -> Iterator[str]:
-    for place in places:
-        yield label(key[place]).removesuffix(".time")
+    return [", ".join(label(key[place]).removesuffix(".time") for place in differing) for key in keys]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import Table, varying_keys
 from lmsweep.analysis.writeup import figures
@@ -45,7 +46,7 @@ def timelines(results: Results) -> list[Picture]:
         rows = largest(results, "num_layers").details("timelines", "memory")
     except RequestError:
         return []
-    trials = rows.drop_duplicates(["measurement_id", "environment_id"])
+    trials = rows.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["mode"], []) if name == "mode" or trials[name].nunique() > 1]
     found = []
     for _, trial in trials.sort_values(keys).iterrows():

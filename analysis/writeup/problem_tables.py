@@ -7,10 +7,12 @@ from typing import Any, get_args
 import pandas as pd
 
 from lmsweep.analysis.data.columns import DDP_TIMES
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import cells_of, errors_in, values_in
 from lmsweep.analysis.presets import PRESETS
-from lmsweep.analysis.presets.layout import devices, layout, layout_parts
+from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
+from lmsweep.analysis.presets.layout import devices, known_layout, known_values, layout, layout_parts
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, varying_keys
 from lmsweep.trials.results.metrics import PEAKS
@@ -26,7 +28,7 @@ def preset(name: str, choose: Callable[[Results], Results] = lambda results: res
 
 
 def usual(results: Results, name: str) -> Results:
-    trials = results.everything.drop_duplicates(["measurement_id", "environment_id"])
+    trials = results.everything.drop_duplicates(RESULT)
     return _having(results, name, trials[name].mode().max())
 
 
@@ -67,12 +69,12 @@ def contexts(results: Results) -> Table:
 def phases(results: Results) -> Table:
     """Forward, backward and optimizer of whole steps: parts of one iteration, which add up."""
     frame = only(timed(results), "mode", "train_step").of("timing")
-    return _some(frame, ("forward.time", "backward.time", "optimizer.time"), "Parts of a training step")
+    return known_layout(frame, ("forward.time", "backward.time", "optimizer.time"), "Parts of a training step")
 
 
 def steps(results: Results) -> Table:
     """Time of an iteration."""
-    return _some(results.of("timing"), ("step.time",), "Time of an iteration")
+    return known_layout(results.of("timing"), ("step.time",), "Time of an iteration")
 
 
 def peaks(results: Results) -> Table:
@@ -92,11 +94,6 @@ def saved(results: Results) -> Table:
     return layout(frame, values=["before_backward.saved"], cols=devices(frame), title=title)
 
 
-def _some(frame: pd.DataFrame, values: Sequence[str], title: str) -> Table:
-    known = [value for value in values if value in values_in(frame)]
-    return layout(frame, values=known or [values[0]], cols=devices(frame), title=title)
-
-
 def latencies(precision: str) -> Callable[[Results], Table]:
     def make(results: Results) -> Table:
         frame = only(results, "precision", precision).of("attention")
@@ -111,22 +108,21 @@ def latencies(precision: str) -> Callable[[Results], Table]:
 def stages(results: Results) -> Table:
     """What rank 0 holds at each moment, by category."""
     frame = results.of("ddp")
-    moments, parts = ("init", "before_step", "after_step", "peak"), (*_HELD, "memory")
+    parts = (*_HELD, "memory")
     stored = values_in(frame[frame["median"].notna()])
-    chosen = [(moment, part) for moment in moments for part in parts if f"rank0.{moment}_{part}" in stored]
+    chosen = [(moment, part) for moment in STAGES for part in parts if f"rank0.{moment}_{part}" in stored]
     if not chosen:
         raise nothing("ddp")
     ok = frame[frame["metric"].notna()]
     cells = pd.concat(
         [cells_of(frame, ok, f"rank0.{moment}_{part}").assign(moment=moment, value=part) for moment, part in chosen]
     )
-    cells["moment"] = cells["moment"].map({name: f"{at} {name}" for at, name in enumerate(moments, start=1)})
+    cells["moment"] = cells["moment"].map({name: f"{at} {name}" for at, name in enumerate(STAGES, start=1)})
     known = [part for part in parts if part in set(cells["value"])]
     cols = devices(cells)
     rows = [*varying_keys(cells, ["ddp"], cols), "moment"]
     table = arrange(cells, rows=rows, cols=cols, values=known)
-    title = "Rank 0 memory by category: after init, before and after a step, at its peak"
-    return replace(table, title=title, together=tuple(known), notes=())
+    return replace(table, title=STAGES_TITLE, together=tuple(known), notes=())
 
 
 _HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")
@@ -135,15 +131,12 @@ _HELD = ("weights", "gradients", "optimizer_state", "communication", "activation
 def ddp_times(results: Results) -> Table:
     """Times of a step with and without synchronisation, with a column for each way to synchronise."""
     frame = results.of("ddp")
-    known = [value for value in DDP_TIMES if value in values_in(frame)]
-    if not known:
-        raise nothing("ddp")
-    return layout_parts(frame, values=known, cols=["ddp"], title="Data-parallel steps")
+    return layout_parts(frame, values=known_values(frame, DDP_TIMES), cols=["ddp"], title="Data-parallel steps")
 
 
 def local_and_exposed(results: Results) -> Table:
     frame = results.of("ddp")
-    return _some(frame, ("local_step.time", "communication.exposed_time"), "A step, and what communication adds")
+    return known_layout(frame, ("local_step.time", "communication.exposed_time"), "A step, and what communication adds")
 
 
 def collective(metric: str) -> Callable[[Results], Table]:
@@ -167,7 +160,7 @@ def by_compile(results: Results) -> Table:
 
 
 def forward_backward(results: Results) -> Table:
-    return _some(results.of("attention"), ("forward.time", "backward.time"), "Attention alone")
+    return known_layout(results.of("attention"), ("forward.time", "backward.time"), "Attention alone")
 
 
 def with_values(table: Table, values: Sequence[str]) -> Table:

@@ -1,7 +1,7 @@
 """Measures the changes on a GPU: ``python -m benchmarks.changes.on_gpu OUT [--tiny]``.
 
 Three stores, packed as OUT/explain.tar.gz after each of them, without traces: `changes`, `again` (five of its
-configurations once more), and `plain` (those five without --profile, which tells what it costs). --tiny: small sizes on
+configurations once more), and `plain` (those five without --profile, which shows what it costs). --tiny: small sizes on
 a CPU, to try the script.
 """
 

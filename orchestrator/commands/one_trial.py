@@ -15,9 +15,8 @@ from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
 from lmsweep.trials.machine.interpreter import command, environment
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import expected_with
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.rules import why_not

@@ -15,7 +15,15 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.words import GPU_DEVICES
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
-    "Does it work here, and how fast is this machine?": ("quick", "local-gpu", "accept", "devices", "ceiling", "full"),
+    "Does it work here, and how fast is this machine?": (
+        "quick",
+        "local-gpu",
+        "devices",
+        "ceiling",
+        "accept",
+        "operators",
+        "full",
+    ),
     "What makes a step faster?": (
         "compile",
         "optimizers",
@@ -27,11 +35,12 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
     "What do number formats bring?": ("precision", "fp8"),
     "Does it fit, and where does the time go?": ("memory", "profile", "energy"),
+    "What does fine-tuning take?": ("finetuning", "finetuning-fsdp"),
     "What do several GPUs bring?": ("ddp", "fsdp", "collectives"),
     "How far can a number be trusted?": ("noise", "noise-cpu", "warmup"),
     "A course": ("cs336-2026", "cs336-2026-tiny", "cs336-2025"),
 }
-"""Question -> the packaged sweeps that answer it."""
+"""Question -> the packaged sweeps that answer it. Each sweep answers one."""
 
 
 def sweeps() -> None:
@@ -42,12 +51,10 @@ def sweeps() -> None:
       lmsweep sweeps
     """
     from lmsweep.orchestrator.commands.text.show_table import show_groups
-    from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
     from lmsweep.trials.machine.cpu_affinity import find_gpus, usable_cores
 
     gpus, cores = len(find_gpus()), len(usable_cores())
-    grouped = [name for names in QUESTIONS.values() for name in names]
-    others = {"Others": tuple(name for name in packaged_sweeps() if name not in grouped)}
 
     def runs_here(config: TrialConfig) -> bool:
         places = {"cpu": cores, "cuda": gpus}.get(config.device_type, 0)
@@ -61,8 +68,7 @@ def sweeps() -> None:
         here = here if able else f"needs {least} GPU{'s' * (least > 1)}"
         return f"{len(configs):>3} trials, {here:<13}  {sweep.description}"
 
-    groups = {question: {name: line(name) for name in names} for question, names in (QUESTIONS | others).items()}
-    show_groups({question: names for question, names in groups.items() if names})
+    show_groups({question: {name: line(name) for name in names} for question, names in QUESTIONS.items()})
 
 
 @takes_request("sweep")

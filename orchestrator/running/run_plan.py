@@ -23,10 +23,9 @@ from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
-from lmsweep.trials.code.bundle import pack
-from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.code.digest import pack
 from lmsweep.trials.results.outcome import Flag, Status
-from lmsweep.trials.results.record import Record, Row, records_of
+from lmsweep.trials.results.record import Attempt, Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 

@@ -18,9 +18,8 @@ from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.worker import Worker
 from lmsweep.trials.distributed.ranks.ranks import FAREWELL_SECONDS, Part, parts_of
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.workloads import workload_named
 
 NODE_ID = "ray.io/node-id"

@@ -23,9 +23,8 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
 from lmsweep.trials.machine.scratch import scratch_folder
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Row
+from lmsweep.trials.results.record import Attempt, Row
 
 if TYPE_CHECKING:
     from lmsweep.orchestrator.searching.search import Search

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.trials.code.bundle import unpack
+from lmsweep.trials.code.digest import unpack
 from lmsweep.trials.distributed.ranks.ranks import Part
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
@@ -18,8 +18,7 @@ from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpre
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder
-from lmsweep.trials.results.attempt import Attempt
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 
 LEAST_AHEAD = 4
 """Graphs that are compiled ahead together, even on a machine with fewer cores."""

@@ -2,7 +2,6 @@
 
 search.py       which trial to run next, and when to stop
 beliefs.py      what it believes about all cells, from the results so far
-trial_costs.py  what it learns from the rows of a trial
 candidates.py   the trials that a search may run, and what is expected of each
 bisection.py    which release to measure next, to find the one in which something changed
 """

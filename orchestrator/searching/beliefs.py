@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.best.cell_processes import Error, Processes, variations_of
+from lmsweep.analysis.best.cells import Error, Processes, variations_of
 from lmsweep.analysis.best.standing import CONTENDERS, TAIL, Standing, believed, chance_of_better, standing
 from lmsweep.analysis.best.surrogate import Belief, Indices, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats

@@ -3,7 +3,7 @@
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.metrics.rank_state import sharding
+from lmsweep.analysis.metrics.communication_limits import sharding
 from lmsweep.trials.analytic.sharded_state import HELD, SHARED, rank_bytes
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.support.command import ROOT

@@ -1,6 +1,6 @@
 """When a time is flagged as the host's."""
 
-from lmsweep.trials.bench.host_bound import host_bound_flags
+from lmsweep.trials.bench.iterations import host_bound_flags
 
 
 def test_the_host_is_the_limit_where_the_device_waits_for_more_than_a_twentieth_of_the_step():

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.trials.code import bundle
-from lmsweep.trials.code.bundle import pack, unpack
-from lmsweep.trials.code.digest import code_digest
+from lmsweep.trials.code import digest as digest_module
+from lmsweep.trials.code.digest import code_digest, pack, unpack
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
 
@@ -64,7 +63,7 @@ def test_the_copy_has_the_digest_of_the_folder(folder: Path) -> None:
 def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "MAX_BYTES", 2_000_000)
+    monkeypatch.setattr(digest_module, "MAX_BYTES", 2_000_000)
     (folder / "data.bin").write_bytes(bytes(3_000_000))
     with pytest.raises(RequestError, match=r"at most 2 MB may; the largest files are data.bin \(3 MB\).*\.gitignore"):
         pack(Code(folder=str(folder)), CONFIG.references)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.trials.code.bundle import pack
-from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.digest import code_folder, pack
 from tests.support.command import lmsweep_here
 
 SETTINGS = {

@@ -36,10 +36,9 @@ from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import Batch
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.results.record import Attempt, DetailRow, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
@@ -369,7 +368,7 @@ def test_a_name_on_the_hub_is_asked_for_once_and_one_sentence_says_how_to_fetch_
         script = (
             "import torch\n"
             "from lmsweep.trials.code.digest import code_folder; from lmsweep.trials.code.importing import use_code\n"
-            "from lmsweep.trials.model.users.hugging_face import from_hugging_face\n"
+            "from lmsweep.trials.model.users.users_model import from_hugging_face\n"
             "from lmsweep.trials.spec.config import TrialConfig\n"
             f"use_code(code_folder({str(FOLDER)!r}))\n"
             "config = TrialConfig(model_code='hf:some/model', vocab_size=0)\n"

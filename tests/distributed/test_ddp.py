@@ -25,23 +25,21 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelS
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered
 from lmsweep.trials.distributed.parallel.gradient_check import gradients_alone
 from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, Naive, fill_buckets
-from lmsweep.trials.distributed.parallel.local_step import local_step
+from lmsweep.trials.distributed.parallel.rank_model import World
 from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
-from lmsweep.trials.distributed.parallel.world import World
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
 from lmsweep.trials.distributed.traffic.comm_trace import SETTLE_SECONDS, on_gpu
-from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, exposed_flags
+from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.nvml_sampler import Reading
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Flag, Status
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS

@@ -14,9 +14,15 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error
-from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, is_short_of_memory, local_step, try_local_step
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.traffic.step_pairs import Pair, pair_rows
+from lmsweep.trials.distributed.traffic.step_pairs import (
+    DoesNotFit,
+    Pair,
+    is_short_of_memory,
+    local_step,
+    pair_rows,
+    try_local_step,
+)
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.timing.clock import Iteration, Phase

@@ -16,12 +16,12 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered
 from lmsweep.trials.distributed.parallel.gradient_check import gradient_error, largest_error, largest_of
-from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, local_step
 from lmsweep.trials.distributed.parallel.memory_stages import STAGES, MemoryWatch
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, parts_of, run_ranks
 from lmsweep.trials.distributed.traffic.comm_trace import merge_traces, trace_step
+from lmsweep.trials.distributed.traffic.step_pairs import DoesNotFit, local_step
 from lmsweep.trials.distributed.traffic.step_report import StepReport, report_step
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.model.precision_modes import set_math_mode

@@ -1,115 +1,199 @@
-"""The commands of the pages, run: those of the tutorial in order, and those that read shipped stores."""
+"""Every command, sweep and block of Python of the pages is run, page by page and in order, or REASONS says why not."""
 
+import itertools
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
 
-from tests.docs.test_docs import PAGES, ROOT, Snippet, blocks, commands
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from tests.docs.test_docs import PAGES, ROOT, blocks
 from tests.support.command import COMMAND, PYTHONPATH, lmsweep, lmsweep_here
 from tests.support.results_of_init import made_up_run, student_after_init
 
-NEEDS_A_GPU = ("lmsweep run devices --store h200",)
-"""Commands of the tutorial that need hardware."""
-
-
-def shipped() -> list[Snippet]:
-    """The commands that read only stores which ship with lmsweep."""
-    everywhere = [snippet for page in PAGES for snippet in commands(page) if not snippet.is_mention]
-    return [one for one in everywhere if re.search(r"^lmsweep \w+ (analysis/reference/)?h[12]00-", one.text)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("snippet", shipped(), ids=str)
-def test_a_command_about_a_shipped_store_succeeds(
-    snippet: Snippet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "analysis").symlink_to(ROOT / "analysis")
-    assert lmsweep_here(*shlex.split(snippet.text)[1:])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_the_commands_of_the_tutorial_run_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (sweep,) = (block for block in blocks("yaml") if block.page == "tutorial.md")
-    (tmp_path / "does-compile-pay.yaml").write_text(sweep.text)
-    ran = 0
-    for snippet in commands(ROOT / "docs" / "tutorial.md"):
-        if not snippet.is_mention and snippet.text not in NEEDS_A_GPU:
-            # On a busy machine few of the 8 trials fit into 45 s, and the tables need both precisions.
-            more = ["--set", "context_length=32", "--budget", "4m"] if snippet.text == "lmsweep run quick" else []
-            done = lmsweep(*shlex.split(snippet.text)[1:], *more)
-            assert done.returncode == 0, f"{snippet.text}\n{done.stdout}{done.stderr}"
-            ran += 1
-    assert ran >= 9 and (tmp_path / "report.html").exists() and (tmp_path / "devices.html").exists()
-
-
-OWN_CODE = {
-    "README.md": ("## Your own code", "## A cluster"),
-    "docs/own-code.md": ("## Five minutes", "## References"),
-    "docs/course.md": ("## Your code in place of ours", "## Your own file"),
+REASONS = {
+    r"\b(FILE|SWEEP)\b": "stands for the reader's own",
+    r"--address|^ray |\bssh |#SBATCH": "needs a cluster; tests/cluster and tests/faults have nodes on this machine",
+    r"^(uv|uvx|pip|pipx|docker|kubectl) |https://example": "needs a network",
+    r"software=|lmsweep bisect|--preset upgrade|torch: 2.12": "needs a package index; tests/presets/test_upgrade.py",
+    r"^make |^cd ": "makes the environment that these tests run in",
+    r"import (wandb|mlflow)|SummaryWriter": "needs the extra `trackers`; tests/sharing/test_trackers.py",
+    r"import flash_attn_func": "needs FlashAttention-3 and a GPU",
+    r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
+    r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",
+    r"--history": "needs results of two days or states; tests/report/test_history.py",
+    r"lmsweep noise": "takes minutes; tests/comparison/test_noise.py",
 }
-"""Pages whose commands follow one another in a repository such as examples/student: from this heading to that one."""
+"""What is not run: a part of its text, and why. Nor is what needs a GPU (`needs_a_gpu`). Mentions are parsed."""
+
+RESULTS = {
+    "attention.md": ("h200-attention",),
+    "clusters.md": ("h200-devices",),
+    "comparing.md": ("h200-end-to-end",),
+    "ddp.md": ("h200-x2-ddp",),
+    "memory.md": ("h200-memory",),
+    "precision.md": ("h100-fp8",),
+    "profile.md": ("h200-profile",),
+    "report.md": ("h100-devices",),
+    "sharding.md": ("h200-x2-fsdp",),
+    "sharing.md": ("h200-devices",),
+    "tables.md": ("h200-end-to-end",),
+}
+"""Page -> shipped sets that stand for its `results`, as a GPU would measure them. On other pages commands make them."""
+PROGRAMS = "lmsweep|ray|uv|uvx|pip|pipx|make|docker|kubectl|cd|for"
+QUICK = ["--set", "context_length=32", "--budget", "4m"]
+"""Options for a busy machine, where few trials fit into the sweep's own budget, and tables need both precisions."""
+OWN = ["--set", "measure_steps=2", "--set", "warmup_steps=1"]
+"""Options for sweep files."""
 
 
-def in_a_repository(page: str) -> list[list[str]]:
-    """The words of these commands, without the name of the program."""
-    lines = (ROOT / page).read_text("utf-8").splitlines()
-    first, last = (lines.index(heading) for heading in OWN_CODE[page])
-    found = [one for one in commands(ROOT / page) if first < one.line <= last and not one.is_mention]
-    return [shlex.split(one.text)[1:] for one in found]
+class Step(NamedTuple):
+    """A piece of a page that a reader would run."""
+
+    page: str
+    line: int
+    kind: str
+    """`command`, or the language of a block."""
+    text: str
 
 
-def repository(folder: Path) -> Path:
-    """The student's repository, with the sweep files that the pages have the reader write."""
-    student = student_after_init(folder / "student")
-    for block in blocks("yaml"):
-        if block.page == "own-code.md" and (name := re.search(r"name: my-(\w+)", block.text)):
-            (student / f"{name[1]}.yaml").write_text(block.text)
-    return student
+def steps(page: Path) -> Iterator[Step]:
+    """All of them, in order."""
+    language, block, first = None, "", 0
+    for number, line in enumerate(page.read_text("utf-8").replace("\\\n", "  ").splitlines(), start=1):
+        if line.startswith("```") and language is None:
+            language, block, first = line[3:], "", number
+        elif line.startswith("```"):
+            if language in ("python", "yaml") or "#SBATCH" in block:
+                yield Step(page.name, first, language or "bash", block)
+            language = None
+        elif language in ("python", "yaml"):
+            block += f"{line}\n"
+        elif language in ("", "bash") or line.startswith("    "):
+            block += line
+            if re.match(rf" *(\$ )?({PROGRAMS}) [\w.'/-]", line) and not re.search(r"[│─]| \| ", line):
+                yield Step(page.name, number, "command", line.strip(" $").partition("  #")[0].strip())
 
 
-@pytest.mark.parametrize("page", [page for page in OWN_CODE if page != "docs/course.md"])
+STEPS = [step for page in PAGES for step in steps(page)]
+
+
+def reason(step: Step) -> str:
+    """Why it is not run; empty if it is."""
+    found = [why for pattern, why in REASONS.items() if re.search(pattern, step.text)]
+    return found[0] if found else "needs a GPU" if needs_a_gpu(step) else ""
+
+
+def needs_a_gpu(step: Step) -> bool:
+    """Sweep files are planned for an H100, so they do not."""
+    verb, *words = shlex.split(step.text.removeprefix("lmsweep ")) if step.text.startswith("lmsweep ") else [""]
+    if verb == "run" and words[0].endswith(".yaml"):
+        return any("device: cuda" in block.text for block in blocks("yaml") if block.page == step.page)
+    if verb == "run":
+        given = list(itertools.pairwise(words))
+        changes = dict(word.split("=", 1) for option, word in given if option == "--set")
+        overrides = {"device": [changes["device"]]} if "device" in changes else {}
+        grids = [word for option, word in given if option == "--grid"]
+        return any(
+            trial.config.device.startswith("cuda") for trial in load_sweep(words[0], overrides, grids=grids).trials
+        )
+    return verb == "trial" and "device=cuda" in words
+
+
+def test_every_reason_is_one() -> None:
+    texts = [step.text for step in STEPS]
+    assert [pattern for pattern in REASONS if not any(re.search(pattern, text) for text in texts)] == []
+    assert len([step for step in STEPS if not reason(step)]) > len(STEPS) / 2
+
+
+def prepare(page: str, folder: Path) -> None:
+    """What the reader of a page has: a repository such as examples/student, sweep files of the pages, and results."""
+    student_after_init(folder)
+    (folder / "lmsweep.yaml").unlink()
+    wrapper = (
+        "from cs336_systems.ddp import DDPBucketed, DDPIndividualParameters\n\n\nclass {0}(DDPIndividualParameters):\n"
+    )
+    (folder / "mine").mkdir()
+    (folder / "mine" / "ddp.py").write_text(
+        wrapper.format("Other") + "    def __init__(self, module, overlap):\n        super().__init__(module)\n"
+    )
+    (folder / "mine" / "optim.py").write_text("from cs336_systems.sharded_optimizer import ShardedOptimizer\n")
+    (folder / "mine" / "fsdp.py").write_text(wrapper.format("FSDP") + "    gather_full_params = None\n")
+    for block in sorted(blocks("yaml"), key=lambda block: block.page == page):
+        if (name := re.match(r"name: (my-)?([\w-]+)", block.text)) and block.page in (page, "own-code.md"):
+            (folder / f"{name[2]}.yaml").write_text(block.text)
+            (folder / f"{name[1] or ''}{name[2]}.yaml").write_text(block.text)
+    for store in RESULTS.get(page, ()):
+        for copy in ("results", "before", "after", "results-1"):
+            shutil.copytree(ROOT / "analysis" / "reference" / store, folder / copy, dirs_exist_ok=True)
+
+
+def run(step: Step, latest: list[str]) -> None:
+    """Run it here. `latest` has the words of the last `lmsweep run`, which is repeated after an edit."""
+    verb, *words = shlex.split(step.text.removeprefix("lmsweep ")) if step.kind == "command" else [""]
+    if step.kind == "python":
+        Path("block.py").write_text(step.text)
+        words = [sys.executable, "block.py"]
+        done = subprocess.run(words, env=os.environ | {"PYTHONPATH": PYTHONPATH}, text=True, check=False)
+        assert done.returncode == 0, step
+    elif step.kind == "yaml":
+        Path("block.yaml").write_text(step.text)
+        done = lmsweep("plan", "block.yaml", *(["--for", "H100"] if "device: cuda" in step.text else []))
+        assert done.returncode == 0, f"{step}\n{done.stderr}"
+    elif not step.text.startswith("lmsweep "):
+        subprocess.run(["bash", "-e", "-c", step.text], check=True)
+    elif verb not in ("init", "check", "run", "trial"):
+        if "code=previous" in words:
+            with Path("cs336_systems/flash_attention.py").open("a") as edited:
+                edited.write("# edited\n")
+            assert lmsweep(*latest).returncode == 0
+        lmsweep_here(verb, *words)
+    else:
+        if verb == "run":
+            words += QUICK if words == ["quick"] else OWN if words[0].endswith(".yaml") else ["--budget", "40s"]
+            words += ["--store", "cpu"] if "device=cpu" in words and step.page in RESULTS else []
+            latest[:] = [verb, *words]
+        done = lmsweep(verb, *words)
+        assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", sorted({step.page for step in STEPS if not reason(step)}))
+def test_what_a_page_has_its_reader_run_succeeds_in_its_order(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(page, tmp_path / "student")
+    monkeypatch.chdir(tmp_path / "student")
+    latest: list[str] = []
+    for step in STEPS:
+        if step.page == page and not reason(step):
+            run(step, latest)
+
+
+@pytest.mark.parametrize("page", ["README.md", "own-code.md"])
 def test_the_commands_about_own_code_read_what_the_commands_before_them_made(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(repository(tmp_path))
-    verbs = []
-    for words in in_a_repository(page):
-        verbs.append(words[0])
-        if words[0] == "run":
-            made_up_run(Path(words[1]), Path("results"))
-        elif words[0] not in ("init", "check"):
-            lmsweep_here(*words)
-    assert verbs[:3] == ["init", "check", "run"] and {"table", "compare"} & {*verbs}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("page", OWN_CODE)
-def test_the_commands_about_own_code_run_in_their_order(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    student = repository(tmp_path)
-    (student / "lmsweep.yaml").unlink()
-    monkeypatch.chdir(student)
-    short, last = ["--set", "measure_steps=2", "--set", "warmup_steps=1"], [""]
-    for words in in_a_repository(page):
-        if words[0] == "init" and (student / "lmsweep.yaml").exists():
-            continue  # the README has it twice
-        if words[0] == "compare":  # after an edit, and another run
-            with (student / "cs336_systems" / "flash_attention.py").open("a") as edited:
-                edited.write("# edited\n")
-            assert lmsweep(*last, *short).returncode == 0
-        done = lmsweep(*words, *(short if words[0] == "run" else ()))
-        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-        last = words if words[0] == "run" else last
+    """The fast half of the same: results are made up."""
+    prepare("own-code.md", tmp_path / "student")
+    monkeypatch.chdir(tmp_path / "student")
+    student_after_init(tmp_path / "after")
+    shutil.copy(tmp_path / "after" / "lmsweep.yaml", ".")
+    for step in STEPS:
+        verb, *words = shlex.split(step.text.removeprefix("lmsweep ")) if step.text.startswith("lmsweep ") else [""]
+        if step.page == page and verb == "run":
+            made_up_run(Path(words[0]), Path("results"))
+        elif step.page == page and verb in ("table", "compare", "report") and "results" in words:
+            lmsweep_here(verb, *words)
 
 
 MODEL = """

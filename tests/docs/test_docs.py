@@ -18,6 +18,7 @@ from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from tests.support.command import lmsweep_here
 from tools.pictures import PICTURES
+from tools.record_terminal import RECORDINGS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -95,6 +96,11 @@ def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
     assert not [name for name in named if "NAME" not in name and not any((place / name).exists() for place in places)]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_at_most_2000_words(page: Path) -> None:
+    assert len(page.read_text("utf-8").split()) <= 2000
+
+
 def test_the_lab_notebook_lists_every_entry_by_date() -> None:
     entries = [page.name for page in LAB if page.name != "README.md"]
     listed = re.findall(r"\]\((\d{4}-\d\d-\d\d-[^)]*\.md)\)", (ROOT / "docs" / "lab" / "README.md").read_text("utf-8"))
@@ -151,9 +157,20 @@ def test_there_is_such_a_table():
     assert printed_tables()
 
 
-def test_every_picture_is_drawn_by_the_script():
+def test_every_picture_is_drawn_by_a_script_and_its_caption_says_what_the_report_says():
+    """That the report says it, `tools.pictures` checks when it draws."""
     of_benchmarks = {"verdicts"}
     assert {path.stem for path in (ROOT / "docs").glob("*.png")} == PICTURES.keys() | of_benchmarks
+    assert {path.stem for path in (ROOT / "docs").glob("*.svg")} == RECORDINGS.keys()
+    text = "".join(page.read_text("utf-8") for page in PAGES)
+    for name, picture in PICTURES.items():
+        captions = re.findall(rf"!\[([^]]*)\]\((?:docs/)?{name}\.png\)", text)
+        assert captions and all(picture.says.lower() in caption.lower() for caption in captions), name
+
+
+def test_the_picture_of_the_first_screen_is_at_most_300_pixels_high():
+    header = (ROOT / "docs" / "devices.png").read_bytes()[:24]
+    assert int.from_bytes(header[20:24], "big") <= 300
 
 
 @pytest.mark.parametrize("snippet", blocks("python"), ids=str)
@@ -205,12 +222,11 @@ def test_every_file_that_is_to_be_changed_exists():
     assert [path for path in paths if not (ROOT / path.split("/NAME")[0].split("/test_NAME")[0]).exists()] == []
 
 
-def test_every_test_that_the_architecture_names_exists():
+def test_every_test_that_the_page_about_failures_names_exists():
     """In the last column of the tables: the name of a file of tests, and parts of the names of its tests."""
-    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    table = page[page.index("## What goes wrong") : page.index("## Dependencies")]
+    page = (ROOT / "docs" / "failures.md").read_text("utf-8")
     missing = []
-    rows = re.findall(r"^\|.*\|$", table, flags=re.MULTILINE)
+    rows = re.findall(r"^\|.*\|$", page, flags=re.MULTILINE)
     for row in (row for row in rows if not row.endswith(("| test |", "-|"))):
         named = re.findall(r"(\w+): (`[^:]*`)", row.split("|")[-2])
         assert named, row

@@ -1,16 +1,24 @@
 """The documentation as a site: it builds without a warning, and its reference says what the code says."""
 
+import os
 import subprocess
 import sys
+from functools import partial
+from html import unescape
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from urllib.parse import quote
 
 import pytest
 import yaml
 
+from lmsweep.analysis.reference import stores
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import CONFIG_FIELDS
-from tests.support.command import ROOT
+from tests.support.browser import launch
+from tests.support.command import PYTHONPATH, ROOT
 from tools.reference import reference
 
 
@@ -38,15 +46,57 @@ def _pages(entry: object) -> list[str]:
     return [page for inside in entry for page in _pages(inside)] if isinstance(entry, list) else [str(entry)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("address", ["", "https://example.org/owner/lmsweep"])
-def test_the_site_builds_without_a_broken_link(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module", params=["", "https://example.org/owner/lmsweep"])
+def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The address of the repository, and the site's folder."""
     pytest.importorskip("material")
-    monkeypatch.setenv("REPO_URL", address)
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    folder = tmp_path_factory.mktemp("site")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = os.environ | {"REPO_URL": request.param, "PYTHONPATH": PYTHONPATH}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    page = (tmp_path / "site" / "architecture" / "index.html").read_text("utf-8")
+    return request.param, folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_site_builds_without_a_broken_link(site: tuple[str, Path]) -> None:
+    address, folder = site
+    page = (folder / "architecture" / "index.html").read_text("utf-8")
     assert (f'href="{address}/blob/main/orchestrator/commands/measure.py"' in page) == bool(address)
     assert 'href="../' not in page.replace('href="../assets', "") or "../orchestrator" not in page
-    assert (tmp_path / "site" / "gallery" / "h200-memory.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_gallery_has_the_report_the_chart_and_the_headline_of_every_shipped_set(site: tuple[str, Path]) -> None:
+    gallery = (site[1] / "gallery" / "index.html").read_text("utf-8")
+    for name in stores():
+        report = (site[1] / "gallery" / f"{name}.html").read_text("utf-8")
+        (card,) = (card for card in gallery.split('<p class="card">') if f">{name}</a>" in card)
+        headline = unescape(card.partition("</a><br>")[2].partition(".</p>")[0])
+        assert headline and headline in unescape(report), "the same words"
+        assert f'src="{name}.svg"' in card and (site[1] / "gallery" / f"{name}.svg").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [("oom", "failures/"), ("batch size", "performance/"), ("W&B", "sharing/"), ("RayJob", "clusters/")],
+)
+def test_the_search_finds_the_words_of_a_reader(site: tuple[str, Path], words: str, page: str) -> None:
+    """By the site's own script, in a browser."""
+
+    class Silent(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    with launch() as browser, ThreadingHTTPServer(("127.0.0.1", 0), partial(Silent, directory=str(site[1]))) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        view = browser.new_page()
+        view.goto(f"http://127.0.0.1:{server.server_port}/?q={quote(words)}")
+        view.wait_for_selector(".md-search-result__item", timeout=30_000)
+        view.wait_for_timeout(500)
+        found = [str(link.get_attribute("href")) for link in view.query_selector_all(".md-search-result__link")]
+        server.shutdown()
+    assert any(f"/{page}" in link for link in found), found

@@ -1,6 +1,6 @@
 """A run on a machine that gives it little: few file descriptors, no home folder, another language, a foreign user.
 
-Each row of "Hostile machines" in docs/architecture.md names its test.
+Each row of "Hostile machines" in docs/failures.md names its test.
 """
 
 import os

@@ -26,8 +26,8 @@ from lmsweep.orchestrator.running.store_writer import (
     Uploader,
     upload_left_over,
 )
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Artifact
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.directory import Folder
 from lmsweep.trials.store.store import Store

@@ -15,7 +15,7 @@ from tests.support.command import COMMAND, PYTHONPATH, ROOT, lmsweep, wait_for_c
 
 def script() -> str:
     text = (ROOT / "docs/clusters.md").read_text()
-    found = re.search(r"```\n(#!/bin/bash\n#SBATCH --array.*?)```", text, flags=re.DOTALL)
+    found = re.search(r"```bash\n(#!/bin/bash\n#SBATCH --array.*?)```", text, flags=re.DOTALL)
     assert found, "docs/clusters.md has the script of a job array"
     return found[1]
 
@@ -90,7 +90,9 @@ def test_stores_of_several_jobs_are_merged_by_copying(tmp_path: Path) -> None:
         shard = ("--shard", f"{number}/2", "--no-predict", "--store", tmp_path / f"results-{number}")
         assert lmsweep("run", sweep, *shard).returncode == 0
     (tmp_path / "results").mkdir()
-    words = re.search(r"```\n(for part in results-.*?)```", (ROOT / "docs/clusters.md").read_text(), flags=re.DOTALL)
+    words = re.search(
+        r"```bash\n(for part in results-.*?)```", (ROOT / "docs/clusters.md").read_text(), flags=re.DOTALL
+    )
     assert words
     subprocess.run(["bash", "-c", words[1]], cwd=tmp_path, check=True)
     assert "2 trials, 0 to run" in lmsweep("plan", sweep, "--no-predict", "--store", tmp_path / "results").stdout

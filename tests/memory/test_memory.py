@@ -15,14 +15,15 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.allocations import largest_allocations, load_allocations, load_timelines, memory_timeline
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.allocations import largest_allocations, load_timelines, memory_timeline
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.memory.allocation_history import read_trace
 from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
-from lmsweep.trials.memory.cuda_history import read_trace
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
 from lmsweep.trials.memory.usage import MOST_POINTS, Usage
@@ -486,7 +487,7 @@ def test_the_timeline_and_the_largest_allocations_come_from_the_store_alone(stor
     totals = timeline.groupby("position")["bytes"].sum()
     assert totals.max() == measured(CONFIG)["step.peak_tensors"]
     assert list(timeline["phase"].drop_duplicates()) == ["forward", "backward", "optimizer", "end"]
-    largest = largest_allocations(load_allocations(store), step, most=5)
+    largest = largest_allocations(Results(store).details("allocations", "memory"), step, most=5)
     assert list(largest["bytes"]) == [row.bytes for row in measured(CONFIG).allocations[:5]]
 
 

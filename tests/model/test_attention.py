@@ -20,7 +20,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from lmsweep import analysis
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.formulas import attention_before_backward_bytes, attention_flops
+from lmsweep.trials.analytic.formulas import attention_flops
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.isolation.precompile import graphs_of, precompile
 from lmsweep.trials.memory.storage_tracker import StorageTracker
@@ -31,7 +31,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer import attention_support
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for, kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
-from lmsweep.trials.model.transformer.flex_attention import causal_block_mask, not_ahead
+from lmsweep.trials.model.transformer.flex_attention import banded_block_mask
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
@@ -143,8 +143,9 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
 
 @pytest.mark.parametrize("context_length", [1, 64, 128, 256, 300, 1000])
 def test_the_causal_block_mask_is_the_one_that_pytorch_finds_by_looking_at_every_position(context_length: int) -> None:
-    mask = causal_block_mask(context_length, "cpu")
-    found = create_block_mask(not_ahead, None, None, context_length, context_length, device="cpu")
+    mask = banded_block_mask(context_length, "cpu")
+    size = (None, None, context_length, context_length)
+    found = create_block_mask(lambda batch, head, query, key: query >= key, *size, device="cpu")
     assert mask.shape == found.shape
     assert torch.equal(mask.to_dense(), found.to_dense())
     if context_length % 128 == 0:  # the blocks beyond the end that PyTorch counts as masked are never computed
@@ -403,7 +404,7 @@ def test_memory_on_cuda_is_the_closed_form_and_the_workspaces_and_agrees_in_ever
         assert found is not None and len(found) == 3 and len(set(found)) == 1
     inputs = 3 * 4 * 8 * 2048 * 64
     workspaces = (values["baseline.allocated"] or (0,))[0] - inputs
-    expected = attention_before_backward_bytes(**shape, causal=False, torch_softmax=True) + workspaces
+    expected = bytes_before_backward(**shape, causal=False, torch_softmax=True) + workspaces
     assert (values["before_backward.allocated"] or (0,))[0] == pytest.approx(expected, abs=4096)
 
 
@@ -452,6 +453,28 @@ def test_on_a_cpu_phases_are_intervals_of_their_own_and_make_up_the_step() -> No
 # Closed forms and the published numbers
 
 
+def bytes_before_backward(
+    *,
+    d_model: int,
+    context_length: int,
+    batch_size: int,
+    num_heads: int = 1,
+    causal: bool = True,
+    torch_softmax: bool = False,
+) -> int:
+    """Bytes in use between forward and backward of naive float32 attention that is not compiled.
+
+    16Bsd + 8Bhs² + 12Bhs, plus s² if causal, with d over all heads: queries, keys, values and output (16Bsd);
+    exponentials and weights (8Bhs²); sums and positions of the maxima (12Bhs); the mask (s²). With `torch_softmax`
+    (`naive_softmax`) only the weights are saved: 16Bsd + 4Bhs², plus s² if causal. Exact except for the allocator's
+    rounding and the workspaces of cuBLAS.
+    """
+    rows = batch_size * num_heads * context_length
+    operands = 16 * batch_size * context_length * d_model
+    matrices = (2 - torch_softmax) * 4 * rows * context_length + causal * context_length**2
+    return operands + matrices + (1 - torch_softmax) * 12 * rows
+
+
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("torch_softmax", [True, False])
@@ -463,20 +486,9 @@ def test_bytes_before_backward_are_exactly_the_closed_form(torch_softmax: bool, 
         output = ATTENTION[name](q, k, v, causal=causal)
         live = tracker.live
     assert output.shape == shape
-    assert live == attention_before_backward_bytes(
+    assert live == bytes_before_backward(
         d_model=32, context_length=40, batch_size=3, num_heads=heads, causal=causal, torch_softmax=torch_softmax
     )
-
-
-def test_closed_forms_take_columns() -> None:
-    frame = pd.DataFrame({"d_model": [16, 64], "context_length": [256, 512], "batch_size": [8, 1]})
-    columns = {name: frame[name] for name in frame}
-    flags = {"causal": pd.Series([True, False]), "torch_softmax": pd.Series([False, True])}
-    each = [
-        attention_before_backward_bytes(**row, causal=causal, torch_softmax=not causal)
-        for row, causal in zip(frame.to_dict("records"), (True, False), strict=True)
-    ]
-    assert list(attention_before_backward_bytes(**columns, **flags)) == each
 
 
 # GB in use before backward, as a report on an A100 printed them: contexts 256, 1024, 4096, 8192, 16384 for each width.
@@ -492,7 +504,7 @@ A100_WORKSPACES = 2 * 8_519_680
 @pytest.mark.parametrize("d_model", PUBLISHED)
 def test_the_published_memory_before_backward_is_the_closed_form_to_the_last_printed_digit(d_model: int) -> None:
     for context_length, gigabytes in zip((256, 1024, 4096, 8192, 16384), PUBLISHED[d_model], strict=True):
-        in_use = A100_WORKSPACES + attention_before_backward_bytes(
+        in_use = A100_WORKSPACES + bytes_before_backward(
             d_model=d_model, context_length=context_length, batch_size=8, causal=False, torch_softmax=True
         )
         assert round(in_use / 1e9, 3) == gigabytes

@@ -1,6 +1,5 @@
 """Sequence packing: attention stays within documents, positions start again, only what the mask leaves is counted."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -213,16 +212,15 @@ def packed_documents(q: Tensor, k: Tensor, v: Tensor, cu_seq_q: Tensor, cu_seq_k
     return zip(*((piece.transpose(0, 1) for piece in one.split(lengths)) for one in (q, k, v)), strict=True)
 
 
-def kernel_with_a_window(*inputs: Any, window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False) -> Tensor:
+def grouping_kernel(*inputs: Any, window_size: tuple[int, int] = (-1, -1), enable_gqa: bool = False) -> Tensor:
     """varlen_attn with the parameters of PyTorch 2.12."""
+    return kernel_of_2_11(*inputs, window_size=window_size)
+
+
+def kernel_of_2_11(*inputs: Any, window_size: tuple[int, int] = (-1, -1)) -> Tensor:
     before, after = window_size
     shape = {"causal": after == 0, "window": None if before < 0 else before + 1}
     return torch.cat([naive(*piece, **shape).transpose(0, 1) for piece in packed_documents(*inputs)])
-
-
-def kernel_without(*inputs: Any, is_causal: bool = False) -> Tensor:
-    """varlen_attn with the parameters of PyTorch 2.10."""
-    return torch.cat([naive(*piece, causal=is_causal).transpose(0, 1) for piece in packed_documents(*inputs)])
 
 
 @pytest.fixture
@@ -231,34 +229,24 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
     return request.param
 
 
-@pytest.mark.parametrize("kernel", [kernel_with_a_window, kernel_without], indirect=True)
+@pytest.mark.parametrize("kernel", [grouping_kernel, kernel_of_2_11], indirect=True)
 @pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None}, {"window": 3}], ids=str)
 def test_varlen_puts_the_documents_of_all_sequences_one_after_the_other(
     kernel: Callable[..., Tensor], fields: dict[str, Any]
 ) -> None:
     config = replace(ALONE, attention="varlen", **fields)
-    if config.window is not None and kernel is kernel_without:
-        with pytest.raises(UnsupportedError, match=re.escape(f"varlen_attn of PyTorch {torch.__version__} takes no w")):
-            check_attention(replace(config, device="cuda"), torch.bfloat16, gradients=True)
-        return
     attend = attention_for(config, device="cpu", dtype=torch.float64)
     for batch in (2, 1):  # a micro-batch has fewer sequences
         inputs = [one[:batch] for one in random_inputs(config)]
         torch.testing.assert_close(attend(*inputs), each_by_itself(config)(*inputs), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("kernel", [kernel_without], indirect=True)
+@pytest.mark.parametrize("kernel", [kernel_of_2_11], indirect=True)
 def test_varlen_is_unsupported_for_grouped_queries_if_pytorch_lacks_them(kernel: Callable[..., Tensor]) -> None:
     with pytest.raises(UnsupportedError, match="takes no fewer heads of keys than of queries"):
         check_attention(
             replace(ALONE, attention="varlen", device="cuda", num_kv_heads=1), torch.bfloat16, gradients=True
         )
-
-
-def test_a_pytorch_without_varlen_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("torch.nn.attention.varlen.varlen_attn")
-    with pytest.raises(UnsupportedError, match=r"needs PyTorch 2\.10 or newer"):
-        check_attention(replace(ALONE, attention="varlen", device="cuda"), torch.bfloat16, gradients=True)
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, error_table, load_dtypes
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, error_table
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
@@ -141,7 +142,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def types(store: Path, subject: str, column: str) -> dict[tuple[str, str], str]:
-    table = dtype_table(load_dtypes(str(store)), subject=subject)
+    table = dtype_table(Results(str(store)).details("dtypes", "precision"), subject=subject)
     return dict(zip(zip(table["kind"], table["name"], strict=True), table[column], strict=True))
 
 
@@ -414,7 +415,7 @@ def test_the_newest_types_count_where_a_trial_ran_twice(tmp_path: Path):
     store = Store(str(tmp_path / "store"))
     for _ in range(2):
         store.keep(rows_of(SMALL))
-    twice = load_dtypes(str(tmp_path / "store"))
+    twice = Results(str(tmp_path / "store")).details("dtypes", "precision")
     assert len(pd.read_parquet(tmp_path / "store" / "dtypes")) == 2 * len(twice)
     assert twice["attempt_id"].nunique() == 1
 
@@ -426,7 +427,6 @@ def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):
     for ask in (
         lambda: accumulation_table(frame),
         lambda: error_table(frame),
-        lambda: load_dtypes(str(tmp_path / "store")),
     ):
         with pytest.raises(RequestError, match="`lmsweep run precision` adds them"):
             ask()

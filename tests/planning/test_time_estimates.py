@@ -28,10 +28,9 @@ from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import time_left
 from lmsweep.trials.analytic.prices import parse_prices
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.record import records_of
+from lmsweep.trials.results.record import Attempt, records_of
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES

@@ -9,8 +9,8 @@ from lmsweep.analysis import render
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.profiling.kernel_table import range_rows
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, Attempts, config

@@ -18,8 +18,8 @@ from lmsweep.analysis.report.figures.icicle import icicles, pieces
 from lmsweep.analysis.report.figures.pieces import largest_pieces
 from lmsweep.analysis.report.joined import Joined
 from lmsweep.analysis.report.lines import COLOURS, chart_of
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel, Measurement
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT

@@ -15,9 +15,9 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.report import write_report
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Kernel, Measurement, Timeline
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.store import Store
 from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until

@@ -12,8 +12,8 @@ from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.trials.machine.live_phase import read_phase, report_phase, watched_phases
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.made_up_results import H200, LAPTOP

@@ -6,8 +6,8 @@ from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.orchestrator.running.progress.trial_words import describe, outcome, short_values
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Precision

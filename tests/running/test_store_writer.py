@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from lmsweep.orchestrator.running.store_writer import StoreWriter
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.measurement import Operator
-from lmsweep.trials.results.record import Row, records_of
+from lmsweep.trials.results.record import Attempt, Row, records_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows

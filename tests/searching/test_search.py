@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.best_reliability import simulate
 from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
-from lmsweep.analysis.best.cell_processes import Processes
+from lmsweep.analysis.best.cells import Processes
 from lmsweep.analysis.best.goal import parse_aim
 from lmsweep.analysis.best.standing import WRONG
 from lmsweep.analysis.best.surrogate import Space, Surrogate

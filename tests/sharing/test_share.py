@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import lmsweep
-from lmsweep.analysis.sharing.scrub import scrub_text
+from lmsweep.analysis.sharing.share import scrub_text
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples

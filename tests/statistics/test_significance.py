@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.verdicts import error_rates, mean_coverage
+from lmsweep.trials.statistics.median_interval import ratio_interval
 from lmsweep.trials.statistics.pooling import pool_statistics
-from lmsweep.trials.statistics.ratio import ratio_interval
 from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.statistics.significance import direction, holm
 from lmsweep.trials.statistics.variation import PRIORS, Kind, centre, moderated

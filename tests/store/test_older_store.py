@@ -18,7 +18,7 @@ from lmsweep.trials.results.environment import environment_id
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.store.fragments import TABLES
+from lmsweep.trials.store.parquet_file import TABLES
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, lmsweep_here
 

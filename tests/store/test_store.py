@@ -19,11 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION, schema_of
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint, environment_id
 from lmsweep.trials.results.measurement import Measurement, TensorDtype
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import DetailRow, Identity, Record
+from lmsweep.trials.results.record import Attempt, DetailRow, Identity, Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store

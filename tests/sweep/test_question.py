@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
-from lmsweep.trials.results.attempt import Attempt
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import trial_id
 from tests.support.made_up_results import LAPTOP

@@ -270,7 +270,7 @@ def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):
 
 @pytest.mark.parametrize("flag", Flag)
 def test_the_page_about_measuring_says_when_each_flag_is_set(flag: Flag):
-    page = (ROOT / "docs" / "measuring.md").read_text("utf-8")
+    page = (ROOT / "docs" / "intervals.md").read_text("utf-8")
     assert len(re.findall(rf"^\| `{flag.value}` \| .+ \|$", page, flags=re.MULTILINE)) == 1
 
 

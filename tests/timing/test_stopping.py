@@ -10,8 +10,7 @@ from scipy import signal
 
 from benchmarks.slow_regimes import noise, slow_runs
 from lmsweep.trials.statistics.median_interval import count_outliers, intervals, median_interval, relative_half_width
-from lmsweep.trials.statistics.speed_levels import has_levels, have_levels
-from lmsweep.trials.statistics.trend import correlation_of_neighbours, have_trend, is_drifting
+from lmsweep.trials.statistics.trend import correlation_of_neighbours, has_levels, have_levels, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
     FEWEST,
     FEWEST_OF_SLOW,
@@ -187,7 +186,7 @@ def test_a_given_number_of_iterations_that_are_too_alike_is_worth_too_little(
     assert least <= share <= most
 
 
-# Whether the pace changes: simulated, the figures are in docs/measuring.md
+# Whether the pace changes: simulated, the figures are in docs/intervals.md
 
 PACES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "even": lambda i, warm: np.ones(len(i)),

@@ -10,7 +10,7 @@ from lmsweep.orchestrator.planning.time_model import iterations_seconds
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.bench.run_trial import run_here
-from lmsweep.trials.model.loss_step import LossStep
+from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record

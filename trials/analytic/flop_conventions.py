@@ -8,13 +8,11 @@ those that exist, ws - w²/2. Of packed documents, each counts as a sequence of 
 product alike, and neither counts activation checkpointing (`recomputation`).
 """
 
-from typing import Literal, get_args
+from typing import Literal
 
 from lmsweep.trials.analytic.formulas import Number
 
 FlopConvention = Literal["model", "hardware"]
-
-CONVENTIONS: tuple[FlopConvention, ...] = get_args(FlopConvention)
 
 MEANING: dict[FlopConvention, str] = {
     "model": "FLOPs: model convention (causal attention counted in full, backward as 2 x forward)",

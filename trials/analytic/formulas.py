@@ -105,28 +105,6 @@ def softmax_flops(*, num_heads: Number, context_length: Number, batch_size: Numb
     return 5 * batch_size * num_heads * context_length**2
 
 
-def attention_before_backward_bytes(
-    *,
-    d_model: Number,
-    context_length: Number,
-    batch_size: Number,
-    num_heads: Number = 1,
-    causal: Number = True,
-    torch_softmax: Number = False,
-) -> Number:
-    """Return the bytes in use between forward and backward of naive float32 attention that is not compiled.
-
-    16Bsd + 8Bhs² + 12Bhs, plus s² if causal, with d over all heads: queries, keys, values and output (16Bsd);
-    exponentials and weights (8Bhs²); sums and positions of the maxima (12Bhs); the mask (s²). With `torch_softmax`
-    (`naive_softmax`) only the weights are saved: 16Bsd + 4Bhs², plus s² if causal. Exact except for the allocator's
-    rounding and the workspaces of cuBLAS (`memory_prediction.cublas_workspace`).
-    """
-    rows = batch_size * num_heads * context_length
-    operands = 16 * batch_size * context_length * d_model
-    matrices = (2 - torch_softmax) * 4 * rows * context_length + causal * context_length**2
-    return operands + matrices + (1 - torch_softmax) * 12 * rows
-
-
 def saved_bytes(
     *,
     d_model: Number,

@@ -9,9 +9,10 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import torch
@@ -26,6 +27,8 @@ from lmsweep.trials.model.precision_modes import float32_matmul_in_force
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.words import GPU_DEVICES
 
+T = TypeVar("T")
+
 
 def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
     """Return the fingerprint of this process for cpu, mps, cuda or xpu; `trial_cores` are those of the whole trial."""
@@ -37,10 +40,13 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         name = f"{_cpu_name()} ({cores_in_words(trial_cores or usable, cores)})"
     else:
         name = device_name(device_type) if on_gpu else f"{_cpu_name()} GPU"
+    driver = getattr(gpu, "driver_version", None)
+    if is_nvidia(device_type):
+        driver = _by_nvml(lambda nvml: str(nvml.nvmlSystemGetDriverVersion()))
     return Fingerprint(
         device_name=name,
         device_memory=gpu.total_memory if gpu else None,
-        driver_version=_driver(device_type, gpu) if gpu else None,
+        driver_version=driver,
         cuda_version=_runtime_version() if on_gpu else None,
         torch_version=str(torch.__version__),  # torch's own string type would make every reader import torch
         triton_version=_triton_version() if on_gpu else None,
@@ -54,7 +60,7 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         host_memory_for_a_trial=memory_for_a_trial(host_memory),
         cores_used=usable,
         host_load=os.getloadavg()[0],
-        power_limit=_power_limit() if is_nvidia(device_type) else None,
+        power_limit=_by_nvml(_power_limit) if is_nvidia(device_type) else None,
         float32_matmul=float32_matmul_in_force(device_type),
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
@@ -90,30 +96,19 @@ def _cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _driver(device_type: str, gpu: Any) -> str | None:
-    return _nvidia_driver() if is_nvidia(device_type) else getattr(gpu, "driver_version", None)
-
-
-@functools.cache
-def _nvidia_driver() -> str | None:
+def _by_nvml(ask: Callable[[Any], T]) -> T | None:
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
+        return ask(pynvml)
     except pynvml.NVMLError:
         return None
 
 
-def _power_limit() -> float | None:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        gpu = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
-        return float(pynvml.nvmlDeviceGetPowerManagementLimit(gpu)) / 1000
-    except pynvml.NVMLError:
-        return None
+def _power_limit(nvml: Any) -> float:
+    gpu = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(0).uuid}")
+    return float(nvml.nvmlDeviceGetPowerManagementLimit(gpu)) / 1000
 
 
 def _runtime_version() -> str | None:

@@ -1,17 +1,23 @@
-"""The iterations of a measurement: the warm-up and the measured ones, a fixed number of each or `auto`."""
+"""The iterations of a measurement: the warm-up and the measured ones; whether the device waited for the host."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from statistics import median
 from typing import Generic, TypeVar
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
+from lmsweep.trials.machine.gpu.telemetry import Watch
 from lmsweep.trials.model.compiler import compile_counts
-from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.statistics.speed_levels import has_levels
-from lmsweep.trials.statistics.trend import is_drifting
+from lmsweep.trials.profiling.device_time import trace_device
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag, those_that_hold
+from lmsweep.trials.statistics.trend import has_levels, is_drifting
+from lmsweep.trials.timing.clock import Iteration
+from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
 
 Taken = TypeVar("Taken")
@@ -71,11 +77,24 @@ def take_series(
     return Series(
         warmup=[one for one, _ in watched],
         measured=measured,
-        flags=tuple(flag for flag, holds in found.items() if holds),
+        flags=those_that_hold(found),
         warmup_from=warmup_from,
         since=since,
         until=until,
     )
+
+
+def time_rows(
+    series: Series[Iteration], names: Sequence[str], flags: Callable[[str, tuple[float, ...]], tuple[Flag, ...]]
+) -> Iterator[Measurement]:
+    """Yield `NAME.time` of these phases, the first ones, or `step`; `flags` takes a name and the measured seconds."""
+    for i, name in enumerate(names):
+        warmup, samples = (
+            tuple(one.step if name == "step" else one.phases[i] for one in taken)
+            for taken in (series.warmup, series.measured)
+        )
+        found = flags(name, samples)
+        yield Measurement(phase=name, metric="time", unit="s", samples=samples, warmup_samples=warmup, flags=found)
 
 
 def count_disturbances(device_type: str) -> int:
@@ -86,3 +105,34 @@ def count_disturbances(device_type: str) -> int:
         return graphs
     segments, retries = memory["segment"]["all"]["allocated"], memory["num_alloc_retries"]
     return graphs + int(segments) + int(retries)
+
+
+IDLE_SHARE = 0.05
+"""Share of a step that the device may be idle before the step is flagged `host_bound`."""
+
+
+def host_bound_flags(busy: Sequence[float], measured: Sequence[float]) -> tuple[Flag, ...]:
+    """Return host_bound if the device works (`busy` seconds a step, if known) for less than 95 % of the median step."""
+    return (Flag.HOST_BOUND,) if busy and median(busy) < (1 - IDLE_SHARE) * median(measured) else ()
+
+
+def take_queued_series(bench: Workbench, timer: QueuedTimer, watch: Watch) -> Series[Iteration]:
+    """Run iterations of the timer once the watch has begun; the flags also say whether the device waited."""
+    watch.wait()
+    series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
+    return replace(series, flags=(*_queued_host_bound_flags(bench, timer, series.measured), *series.flags))
+
+
+def _queued_host_bound_flags(bench: Workbench, timer: QueuedTimer, measured: Sequence[Iteration]) -> tuple[Flag, ...]:
+    """Return the flag host_bound if the device was idle during `measured` iterations that were queued ahead.
+
+    It was not if the host stayed ahead. A host that fell behind may only have waited for the device, as a loss does
+    that reads how many targets count. So a few more iterations are traced: without device times, the flag stays.
+    """
+    if not timer.fell_behind:
+        return ()
+    with bench.account("profiled"):
+        traced = trace_device(timer.from_idle, device_type=bench.config.device_type, trial_seconds=bench.seconds_so_far)
+    each = timer.number_of_phases  # which are traced one by one
+    busy = [sum(one.step for one in traced[i : i + each]) for i in range(0, len(traced), each)]
+    return host_bound_flags(busy, [one.step for one in measured]) if busy else (Flag.HOST_BOUND,)

@@ -36,11 +36,10 @@ from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.processes import exits_raise
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record, Row
+from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code, is_reference
 from lmsweep.trials.spec.rules import why_not, why_not_on

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import torch
 
+from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.code.importing import use_code
@@ -92,6 +93,12 @@ class Workbench:
     def iteration(self) -> TrainingStep | UsersStep:
         """What is timed: `step`, or the user's own training step."""
         return UsersStep(self.config, self.math_mode) if self.config.step else self.step
+
+    @property
+    def datasheet(self) -> Device | None:
+        """Of the device, if there is one."""
+        found = fingerprint(self.config.device_type)
+        return find_device(found.device_name, found.device_memory)
 
     def fingerprint(self, workload: str) -> Fingerprint:
         """Return the trial's environment, with the arithmetic that is in force in this workload."""

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lmsweep.trials.code.project import projects
-from lmsweep.trials.code.source import is_users_file, is_users_module, roots
+from lmsweep.trials.code.source import is_users_file, is_users_module, parse, roots
 from lmsweep.trials.spec.reference import Code
 
 DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python", "dotenv": "python-dotenv", "sklearn": "scikit-learn"}
@@ -82,10 +82,8 @@ def _installer() -> list[str]:
 
 def _imported(file: Path) -> Iterator[tuple[int, str]]:
     """Yield the modules that importing a file needs, with the number of dots before their names."""
-    try:
-        waiting: list[ast.stmt] = ast.parse(file.read_bytes()).body
-    except (SyntaxError, ValueError, OSError):
-        return
+    tree = parse(file)
+    waiting = [*tree.body] if tree else []
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):

@@ -130,6 +130,14 @@ def trusted_packages(code: Code) -> set[str]:
     return {*code.trusted, *registered_packages()}
 
 
+def parse(file: Path) -> ast.Module | None:
+    """Return the syntax of a file, None if it is no Python."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return None
+
+
 def imported_names(tree: ast.AST) -> Iterator[str]:
     """Yield the top-level name of every absolute import in a module."""
     for node in ast.walk(tree):

@@ -9,10 +9,9 @@ from typing import Self
 from lmsweep.trials.distributed.ranks.ranks import Part
 from lmsweep.trials.isolation.messages import Precompiled, PrecompileRequest, Request
 from lmsweep.trials.isolation.server_process import ServerProcess
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Row
+from lmsweep.trials.results.record import Attempt, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
 POLL_SECONDS = 0.2

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from lmsweep.trials.distributed.ranks.ranks import Part
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import TrialConfig
 
 

@@ -29,8 +29,7 @@ from lmsweep.trials.isolation.child import main as child_main
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
-from lmsweep.trials.machine.host_memory import why_to_end
-from lmsweep.trials.machine.huge_pages import use_huge_pages
+from lmsweep.trials.machine.host_memory import use_huge_pages, why_to_end
 from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, processes_in_group
 from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
 from lmsweep.trials.results.outcome import Status

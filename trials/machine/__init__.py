@@ -2,9 +2,8 @@
 
     cpu_affinity.py    which cores belong to which GPU
     cpu_time.py        CPU time that other processes took from a trial
-    host_memory.py     how much host memory a trial may hold, and how much it holds
+    host_memory.py     how much host memory a trial may hold, and how much it holds; huge pages
     out_of_memory.py   distinguishes out-of-memory errors from other failures
-    huge_pages.py      huge pages, which make a fork of a large process cheap
     processes.py       process groups, core pinning, and death with the parent
     interpreter.py     how our Python processes start: no module of the user's folder hides one of ours
     torch_private.py   every name that is private to PyTorch, with its reason

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C._autograd import DeviceType as DeviceType  # the kind of an event's device
+from torch._C._autograd import _KinetoEvent
 from torch._ops import OpOverload as OpOverload  # the type of torch.ops.aten.mm.default
 from torch._prims_common import is_non_overlapping_and_dense_or_false
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
@@ -26,6 +27,10 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_map_only as tree_map_only
 
+KinetoEvent = _KinetoEvent
+"""A raw event of the profiler. Converting each to a FunctionEvent takes longer than the traced step. Work on the device
+names the driver call that launched it by `correlation_id`, the operator by `linked_correlation_id`. `sequence_nr` is
+the number of the autograd node that an operator creates or executes, `fwd_thread_id` the thread that created it."""
 COMPILER = "torch._dynamo"
 """Module of torch.compile, imported ahead of the trials that use it."""
 JOINT_PASSES = "torch._inductor.fx_passes.joint_graph"

@@ -1,7 +1,7 @@
 """What one training iteration allocates: each piece of memory, its category, when it is allocated and freed.
 
-`lmsweep.trials.memory.dispatch_history` writes the log from PyTorch's operators, `lmsweep.trials.memory.cuda_history`
-from the history of CUDA's allocator. `lmsweep.trials.memory.usage` computes the results from it.
+`lmsweep.trials.memory.allocation_history` writes the log, from PyTorch's operators or from the history of CUDA's
+allocator. `lmsweep.trials.memory.usage` computes the results from it.
 """
 
 from collections.abc import Mapping

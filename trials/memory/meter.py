@@ -2,40 +2,34 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
-from lmsweep.trials.machine.gpu.accelerator import device_module
+from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.memory.storage_tracker import StorageTracker
-
-
-class Meter(Protocol):
-    """Reads the memory in use on one device."""
-
-    def now(self) -> dict[str, int]:
-        """Metric -> bytes in use now."""
-
-    def reset_peak(self) -> None:
-        """Start a new interval for `peak`."""
-
-    def peak(self) -> dict[str, int]:
-        """Metric -> most bytes in use since `reset_peak`, for metrics with a known peak."""
+from lmsweep.trials.spec.config import TrialConfig
 
 
 class AllocatorMeter:
     """Statistics of the device's caching allocator: bytes asked for, handed out for them, and held of the device."""
 
+    tracker: StorageTracker | None = None
+    """The context in which it must read, if there is one."""
+
     def __init__(self, device_type: str) -> None:
         self._device = device_module(device_type)
 
     def now(self) -> dict[str, int]:
+        """Metric -> bytes in use now."""
         return self._statistics("current")
 
     def reset_peak(self) -> None:
+        """Start a new interval for `peak`."""
         self._device.reset_peak_memory_stats()
 
     def peak(self) -> dict[str, int]:
+        """Metric -> most bytes in use since `reset_peak`, for metrics with a known peak."""
         return self._statistics("peak")
 
     def _statistics(self, which: str) -> dict[str, int]:
@@ -64,6 +58,16 @@ class TensorMeter:
 
     def peak(self) -> dict[str, int]:
         return {"tensors": max(self.tracker.levels)} if self.tracker else {}
+
+
+Meter = AllocatorMeter | TensorMeter
+"""Reads the memory in use on one device."""
+
+
+def meter_for(config: TrialConfig) -> Meter:
+    if counts_memory(config.device_type):
+        return AllocatorMeter(config.device_type)
+    return TensorMeter(config.device_type, None if config.compiles else StorageTracker(config.device_type))
 
 
 class ResidentBytes(NamedTuple):

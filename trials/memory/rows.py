@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from lmsweep.trials.machine.gpu.accelerator import counts_memory
+from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHistory
 from lmsweep.trials.memory.allocation_log import CATEGORIES, Label
-from lmsweep.trials.memory.cuda_history import TracedHistory
-from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.meter import ResidentBytes
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.results.measurement import Artifact, Measurement, Residual, Yielded

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = str(ROOT / "trials")
 
 # Files of the measurement itself, which appear on every stack and allocate nothing of their own.
-_INSTRUMENTS = {"storage_tracker.py", "dispatch_history.py", "source_lines.py", "labels.py", "cuda_autocast.py"}
+_INSTRUMENTS = {"storage_tracker.py", "allocation_history.py", "source_lines.py", "labels.py", "cuda_autocast.py"}
 
 _PHASES = {"__init__": "init", "forward": "forward", "backward": "backward", "optimize": "optimizer", "drop": END}
 """Method of TrainingStep -> phase."""

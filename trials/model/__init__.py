@@ -1,17 +1,14 @@
 """What is measured: the transformer, its attention, precision and compilation, and one training step.
 
 precision_modes.py     number formats of weights, autocast, gradient scaling and float32 products
-adapted_layers.py      frozen models with adapters
-four_bit_layers.py     frozen weights in 4 bits
+adapted_layers.py      frozen models with adapters, also with weights in 4 bits
 float8.py              matrix products of 8-bit numbers
 compiler.py            torch.compile, and the check that it compiled
 annotations.py         named ranges that profilers see
-training_step.py       model, optimizer and batch, and the phases of one iteration
-loss_functions.py      the loss, by name
+training_step.py       model, optimizer and batch, and the phases of one iteration, also as CUDA graphs
+loss_functions.py      the loss, by name; the output head and the loss alone
 optimizer.py           the optimizer, by name
-captured_step.py       the phases of a training step as CUDA graphs
 attention_step.py      attention alone, and the phases of one iteration
-loss_step.py           the output head and the loss alone, and the phases of one iteration
 transformer/           lmsweep's transformer: its blocks, its attention, its masks, its experts
 users/                 the user's model, attention and step, and models of Hugging Face
 """

@@ -104,8 +104,12 @@ def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optim
     users = cast(Callable[..., object], load(config.optimizer))
     if class_parameter(users):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
-    make = partial(users, trainable(model))
-    made = call(make, {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args), config.optimizer)
+    offered, arguments = {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args)
+    return as_optimizer(call(partial(users, trainable(model)), offered, arguments, config.optimizer), config)
+
+
+def as_optimizer(made: object, config: TrialConfig) -> torch.optim.Optimizer:
+    """Return what the user's class made. Raises TypeError if it cannot step."""
     if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
         raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")
     return cast(torch.optim.Optimizer, made)

@@ -23,7 +23,7 @@ from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
 from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers, vocabulary_of
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
@@ -188,3 +188,37 @@ class TrainingStep:
         self.logits = self.loss = None
         if self.optimizer is None and self.config.zero_grad == "after_step":
             self.model.zero_grad(set_to_none=True)
+
+
+WARMUP_ITERATIONS = 3
+"""Iterations on the capture's stream before it: libraries choose kernels, and the optimizer creates its state."""
+
+
+def capture_phases(step: TrainingStep) -> tuple[Phase, ...]:
+    """Capture each phase as a CUDA graph, and return phases that replay these graphs, which share one memory pool. The
+    batch and the gradients keep their addresses. Raises UnsupportedError with PyTorch's reason if it cannot."""
+    phases = step.phases()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    pool = torch.cuda.graph_pool_handle()
+    graphs = []
+    try:
+        with torch.cuda.stream(stream):
+            for _ in range(WARMUP_ITERATIONS):
+                for phase in phases:
+                    phase.run()
+                step.drop()
+        torch.cuda.synchronize()
+        for phase in phases:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
+                phase.run()
+            graphs.append(graph)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"the step cannot be captured: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
+        ) from error
+    torch.cuda.synchronize()
+    return tuple(Phase(name=phase.name, run=graph.replay) for phase, graph in zip(phases, graphs, strict=True))

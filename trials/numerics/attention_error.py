@@ -15,7 +15,7 @@ from lmsweep.trials.machine.gpu.accelerator import has_float64
 from lmsweep.trials.model.transformer.attention_functions import attention_for, naive, sdpa
 from lmsweep.trials.model.users.users_attention import probe_attention, raise_placed, with_mask
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 
@@ -120,7 +120,7 @@ def _measurement(found: AttentionError) -> Measurement:
         unit="1",
         samples=(found.error,) if finite else None,
         reason=None if finite else found.missing or f"the {found.of} of the attention holds infinite elements or NaN",
-        flags=tuple(flag for flag, holds in flags.items() if holds),
+        flags=those_that_hold(flags),
     )
 
 

@@ -18,10 +18,9 @@ from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.results.attempt import Attempt
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status, error_line
-from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.results.record import Attempt, Record, records_of
 from lmsweep.trials.results.roles import PARTITION, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference

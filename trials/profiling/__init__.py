@@ -2,7 +2,6 @@
 
 events.py          a trace in one form for all profilers
 torch_trace.py     traces by PyTorch's profiler
-kineto.py          the raw events of PyTorch's profiler
 nsys.py            traces by NVIDIA's nsys, run around a process of its own
 attribution.py     the range of the step that each kernel belongs to
 kernel_table.py    rows of the tables `kernels` and `operators`, and the time of each range

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
-from lmsweep.trials.machine.torch_private import DeviceType
-from lmsweep.trials.profiling.kineto import KinetoEvent
+from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import EventClock
 

@@ -2,30 +2,22 @@
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
-from lmsweep.trials.machine.torch_private import DeviceType, traced_without_operators
+from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent, traced_without_operators
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
-from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.results.measurement import Artifact, Measurement
 
 MOST_TRACE_BYTES = 64 * 2**20
 """Largest trace file that is kept, compressed; viewers cannot open larger ones."""
-
-
-class LaunchShape(NamedTuple):
-    """Blocks of a kernel's grid and threads of a block, each as x, y and z separated by spaces."""
-
-    grid: str
-    block: str
 
 
 def take_trace(run: Callable[[], object], device_type: str) -> Trace:
@@ -57,7 +49,7 @@ def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]
 
 
 def events_of(
-    events: Iterable[KinetoEvent], shapes: dict[int, LaunchShape]
+    events: Iterable[KinetoEvent], shapes: Mapping[int, tuple[str, str]]
 ) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """Events of the host and of the device, from the profiler's raw events. `shapes` comes from `launch_shapes`."""
     hosts, devices = [], []
@@ -102,10 +94,11 @@ def events_of(
     return hosts, devices
 
 
-def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, LaunchShape]:
-    """Correlation id of a driver call -> shape of the kernel that it launched, from traceEvents of a Chrome trace."""
+def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, tuple[str, str]]:
+    """Correlation id of a driver call -> blocks of the grid and threads of a block of the kernel that it launched, each
+    as x, y and z separated by spaces. `entries`: traceEvents of a Chrome trace."""
     return {
-        entry["args"]["correlation"]: LaunchShape(_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
+        entry["args"]["correlation"]: (_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
         for entry in entries
         if entry.get("cat") == "kernel" and "grid" in entry.get("args", {})
     }

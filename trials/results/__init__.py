@@ -6,7 +6,6 @@ metrics.py        the registry of metrics: units, who stores them, how they are 
 outcome.py        the status words of a workload, and the flags that question a measurement
 roles.py          what each field of a configuration means
 stored_config.py  a configuration and an environment, rebuilt from a stored row
-record.py         the stored rows: records of the table `measurements`, and rows of the detail tables
-attempt.py        one execution of a trial: turns what its workloads yield into rows
+record.py         an attempt, and its rows: records of the table `measurements`, and rows of the detail tables
 arrow_schema.py   the Arrow schemas, derived from the row dataclasses
 """

@@ -1,6 +1,7 @@
 """The status words of a workload, and the flags that question a measurement."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 
 _SAYS_IT_FIRST = re.compile(r"[^\s:]+:\d+: |its process (was ended|closed)")
@@ -127,6 +128,10 @@ class Flag(StrEnum):
         "Your attention returns another type than that of its queries, as float32 for bfloat16, so it writes more "
         "bytes than it must, and backward begins with them. Return output.to(q.dtype).",
     )
+
+
+def those_that_hold(found: Mapping[Flag, object]) -> tuple[Flag, ...]:
+    return tuple(flag for flag, holds in found.items() if holds)
 
 
 def error_line(error: str) -> str:

@@ -111,7 +111,7 @@ class TrialConfig:
     document_length: int | None = _combination(None)
     """Mean tokens of documents packed into a sequence, attended to one by one; None: a sequence is one document."""
     optimizer: str = _combination("adamw_fused")
-    """A word (docs/sweeps.md) or a reference to the user's class; muon leaves other weights than matrices to AdamW."""
+    """A word (docs/fields.md) or a reference to the user's class; muon leaves other weights than matrices to AdamW."""
     optimizer_args: str | None = _combination(None)
     """JSON mapping."""
     loss: str = _combination("eager")

@@ -195,7 +195,7 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "attention alone has no linear layers, which are what float8 is for; use bf16"
     if PRECISIONS[c.precision].weights != "float32":
         yield "attention alone has no weights; with precision: bf16 its tensors are bfloat16"
-    if c.cold_l2 and c.device_type in ("cpu", "mps"):
+    if c.cold_l2 and c.device_type != "cuda":
         yield "cold_l2 needs device: cuda; the caches of other devices cannot be emptied"
 
 

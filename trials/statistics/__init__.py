@@ -1,12 +1,10 @@
 """Statistics of samples and of processes, on NumPy arrays: no torch, no pandas.
 
 significance.py      whether two sides differ, or are the same: tests of processes, Holm's correction
-ratio.py             the interval of the ratio of two medians
 mean_ratio.py        the geometric mean over cells, of these and of others like them
 pooling.py           the median of several processes, and its interval
 sample_stats.py      median, interval, mean and outliers of many series at once
-trend.py             whether a series becomes slower or faster
-speed_levels.py      whether a series runs at two speeds by turns
-median_interval.py   the confidence interval of a median
+trend.py             whether a series becomes slower or faster, or runs at two speeds by turns
+median_interval.py   the confidence interval of a median, and of the ratio of two
 variation.py         how far processes differ: the one model of variation
 """

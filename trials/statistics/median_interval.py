@@ -12,7 +12,7 @@ from only n samples. The ranks are therefore moved outwards for each possible rh
 No interval reaches beyond the samples. Where even their range would say too little, there is none: with fewer than
 FEWEST_BOUNDED samples, and with an effective sample size below LEAST_WORTH.
 
-The coverage is simulated in tests/statistics/test_sample_stats.py and tabulated in docs/measuring.md.
+The coverage is simulated in tests/statistics/test_sample_stats.py and tabulated in docs/intervals.md.
 
 Functions that take a (rows, n) matrix handle many series of one length. Functions of one series come last.
 """
@@ -211,3 +211,26 @@ def ranks(samples: Floats) -> Floats:
     ranks = np.empty((rows, n))
     np.put_along_axis(ranks, order, (first + last) / 2, axis=1)
     return ranks
+
+
+class RatioInterval(NamedTuple):
+    """Ratios and the ends of their 95 % intervals, arrays of one shape."""
+
+    ratio: Floats
+    low: Floats
+    high: Floats
+
+
+def ratio_interval(
+    median: Floats, low: Floats, high: Floats, base: Floats, base_low: Floats, base_high: Floats
+) -> RatioInterval:
+    """Return median / base and its interval, from those of two independent measurements, all positive; ends may be NaN.
+
+    Adds the distances to the ends in quadrature on a logarithmic scale ("method of variance estimates recovery", Donner
+    and Zou, Statistical Methods in Medical Research 21, 2012).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = median / base
+        below = np.hypot(np.log(median / low), np.log(base_high / base))
+        above = np.hypot(np.log(high / median), np.log(base / base_low))
+        return RatioInterval(ratio=ratio, low=ratio * np.exp(-below), high=ratio * np.exp(above))

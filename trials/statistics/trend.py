@@ -1,9 +1,9 @@
-"""The trend test: whether the samples of a series drift up or down.
+"""Tests of one series of samples: whether they drift up or down, and whether they alternate between two levels.
 
-It is that of Mann (1945) and Kendall, which assumes nothing about the shape of the noise. Autocorrelated samples show
-trends by chance, so the variance is inflated by (1 + rho) / (1 - rho), the factor of an AR(1) process (Hamed and Rao,
-Journal of Hydrology 204, 1998). Rho is estimated from the ranks of the differences of neighbours, which a trend does
-not affect.
+The trend test is that of Mann (1945) and Kendall, which assumes nothing about the shape of the noise. Autocorrelated
+samples show trends by chance, so the variance is inflated by (1 + rho) / (1 - rho), the factor of an AR(1) process
+(Hamed and Rao, Journal of Hydrology 204, 1998). Rho is estimated from the ranks of the differences of neighbours, which
+a trend does not affect.
 """
 
 from collections.abc import Sequence
@@ -61,3 +61,60 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
     of_steps = np.divide(covariance, variance, out=np.full_like(variance, -0.5), where=variance > 0)
     rho: Floats = np.clip(1 + 2 * of_steps, 0, 0.9)
     return rho
+
+
+# The test for two speeds. A GPU or a host may be slower for some dozens of iterations, without a trend. The samples are
+# split where the variance between both sides is largest (Otsu, IEEE Transactions on Systems, Man, and Cybernetics 9,
+# 1979). Of normal noise the split explains 2 / pi of the variance, of two levels more; and two levels change sides
+# seldom. Medians of BLOCK neighbours are tested as well, which shows levels through more noise.
+# benchmarks/slow_regimes.py simulates it.
+
+LEAST_STEP = 0.02
+"""Share of the median by which the means of both levels must differ."""
+
+FEWEST_FOR_LEVELS = 4
+"""Fewest samples of a level."""
+
+BLOCK = 5
+FEWEST_BLOCKS = 8
+
+
+def has_levels(series: Sequence[float]) -> bool:
+    """Return whether the samples of one series have two levels that matter."""
+    return bool(have_levels(np.asarray(series, dtype=np.float64)[None, :])[0])
+
+
+def have_levels(samples: Floats) -> NDArray[np.bool_]:
+    """Return the same for each row of a (rows, n) matrix."""
+    rows, n = samples.shape
+    found = _have_levels(samples, fewest=max(FEWEST_FOR_LEVELS, n // 20), extra=1.0, changes=0.35)
+    blocks = n // BLOCK
+    if blocks >= FEWEST_BLOCKS:
+        medians = np.median(samples[:, n - blocks * BLOCK :].reshape(rows, blocks, BLOCK), axis=2)
+        found |= _have_levels(medians, fewest=2, extra=0.7, changes=0.5)
+    return found
+
+
+def _have_levels(samples: Floats, *, fewest: int, extra: float, changes: float) -> NDArray[np.bool_]:
+    """extra: how far the explained share must exceed that of normal noise, times sqrt(n). changes: most changes of
+    level, as a share of those of independent samples."""
+    rows, n = samples.shape
+    if n < 2 * fewest:
+        return np.zeros(rows, dtype=bool)
+    ordered = np.sort(samples, axis=1)
+    sums, below = ordered.cumsum(axis=1), np.arange(1, n)
+    low, high = sums[:, :-1] / below, (sums[:, -1:] - sums[:, :-1]) / (n - below)
+    explained = below * (n - below) * (high - low) ** 2 / n
+    split = explained.argmax(axis=1)[:, None]
+    step, share = (np.take_along_axis(of, split, axis=1)[:, 0] for of in (high - low, explained))
+    of_all = ((samples - samples.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    upper = samples > np.take_along_axis(ordered, split, axis=1)
+    count = upper.sum(axis=1)
+    by_chance = 2 * count * (n - count) / n
+    found: NDArray[np.bool_] = (
+        (share > (2 / np.pi + extra / np.sqrt(n)) * of_all)
+        & (np.minimum(count, n - count) >= fewest)
+        & ((upper[:, 1:] != upper[:, :-1]).sum(axis=1) < changes * by_chance)
+        & (step > LEAST_STEP * np.abs(np.median(samples, axis=1)))
+    )
+    return found

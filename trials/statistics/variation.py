@@ -55,7 +55,7 @@ PRIORS: dict[Kind, Variation] = {
     "resident": Variation(scale=0.02, freedom=3),
     "exact": Variation(scale=0.0, freedom=0),
 }
-"""Rounded up from the 90th percentile of repeated cells (docs/comparing.md); three degrees of freedom are few."""
+"""Rounded up from the 90th percentile of repeated cells (docs/variation.md); three degrees of freedom are few."""
 
 BETWEEN_MACHINES: dict[Kind, float] = {"device": 0.009, "wall": 0.02, "host": 0.15, "cpu": 0.1}
 """Relative standard deviation of machines with the same device, common to all cells that one of them measured."""

@@ -1,8 +1,7 @@
 """The results on disk: Parquet files that readers always see whole.
 
     store.py          the tables of a store: append, read, compact
-    fragments.py      the rows of one attempt in one table
-    parquet_file.py   one Parquet file: encode, decode, and which files it replaces
+    parquet_file.py   one Parquet file: encode, decode, which files it replaces, and the rows of an attempt
     directory.py      atomic and durable files in a local folder or an object store
 
 Each attempt adds one immutable fragment per table. Compaction writes one file that names the files it replaces, then

@@ -18,8 +18,19 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.directory import Folder
-from lmsweep.trials.store.fragments import TABLES, fragment_of, fragments_of, schema_of_table, table_of
-from lmsweep.trials.store.parquet_file import Damage, decode, encode, live, replaced_by, replacing
+from lmsweep.trials.store.parquet_file import (
+    TABLES,
+    Damage,
+    decode,
+    encode,
+    fragment_of,
+    fragments_of,
+    live,
+    replaced_by,
+    replacing,
+    schema_of_table,
+    table_of,
+)
 
 COMPACTED = "compacted-"
 """Prefix of the names of files that replace others."""

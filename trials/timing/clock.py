@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 import torch
 
@@ -37,18 +36,6 @@ class Iteration:
     """What the host took to launch the work; None if the device is the host."""
 
 
-class Clock(Protocol):
-    """Times one iteration at a time: `start`, a `mark` after each phase, `stop`."""
-
-    def start(self) -> None:
-        """Wait until the device is idle, and mark the beginning of the first phase."""
-
-    def mark(self) -> None: ...
-
-    def stop(self) -> Iteration:
-        """Wait for the device and return the times between the marks."""
-
-
 class HostClock:
     """The host's clock. With `synchronize`, each mark first waits for a device that has no usable clock of its own."""
 
@@ -57,6 +44,7 @@ class HostClock:
         self._marks: list[int] = []
 
     def start(self) -> None:
+        """Wait until the device is idle, and mark the beginning of the first phase."""
         self._marks = []
         self.mark()
 
@@ -66,6 +54,7 @@ class HostClock:
         self._marks.append(time.perf_counter_ns())
 
     def stop(self) -> Iteration:
+        """Wait for the device and return the times between the marks."""
         phases = tuple((end - begin) / 1e9 for begin, end in itertools.pairwise(self._marks))
         return Iteration(phases=phases, step=(self._marks[-1] - self._marks[0]) / 1e9, enqueue=None)
 
@@ -98,6 +87,10 @@ class EventClock:
             step=events[0].elapsed_time(events[-1]) / 1e3,
             enqueue=enqueue,
         )
+
+
+Clock = HostClock | EventClock
+"""Times one iteration at a time: `start`, a `mark` after each phase, `stop`."""
 
 
 def clock_for(device_type: str) -> Clock:

@@ -9,7 +9,7 @@ from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
 from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers
 
@@ -23,22 +23,26 @@ def flags_of_times(
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
         Flag.PHYSICS_VIOLATION: exceeds_peak(config, phase, median(seconds), device, flops),
     }
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)
 
 
 def exceeds_peak(
     config: TrialConfig, phase: str, seconds: float, device: Device | None, flops: int | None = None
 ) -> bool:
     """Return whether the phase's minimum FLOPs in this time exceed the datasheet's peak; False if either is unknown."""
-    peak = peak_flops(device, config.precision) if device else None
     if config.model_code is not None or config.step is not None:
-        # Half of them are certain: a causal mask may spare half of attention.
-        return bool(peak and flops and flops / 2 > peak * seconds)
-    passes = PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase)
-    if not (peak and passes):
+        least = (flops or 0) / 2  # half of them are certain: a causal mask may spare half of attention
+    elif passes := PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase):
+        least = passes * least_forward_flops(config) + (passes > 1) * least_recomputed_flops(config)
+    else:
         return False
-    runs_backward = passes > 1
-    return passes * least_forward_flops(config) + runs_backward * least_recomputed_flops(config) > peak * seconds
+    return above_peak(least, seconds, device, config)
+
+
+def above_peak(flops: float, seconds: float, device: Device | None, config: TrialConfig) -> bool:
+    """Return whether the datasheet's peak allows fewer FLOPs in this time; False if it is unknown."""
+    peak = peak_flops(device, config.precision) if device else None
+    return peak is not None and flops > peak * seconds
 
 
 def least_forward_flops(config: TrialConfig) -> float:

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from lmsweep.trials.analytic.datasheets import Device, find_device, peak_flops
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
-from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.host_bound import queued_host_bound_flags
-from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.iterations import Series, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
@@ -24,13 +21,13 @@ from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.profiling.device_time import DeviceTime, device_row, trace_device
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.results.outcome import Flag, those_that_hold
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.statistics.median_interval import count_outliers
 from lmsweep.trials.timing.clock import Iteration, Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
-from lmsweep.trials.timing.validity_flags import least_share_of_scores
+from lmsweep.trials.timing.validity_flags import above_peak, least_share_of_scores
 
 PHASES = ("forward", "backward")
 _WITHOUT_BACKWARD = (("backward", "time", "s"), ("step", "time", "s"), ("backward", "peak_allocated", "B"))
@@ -47,8 +44,6 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     config = bench.config
     own = is_reference(config.attention)
     check_attention(config, bench.math_mode.operand_dtype, gradients=config.mode != "forward" and not own)
-    if config.cold_l2 and not l2_cache_bytes(config.device_type):
-        raise UnsupportedError("cold_l2 needs device: cuda; the caches of other devices cannot be emptied")
     phases = phases_of(config)
     errors = own_attention_errors(bench, gradients=len(phases) > 1)
     yield from errors
@@ -64,9 +59,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         timer = _timer(config, step, phases)
         if config.compiles:
             yield from _compile(bench, step, timer, phases)
-        watch.wait()
-        series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = queued_host_bound_flags(bench, timer, series.measured)
+        series = take_queued_series(bench, timer, watch)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
         if has_events(config.device_type):
@@ -79,11 +72,10 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     step.gradient = None
     common = (
         *flags_of_errors(errors),
-        *host_bound,
         *series.flags,
         *gpu_flags(watch, since=series.since, until=series.until),
     )
-    yield from _times(config, phases, series, latencies, traced, common)
+    yield from _times(bench, phases, series, latencies, traced, common)
     with bench.account("measured"):
         memory = list(_memory(config.device_type, step, phases))
     yield from memory
@@ -118,23 +110,16 @@ def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer, phases: 
 
 
 def _times(
-    config: TrialConfig,
+    bench: Workbench,
     phases: Sequence[str],
     series: Series[Iteration],
     latencies: Sequence[Iteration],
     traced: Sequence[DeviceTime],
     common: tuple[Flag, ...],
 ) -> Iterator[Measurement]:
-    environment = fingerprint(config.device_type)
-    device = find_device(environment.device_name, environment.device_memory)
-    is_whole = phases == phases_of(config)
-    for i, name in enumerate((*phases, "step") if is_whole else phases):
-        warmup, measured = (
-            tuple(one.step if name == "step" else one.phases[i] for one in taken)
-            for taken in (series.warmup, series.measured)
-        )
-        flags = common + flags_of_phase(config, name, measured, device)
-        yield Measurement(phase=name, metric="time", unit="s", samples=measured, warmup_samples=warmup, flags=flags)
+    config, device = bench.config, bench.datasheet
+    names = (*phases, "step") if phases == phases_of(config) else phases
+    yield from time_rows(series, names, lambda name, seconds: common + flags_of_phase(config, name, seconds, device))
     if has_events(config.device_type):
         for i, name in enumerate(phases):
             samples = tuple(one.phases[i] for one in latencies)
@@ -147,7 +132,6 @@ def _times(
 def flags_of_phase(
     config: TrialConfig, phase: str, seconds: Sequence[float], device: Device | None
 ) -> tuple[Flag, ...]:
-    peak = peak_flops(device, config.precision) if device else None
     shape = {name: getattr(config, name) for name in ("context_length", "batch_size")}
     shape["d_model"] = config.head_width * (config.num_heads or 1)
     # Every implementation must compute the scores that its mask leaves: causal, of the window, within documents.
@@ -156,9 +140,9 @@ def flags_of_phase(
     least *= least_share_of_scores(config, causal=config.causal)
     found = {
         Flag.OUTLIERS: count_outliers(np.array([seconds]))[0] > 0,
-        Flag.PHYSICS_VIOLATION: peak is not None and least > peak * median(seconds),
+        Flag.PHYSICS_VIOLATION: above_peak(least, median(seconds), device, config),
     }
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)
 
 
 def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Iterator[Measurement]:

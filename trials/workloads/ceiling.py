@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from statistics import median
 
 import torch
 
-from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.bench.host_bound import queued_host_bound_flags
-from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.analytic.datasheets import peak_flops
+from lmsweep.trials.bench.iterations import take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.float8 import float8_product
@@ -30,22 +28,16 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     matmul = float8_product(one, other, recipe) if recipe else partial(torch.mm, one, other, out=product)
     work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
     timed = time_phases(bench, matmul=matmul, copy=lambda: copy.copy_(one))
+    device = bench.datasheet
+    of_products, of_copy = (peak_flops(device, config.precision), device.bytes_per_second) if device else (None, None)
     for row in timed:
         assert row.phase and row.samples, "every phase is timed"
         rates = tuple(work[row.phase] / seconds for seconds in row.samples)
-        too_fast = (Flag.PHYSICS_VIOLATION,) if _exceeds(bench, row.phase, median(rates)) else ()
+        peak = of_copy if row.phase == "copy" else of_products
+        too_fast = (Flag.PHYSICS_VIOLATION,) if peak is not None and median(rates) > peak else ()
         yield replace(row, flags=(*row.flags, *too_fast))
         rate, unit = ("flops_rate", "FLOP/s") if row.phase == "matmul" else ("bandwidth", "B/s")
         yield Measurement(phase=row.phase, metric=rate, unit=unit, samples=rates)
-
-
-def _exceeds(bench: Workbench, phase: str, rate: float) -> bool:
-    met = bench.fingerprint("ceiling")
-    device = find_device(met.device_name, met.device_memory)
-    if device is None:
-        return False
-    peak = peak_flops(device, bench.config.precision) if phase == "matmul" else device.bytes_per_second
-    return peak is not None and rate > peak
 
 
 def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Measurement]:
@@ -58,10 +50,6 @@ def time_phases(bench: Workbench, **phases: Callable[[], object]) -> Iterator[Me
         measured=config.measure_steps,
     )
     with Watch(config.device_type) as watch, bench.quiet():
-        watch.wait()
-        series = take_series(bench, timer, attrgetter("step"), before_measuring=timer.begin_measuring)
-        host_bound = queued_host_bound_flags(bench, timer, series.measured)
-    flags = (*host_bound, *series.flags, *gpu_flags(watch, since=series.since, until=series.until))
-    for i, name in enumerate(phases):
-        warmup, samples = (tuple(one.phases[i] for one in taken) for taken in (series.warmup, series.measured))
-        yield Measurement(phase=name, metric="time", unit="s", samples=samples, warmup_samples=warmup, flags=flags)
+        series = take_queued_series(bench, timer, watch)
+    flags = (*series.flags, *gpu_flags(watch, since=series.since, until=series.until))
+    yield from time_rows(series, list(phases), lambda _name, _seconds: flags)

@@ -3,10 +3,8 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
-from lmsweep.trials.bench.host_bound import host_bound_flags
-from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.bench.iterations import host_bound_flags, take_series
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,
@@ -87,11 +85,9 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         worked = [min(trace.worked for trace in traces)]
         gpu_flags = (*host_bound_flags(worked, [pair.synchronized.step for pair in series.measured]), *gpu_flags)
         yield device_row("step", "device_time", worked)
-    met = bench.fingerprint("ddp")
-    device = find_device(met.device_name, met.device_memory)
     yield from pair_rows(
         config,
-        device,
+        bench.datasheet,
         series.warmup,
         series.measured,
         doubtful=series.flags + own_flags + gpu_flags,

@@ -6,11 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, synchronize
+from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHistory
 from lmsweep.trials.memory.allocation_log import END, Label
-from lmsweep.trials.memory.cuda_history import TracedHistory
-from lmsweep.trials.memory.dispatch_history import TrackedHistory
 from lmsweep.trials.memory.labels import activations_noted, lasting_labels
-from lmsweep.trials.memory.meter import AllocatorMeter, Meter, TensorMeter, resident_bytes
+from lmsweep.trials.memory.meter import Meter, meter_for, resident_bytes
 from lmsweep.trials.memory.rows import (
     Readings,
     breakdown_rows,
@@ -21,14 +20,13 @@ from lmsweep.trials.memory.rows import (
     value_rows,
 )
 from lmsweep.trials.memory.source_lines import Sources
-from lmsweep.trials.memory.storage_tracker import StorageTracker, storage_key
+from lmsweep.trials.memory.storage_tracker import storage_key
 from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
-from lmsweep.trials.model.loss_step import LossStep
+from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
 from lmsweep.trials.results.measurement import Yielded
-from lmsweep.trials.spec.config import TrialConfig
 
 REPETITIONS = 3
 """Iterations that read memory; different readings set `unsteady`. The last also records every allocation."""
@@ -49,13 +47,14 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
         return
     bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
-    counted = counts_memory(config.device_type)
-    tracked = not config.compiles and not counted
-    tracker = StorageTracker(config.device_type) if tracked else None
-    meter = AllocatorMeter(config.device_type) if counted else TensorMeter(config.device_type, tracker)
+    meter = meter_for(config)
     sources = Sources.of(bench.code, is_hugging_face=config.is_hugging_face)
-    history = TrackedHistory(tracker, sources) if tracker else TracedHistory(sources) if _is_traced(config) else None
-    with bench.quiet(), tracker or nullcontext():
+    history: History | None = None
+    if meter.tracker:
+        history = TrackedHistory(meter.tracker, sources)
+    elif config.device_type == "cuda" and not config.records_cuda_graphs:
+        history = TracedHistory(sources)
+    with bench.quiet(), meter.tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
         step = bench.step
         once |= {("init", metric): held for metric, held in meter.now().items()}
@@ -79,11 +78,9 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
 
 
 def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
-    device = bench.config.device_type
     resident_before = resident_bytes()
-    tracker = None if counts_memory(device) else StorageTracker(device)
-    meter = TensorMeter(device, tracker) if tracker else AllocatorMeter(device)
-    with bench.quiet(), tracker or nullcontext():
+    meter = meter_for(bench.config)
+    with bench.quiet(), meter.tracker or nullcontext():
         once = {("baseline", metric): held for metric, held in meter.now().items()}
         step = bench.iteration
         once |= {("init", metric): held for metric, held in meter.now().items()}
@@ -161,7 +158,3 @@ class Recording:
             labels = lasting_labels(self._step, self._key)
         if self._history:
             self._history.leave(labels)
-
-
-def _is_traced(config: TrialConfig) -> bool:
-    return config.device_type == "cuda" and not config.records_cuda_graphs

@@ -5,16 +5,13 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.bench.host_bound import host_bound_flags
-from lmsweep.trials.bench.iterations import Series, take_series
+from lmsweep.trials.bench.iterations import Series, host_bound_flags, take_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
-from lmsweep.trials.model.captured_step import capture_phases
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
-from lmsweep.trials.model.training_step import PHASES, TrainingStep
-from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
+from lmsweep.trials.model.training_step import PHASES, TrainingStep, capture_phases
+from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_device
@@ -144,24 +141,14 @@ def _times(
     common: tuple[Flag, ...],
     flops: StepFlops | None,
 ) -> Iterator[Measurement]:
-    config = bench.config
-    environment = bench.fingerprint("timing")
-    device = find_device(environment.device_name, environment.device_memory)
+    config, device = bench.config, bench.datasheet
 
-    def row(phase: str, metric: str, *taken: list[float]) -> Measurement:
-        samples, warmup_samples = (tuple(values) for values in taken)
-        counted = flops.of(phase) if flops else None
-        flags = common + flags_of_times(config, phase, samples, device, counted) if metric == "time" else ()
-        return Measurement(
-            phase=phase, metric=metric, unit="s", samples=samples, warmup_samples=warmup_samples, flags=flags
-        )
+    def flags(phase: str, seconds: Sequence[float]) -> tuple[Flag, ...]:
+        return common + flags_of_times(config, phase, seconds, device, flops.of(phase) if flops else None)
 
-    both = (series.measured, series.warmup)
-    for i, name in enumerate(names):
-        if name == WHOLE:
-            continue  # the user's own step in one piece: the row of the step says it
-        yield row(name, "time", *([iteration.phases[i] for iteration in taken] for taken in both))
-    yield row("step", "time", *([iteration.step for iteration in taken] for taken in both))
+    yield from time_rows(series, list(dict.fromkeys((*names, "step"))), flags)  # a user's step may be one phase
     if has_events(config.device_type):
-        enqueued = ([iteration.enqueue for iteration in taken if iteration.enqueue is not None] for taken in both)
-        yield row("step", "enqueue_time", *enqueued)
+        samples, warmup = (
+            tuple(one.enqueue for one in taken if one.enqueue is not None) for taken in (series.measured, series.warmup)
+        )
+        yield Measurement(phase="step", metric="enqueue_time", unit="s", samples=samples, warmup_samples=warmup)

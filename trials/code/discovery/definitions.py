@@ -107,14 +107,6 @@ def python_files(code: Code) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def parse(file: Path) -> ast.Module | None:
-    """Return the syntax of a file, None if it is no Python."""
-    try:
-        return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):
-        return None
-
-
 def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:
     """Return the classes at the top of these files."""
     nodes = [(node, file) for file, tree in trees.items() for node in tree.body if isinstance(node, ast.ClassDef)]

@@ -14,12 +14,12 @@ from lmsweep.trials.code.discovery.definitions import (
     classes_of,
     last_name,
     parameters_of,
-    parse,
     place_of,
     python_files,
     reference_to,
 )
 from lmsweep.trials.code.discovery.model_candidates import models, without_tokens
+from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, Code
 
 MAX_FILES = 3000

@@ -11,9 +11,9 @@ from lmsweep.trials.code.discovery.definitions import (
     Parameter,
     Settings,
     last_name,
-    parse,
     reference_to,
 )
+from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 _HEADS = ("head", "unembed", "output", "to_logits")

@@ -1,7 +1,6 @@
 """What one rank does: its share of a training step, its gradients, its shards.
 
-world.py                what a rank meets: the mesh of ranks, and the ways to average gradients with them
-rank_model.py           what one rank trains: model, slice of the batch, synchronizer, optimizer
+rank_model.py           what one rank meets and trains: mesh, model, slice of the batch, synchronizer, optimizer
 data_parallel_step.py   a step with or without synchronization
 gradient_sync.py        the variants of synchronization that are compared, and their buckets
 users_wrapper.py        the user's own wrapper of a module, as such a variant
@@ -10,6 +9,5 @@ tensor_parallel.py      layers divided between ranks, by DTensor
 sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
 step_checks.py          what is checked before a step is timed
 gradient_check.py       gradients and weights against those of one process
-local_step.py           a step without synchronization, if it fits in memory
 memory_stages.py        what a rank holds in memory after init, around a step and at its peak
 """

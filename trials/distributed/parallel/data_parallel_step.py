@@ -7,21 +7,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lmsweep.trials.distributed.parallel.gradient_sync import NoSynchronizer, Synchronizer
 from lmsweep.trials.distributed.parallel.memory_stages import Held, MemoryWatch
 from lmsweep.trials.distributed.parallel.rank_model import (
+    World,
     build_rank_model,
     build_whole_step,
     compares_users_code,
-    trained,
 )
 from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimizer, state_bytes
-from lmsweep.trials.distributed.parallel.world import World
-from lmsweep.trials.distributed.ranks.process_group import Mean
+from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
 from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
-from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, peak_allocated, reset_peak
+from lmsweep.trials.machine.gpu.accelerator import (
+    counts_memory,
+    device_module,
+    peak_allocated,
+    reset_peak,
+    synchronize,
+)
+from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
@@ -90,12 +95,12 @@ class DataParallelStep(WatchedRank):
         self.slices, self.slice = built.slices, built.slice
         self.alone, self._first_weights = None, built.first_weights
 
-    def parameters(self) -> list[Tensor]:
+    def parameters(self) -> list[nn.Parameter]:
         """The weights that are trained."""
-        return trained(self.training.model)
+        return trainable(self.training.model)
 
     def _gradient_count(self) -> int:
-        return sum(weight.numel() for weight in trained((self.alone or self.training).model))
+        return sum(weight.numel() for weight in trainable((self.alone or self.training).model))
 
     def time_all_reduce(self) -> float:
         """Seconds of an isolated all-reduce of as many elements as the model has gradients."""
@@ -127,6 +132,12 @@ class DataParallelStep(WatchedRank):
         finish = Phase(name=SYNCHRONIZATION, run=self.synchronizer.finish)
         return [*held, *phases[passes - 2 : passes], finish, *phases[passes:]]
 
+    def run(self) -> None:
+        """Run the phases, untimed, and wait for the device."""
+        for phase in self.phases():
+            phase.run()
+        synchronize(self.config.device_type)
+
     def _hold(self, run: Callable[[], object]) -> None:
         with self.synchronizer.hold():
             run()
@@ -136,7 +147,7 @@ class DataParallelStep(WatchedRank):
         """A context in which this rank neither sends anything nor waits for another rank."""
         training, synchronizer, optimizer = self.training, self.synchronizer, self.training.optimizer
         if self.alone:
-            self.training, self.synchronizer = self.alone, NoSynchronizer(self.alone.model)
+            self.training, self.synchronizer = self.alone, Synchronizer(self.alone.model)
         else:
             self.training.optimizer = local_optimizer(optimizer)
         try:

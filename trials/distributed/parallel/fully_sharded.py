@@ -14,18 +14,19 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import drop_unsent_gradients, weight_groups
 from lmsweep.trials.spec.config import TrialConfig
 
 
-class FullyShard:
+class FullyShard(Synchronizer):
     """`fully_shard` of each block and of the whole model, as a way to average gradients."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, mesh: DeviceMesh) -> None:
         """`mesh` is the data-parallel mesh: of ranks, or with hsdp of (replicas, shards)."""
-        self.model = model
-        groups = [sum(map(_elements, block.parameters())) for block in blocks]
-        whole = sum(map(_elements, model.parameters()))
+        super().__init__(model)
+        groups = [_elements(block) for block in blocks]
+        whole = _elements(model)
         group_size = int(config.reshard) if config.reshard.isdecimal() else None
         reshards = config.reshard == "true" and config.ddp != "zero2"
         options: dict[str, Any] = {"mesh": mesh, "mp_policy": _policy(config)}
@@ -100,9 +101,9 @@ def part_of(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _elements(weight: Tensor) -> int:
-    """The elements of a weight that this rank has before it is sharded: with tp, of its part of a layer."""
-    return part_of(weight).numel()
+def _elements(module: nn.Module) -> int:
+    """The elements of weights that this rank has before they are sharded: with tp, of its part of a layer."""
+    return sum(part_of(weight).numel() for weight in module.parameters())
 
 
 def _policy(config: TrialConfig) -> MixedPrecisionPolicy:

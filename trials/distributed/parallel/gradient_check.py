@@ -1,9 +1,8 @@
 """Synchronized gradients, and the weights that steps leave, against one process on the slices of all ranks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -13,9 +12,10 @@ from torch.distributed.tensor import DTensor
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.fully_sharded import gathered, part_of
 from lmsweep.trials.distributed.parallel.gradient_sync import gradient_of
-from lmsweep.trials.distributed.parallel.rank_model import compares_users_code, trained
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
 from lmsweep.trials.machine.gpu.accelerator import device_module
+from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -59,20 +59,14 @@ def weights_error(step: DataParallelStep) -> float:
     return largest_error(*changes)
 
 
-class WeightsDigest(NamedTuple):
-    """Two sums over all weights, in float64, that differ between ranks whose weights differ."""
-
-    sum: float
-    sum_of_squares: float
-
-
-def weights_digest(step: DataParallelStep) -> WeightsDigest:
-    """The digest of this rank's weights; all ranks must call it at the same time."""
+def weights_digest(step: DataParallelStep) -> tuple[float, ...]:
+    """The sums of all weights and of their squares, in float64, which differ between ranks whose weights differ; all
+    ranks must call it at the same time."""
     total = torch.zeros(2, dtype=torch.float64, device=step.config.device_type)
     for parameter in step.training.model.parameters():
         wide = gathered(parameter.detach()).double()
         total += torch.stack((wide.sum(), wide.square().sum()))
-    return WeightsDigest(*total.tolist())
+    return tuple(total.tolist())
 
 
 def gradients_alone(step: DataParallelStep) -> list[Tensor]:
@@ -146,7 +140,7 @@ def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tenso
     weights = step.parameters()
     expected = [torch.zeros_like(part_of(weight.detach())) for weight in weights]
     step.alone = _whole_copy(step)
-    for whole, weight, total in zip(trained(step.alone.model), weights, expected, strict=True):
+    for whole, weight, total in zip(trainable(step.alone.model), weights, expected, strict=True):
         whole.register_post_accumulate_grad_hook(partial(_add_part, weight, total))
     with step.local():
         _backward_alone(step, sequences)
@@ -154,7 +148,7 @@ def _expected_parts(step: DataParallelStep, sequences: int | None) -> list[Tenso
     return [total.div_(step.slices) for total in expected]
 
 
-def _add_parts(squares: Tensor, weights: list[Tensor]) -> None:
+def _add_parts(squares: Tensor, weights: Sequence[Tensor]) -> None:
     """Add up (weights, 2) in place over the ranks that together have a whole weight."""
     sharing: dict[dist.ProcessGroup, list[int]] = {}
     for number, weight in enumerate(weights):

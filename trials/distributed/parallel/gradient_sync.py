@@ -5,8 +5,8 @@ Each leaves the mean over the ranks in every parameter's `grad`. `trials/spec/wa
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
-from lmsweep.trials.distributed.ranks.process_group import Mean
+from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
 from lmsweep.trials.machine.torch_private import foreach_copy
 from lmsweep.trials.spec.ways.ddp_variants import VARIANTS
 
@@ -23,51 +23,18 @@ DEFAULT_BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""
 
 
-class Synchronizer(Protocol):
-    """A way to average gradients over the ranks, attached to one model."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The module to call in forward."""
-
-    def local(self) -> AbstractContextManager[None]:
-        """A context without synchronization: each rank keeps its own gradients."""
-
-    def hold(self) -> AbstractContextManager[None]:
-        """A context for the micro-batches before the last, whose gradients are not synchronized yet."""
-
-    def finish(self) -> None:
-        """Complete the synchronization after backward: start what has not started, wait for what has."""
-
-
 MakeSynchronizer = Callable[[nn.Module, int | None], Synchronizer]
 """Attaches a variant to a model; takes the size of a bucket in bytes, None for the default."""
 
 
-class NoSynchronizer:
-    """Each rank keeps its own gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
-
-    def local(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def hold(self) -> AbstractContextManager[None]:
-        return self.local()
-
-    def finish(self) -> None:
-        pass
-
-
-class _Averaging:
+class _Averaging(Synchronizer):
     """What lmsweep's variants have in common."""
 
     def __init__(
         self, model: nn.Module, bucket_bytes: int | None = None, group: dist.ProcessGroup | None = None
     ) -> None:
         """`group`: the ranks that average their gradients; None for all."""
-        self.model = model
+        super().__init__(model)
         self.parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
         self.mean = Mean(group)
         self.synchronizes = True
@@ -79,9 +46,6 @@ class _Averaging:
             yield
         finally:
             self.synchronizes = before
-
-    def hold(self) -> AbstractContextManager[None]:
-        return self.local()
 
     def gradients(self) -> list[Tensor]:
         return [part_of(gradient_of(parameter)) for parameter in self.parameters]
@@ -161,7 +125,7 @@ class Bucketed(_Averaging):
             self.mean.finish([bucket.vector for bucket in self.buckets])
 
 
-class TorchDdp:
+class TorchDdp(Synchronizer):
     """PyTorch's DistributedDataParallel. Its backward waits for the all-reduces, so `finish` does nothing."""
 
     def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
@@ -170,16 +134,11 @@ class TorchDdp:
         buffers = "forward_sync_buffers" if "forward_sync_buffers" in arguments else "broadcast_buffers"
         size = None if bucket_bytes is None else bucket_bytes / 2**20
         options: dict[str, Any] = {buffers: False, "bucket_cap_mb": size}
-        self.model = DistributedDataParallel(model, **options)
+        super().__init__(DistributedDataParallel(model, **options))
 
     def local(self) -> AbstractContextManager[None]:
-        return self.model.no_sync()
-
-    def hold(self) -> AbstractContextManager[None]:
-        return self.local()
-
-    def finish(self) -> None:
-        pass
+        no_sync: AbstractContextManager[None] = self.model.no_sync()  # type: ignore[operator]
+        return no_sync
 
 
 SYNCHRONIZERS: Mapping[str, MakeSynchronizer] = {

@@ -13,7 +13,7 @@ from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.model.adapted_layers import trainable
-from lmsweep.trials.model.optimizer import class_parameter, optimizer_class
+from lmsweep.trials.model.optimizer import as_optimizer, class_parameter, optimizer_class
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
@@ -70,10 +70,7 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
     parameters = inspect.signature(make).parameters
     if "lr" not in parameters and not _takes_any(parameters):
         del arguments["lr"]
-    made = call(make, {}, arguments, config.optimizer)
-    if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
-        raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")
-    return cast(torch.optim.Optimizer, made)
+    return as_optimizer(call(make, {}, arguments, config.optimizer), config)
 
 
 def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:

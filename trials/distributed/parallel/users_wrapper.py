@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.gradient_sync import DEFAULT_BUCKET_BYTES
+from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.model.users.users_forward import code_error
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
@@ -22,7 +22,7 @@ GATHER = "gather_full_params"
 """The method of a wrapper that shards the weights (FSDP) which returns all of them, by name."""
 
 
-class UsersWrapper:
+class UsersWrapper(Synchronizer):
     """What the user's class or function makes of the module, as a way to average gradients."""
 
     def __init__(self, module: nn.Module, config: TrialConfig) -> None:
@@ -36,7 +36,7 @@ class UsersWrapper:
         if not callable(made) and not hasattr(made, "forward"):
             raise code_error(config.ddp, f"returned a {type(made).__name__}; a wrapper is called as the module is")
         self._made = made
-        self.model = made if isinstance(made, nn.Module) else _AsModule(made, module)
+        super().__init__(made if isinstance(made, nn.Module) else _AsModule(made, module))
         self.is_sharded = [parameter.shape for parameter in self.model.parameters()] != list(before.values())
         if self.is_sharded and not hasattr(made, GATHER):
             raise UnsupportedError(
@@ -59,13 +59,8 @@ class UsersWrapper:
                 raise ValueError(f"{self._name}: in {GATHER}() {name} is {shape}, not {tuple(self._shapes[name])}")
         return [found[name].detach() for name in self._trained]
 
-    def local(self) -> AbstractContextManager[None]:
-        """The wrapper offers no known way to disable communication: see `DataParallelStep.alone`."""
-        return nullcontext()
-
-    def hold(self) -> AbstractContextManager[None]:
-        """Does nothing: the workload refuses micro-batches for the user's wrapper."""
-        return nullcontext()
+    # It offers no known way to disable communication (see `DataParallelStep.alone`), and is given no micro-batches, so
+    # `local` and `hold` do nothing.
 
     def finish(self) -> None:
         finish = getattr(self._made, FINISH, None)

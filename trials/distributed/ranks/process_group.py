@@ -3,12 +3,13 @@
 import os
 import socket
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 import psutil
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmsweep.trials.distributed.ranks.ranks import LOOPBACK, Rank
 from lmsweep.trials.machine.torch_private import foreach_divide
@@ -99,3 +100,22 @@ class Mean:
         """Complete the mean of tensors whose all-reduces have ended."""
         if self._operation == dist.ReduceOp.SUM:
             foreach_divide(tensors, dist.get_world_size(self._group))
+
+
+class Synchronizer:
+    """A way to average gradients over the ranks, attached to one model. This one leaves each rank its own."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        """The module to call in forward."""
+
+    def local(self) -> AbstractContextManager[None]:
+        """A context without synchronization: each rank keeps its own gradients."""
+        return nullcontext()
+
+    def hold(self) -> AbstractContextManager[None]:
+        """A context for the micro-batches before the last, whose gradients are not synchronized yet."""
+        return self.local()
+
+    def finish(self) -> None:
+        """Complete the synchronization after backward: start what has not started, wait for what has."""

@@ -3,7 +3,6 @@
 step_pairs.py        a step with synchronization and one without, alternating
 step_report.py       what one step communicates and holds in memory
 comm_count.py        the collectives of one rank and the bytes of their messages
-collective_step.py   one collective between all ranks, checked and timed
 comm_trace.py        how much of a step's communication overlaps with computation
 block_waits.py       the collectives of fully_shard that each block needs, and when it needs them
 wait_rows.py         the rows of what was waited for, and why

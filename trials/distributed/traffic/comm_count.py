@@ -1,14 +1,14 @@
 """Counts the collectives of one rank, and the bytes of their messages, at PyTorch's dispatcher."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
-from torch import Tensor
 
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, ranks_of_group, schema_name
+from lmsweep.trials.memory.storage_tracker import tensors_in
 from lmsweep.trials.spec.words import Collective
 
 COMMUNICATES = ("c10d", "_c10d_functional")
@@ -84,18 +84,6 @@ def message_of(func: OpOverload, args: Sequence[object], result: object) -> Mess
     if kind is None:
         return None
     # Of a gather the largest tensor is the result, of a scatter the input: nccl-tests' size of the message.
-    size = max(_bytes(one) for one in (*args, result))
+    size = max(sum(tensor.nbytes for tensor in tensors_in(one)) for one in (*args, result))
     ranks = next((found for found in map(ranks_of_group, args) if found), None)
     return Message(kind, size, ranks or list(range(dist.get_world_size())))
-
-
-def _bytes(argument: object) -> int:
-    return sum(one.nbytes for one in _tensors(argument))
-
-
-def _tensors(argument: object) -> Iterator[Tensor]:
-    if isinstance(argument, Tensor):
-        yield argument
-    elif isinstance(argument, tuple | list):
-        for item in argument:
-            yield from _tensors(item)

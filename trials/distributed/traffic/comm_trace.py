@@ -11,10 +11,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.traffic.block_waits import Needed, kind_of, needed_on_cpu, needed_on_gpu
-from lmsweep.trials.machine.gpu.accelerator import synchronize
-from lmsweep.trials.machine.torch_private import DeviceType
+from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
 from lmsweep.trials.profiling.device_time import union_length
-from lmsweep.trials.profiling.kineto import KinetoEvent
 from lmsweep.trials.profiling.torch_trace import events_of, ranges_traced, take_trace
 from lmsweep.trials.spec.words import Collective
 
@@ -50,20 +48,13 @@ def trace_communication(step: DataParallelStep) -> Communication:
     """Trace one synchronized step; all ranks must call it at the same time. Its wall time is never used. The run waits
     for every collective that it starts. gloo's threads write into the trace when an operation ends, even if the trace
     has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13)."""
-    device_type = step.config.device_type
     step.align()
-
-    def run() -> None:
-        for phase in step.phases():
-            phase.run()
-        synchronize(device_type)
-
-    if device_type == "cuda":
-        events = ranges_traced(run, cuda=True)
+    if step.config.device_type == "cuda":
+        events = ranges_traced(step.run, cuda=True)
         found = replace(on_gpu(events), needed=tuple(needed_on_gpu(*events_of(events, {}))))
     else:
         with profile(activities=[ProfilerActivity.CPU]) as trace:
-            run()
+            step.run()
             time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
         # Raw events: converting each to a FunctionEvent would take longer than the step.
         events = trace.profiler.kineto_results.events()
@@ -137,9 +128,7 @@ def trace_step(step: DataParallelStep) -> RankTrace:
     aligned_at = time.time_ns()
 
     def run() -> None:
-        for phase in step.phases():
-            phase.run()
-        synchronize(device)
+        step.run()
         if device == "cpu":
             time.sleep(SETTLE_SECONDS)  # gloo's threads write into the trace a moment later
 

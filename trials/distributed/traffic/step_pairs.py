@@ -3,19 +3,87 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
+import torch
+import torch.distributed as dist
 
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION, DataParallelStep
-from lmsweep.trials.distributed.parallel.local_step import DoesNotFit, local_step, try_local_step
+from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
 from lmsweep.trials.distributed.ranks.coordinator import Team
+from lmsweep.trials.machine.gpu.accelerator import free_bytes
+from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
+from lmsweep.trials.machine.torch_private import functional_collectives, replaced
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers, median_interval
 from lmsweep.trials.timing.clock import Iteration
 from lmsweep.trials.timing.validity_flags import flags_of_times
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DoesNotFit:
+    """A step that does not fit in a rank's memory."""
+
+    reason: str
+    """What the allocator says, or what is known before it is asked."""
+
+
+def local_step(step: DataParallelStep) -> Iteration | DoesNotFit:
+    """Time one step without synchronization, unless it does not fit: then the rank has to be built again. All ranks
+    must call it at the same time; with tp, after `try_local_step` has shown that the step fits."""
+    # With whole weights it takes no more memory than a step with synchronization. With tp its layers communicate: ranks
+    # would wait for one that has given up.
+    if not isinstance(step.synchronizer, FullyShard) or step.config.tp > 1:
+        return step.step(synchronized=False)
+    if is_short_of_memory(step.synchronizer):
+        return DoesNotFit("the gathered weights do not fit in memory")
+    return _if_it_fits(lambda: step.step(synchronized=False))
+
+
+def try_local_step(step: DataParallelStep) -> DoesNotFit | None:
+    """With sharded weights and tp: run a step without synchronization in which layers do not communicate either. It
+    allocates what the step does, and no rank waits for one that gives up; its results are wrong and dropped. If one
+    rank answers DoesNotFit, all have to be built again. All ranks must call it at the same time."""
+    if not isinstance(step.synchronizer, FullyShard) or step.config.tp == 1:
+        return None
+    if is_short_of_memory(step.synchronizer):
+        return DoesNotFit("the gathered weights do not fit in memory")
+
+    def run() -> None:
+        # tp's layers add up their parts by this function of PyTorch's, whose result is a new tensor.
+        with step.local(), replaced(functional_collectives(), "all_reduce", lambda tensor, *_, **__: tensor.clone()):
+            step.run()
+            step.forget_gradients()
+
+    return _if_it_fits(run)
+
+
+def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:
+    try:
+        return run()
+    except Exception as error:  # what runs out of memory within fully_shard's hooks may end as any exception
+        cause: BaseException | None = error
+        while cause and not ran_out_of_memory(cause):
+            cause = cause.__cause__ or cause.__context__
+        if cause is None:
+            raise
+        return DoesNotFit((str(cause).strip() or type(cause).__name__).splitlines()[0])
+
+
+def is_short_of_memory(sharded: FullyShard) -> bool:
+    """Whether any rank is known to lack memory for the gathered weights; all ranks must call it at the same time. A
+    rank that found out while it gathers would leave the others waiting."""
+    device_type = sharded.shards[0].device.type
+    free = free_bytes(device_type)
+    lacking = torch.tensor(-1 if free is None else sharded.local_bytes - free, device=device_type)
+    dist.all_reduce(lacking, dist.ReduceOp.MAX)
+    return bool(lacking > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +167,7 @@ def pair_rows(
 
     phases = ["forward", "backward", SYNCHRONIZATION] + (["optimizer"] if config.mode == "train_step" else [])
     for i, phase in enumerate(phases):
-        yield timed(phase, phase, partial(_phase_seconds, i))
+        yield timed(phase, phase, partial(lambda i, pair: pair.synchronized.phases[i], i))
     yield timed("step", "step", lambda pair: pair.synchronized.step)
     if config.device_type == "cuda":
         yield row("step", "enqueue_time", lambda pair: pair.synchronized.enqueue or 0.0)
@@ -116,19 +184,11 @@ def pair_rows(
     yield replace(exposed, flags=doubtful + exposed_flags(exposed.samples or ()))
     yield row("local_step", "skew", lambda pair: max(pair.local_by_rank) - min(pair.local_by_rank))
     for rank in ranks:
-        yield row(f"rank{rank}", "local_step_time", partial(_rank_seconds, rank))
-
-
-def _phase_seconds(index: int, pair: Pair) -> float:
-    return pair.synchronized.phases[index]
-
-
-def _rank_seconds(rank: int, pair: Pair) -> float:
-    return pair.local_by_rank[rank]
+        yield row(f"rank{rank}", "local_step_time", partial(lambda rank, pair: pair.local_by_rank[rank], rank))
 
 
 def exposed_flags(differences: Sequence[float]) -> tuple[Flag, ...]:
     """`not_resolved` unless the confidence interval of the median lies above 0; `outliers`."""
     low, _ = median_interval(differences)
     found = {Flag.NOT_RESOLVED: not low > 0, Flag.OUTLIERS: count_outliers(np.array([differences]))[0] > 0}
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)

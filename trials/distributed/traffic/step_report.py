@@ -29,8 +29,7 @@ def report_step(step: DataParallelStep) -> StepReport:
     memory: dict[Stage, Held] = {}
     if watch and step.after_init:
         with watch:
-            for phase in step.phases():
-                phase.run()
+            step.run()
         step.forget_gradients()
         step.align()  # gloo's threads hold what they have sent until the next collective
         memory = {"init": step.after_init, "before_step": watch.held(training)}

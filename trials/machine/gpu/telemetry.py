@@ -13,7 +13,7 @@ from lmsweep.trials.machine.gpu.accelerator import is_nvidia
 from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading
 from lmsweep.trials.machine.interpreter import environment, script
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.outcome import Flag, those_that_hold
 
 SAMPLED = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": "degC", "event_reasons": "1"}
 """Fields of a reading that are stored, and their units."""
@@ -118,7 +118,7 @@ def gpu_flags(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
         Flag.POWER_CAPPED: events & POWER_CAPPED,
         Flag.SHARED_GPU: any((reading.processes or 1) > 1 for reading in during),
     }
-    return tuple(flag for flag, holds in found.items() if holds)
+    return those_that_hold(found)
 
 
 def _during(watch: Watch, since: float, until: float) -> list[Reading]:

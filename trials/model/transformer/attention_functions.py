@@ -1,4 +1,4 @@
-"""Implementations of attention. To add one, add a function to ATTENTION and a row of its name to ATTENTIONS.
+"""Implementations of attention. To add one, add a function to _FUNCTIONS and a row of its name to ATTENTIONS.
 
 Each takes queries, keys and values, (batch, [heads,] tokens, d_head), and returns a tensor of the same shape. With
 `causal`, a position attends to itself and the positions before it, else to all.
@@ -84,23 +84,8 @@ def sdpa(
         return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain, enable_gqa=grouped)
 
 
-def sdpa_math(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    with _only(SDPBackend.MATH):
-        return sdpa(q, k, v, **options)
-
-
-def sdpa_flash(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    with _only(SDPBackend.FLASH_ATTENTION):
-        return sdpa(q, k, v, **options)
-
-
-def sdpa_efficient(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    with _only(SDPBackend.EFFICIENT_ATTENTION):
-        return sdpa(q, k, v, **options)
-
-
-def sdpa_cudnn(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    with _only(SDPBackend.CUDNN_ATTENTION):
+def _sdpa_by(kernel: SDPBackend, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    with _only(kernel):
         return sdpa(q, k, v, **options)
 
 
@@ -123,15 +108,12 @@ _ENABLED: dict[SDPBackend, Callable[[], bool]] = {
 }
 
 
+_FUNCTIONS = {function.__name__: function for function in (naive, naive_softmax, sdpa, flex, varlen)}
 ATTENTION: dict[str, Callable[..., Tensor]] = {
-    function.__name__: function
-    for function in (
-        *(naive, naive_softmax),
-        *(sdpa, sdpa_math, sdpa_flash, sdpa_efficient, sdpa_cudnn),
-        *(flex, varlen),
-    )
+    name: partial(_sdpa_by, getattr(SDPBackend, one.kernel)) if one.kernel else _FUNCTIONS[name]
+    for name, one in ATTENTIONS.items()
 }
-"""Word of the field `attention` -> the function of that name."""
+"""Word of the field `attention` -> the function of that name, or PyTorch's with one kernel."""
 
 
 def kernel_chosen(name: str) -> AbstractContextManager[object]:

@@ -58,7 +58,9 @@ def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str)
         if checkpointing == "nested":
             group = [partial(_save_input, block) for block in group]
         if checkpointing == "selective":
-            x = _save_input(partial(run_blocks, group), x, context_fn=_keep_products)
+            x = _save_input(
+                partial(run_blocks, group), x, context_fn=partial(create_selective_checkpoint_contexts, PRODUCTS)
+            )
         else:
             x = _save_input(partial(run_blocks, group), x)
     return x
@@ -68,10 +70,6 @@ def _save_input(run: Run, x: Tensor, **options: Any) -> Tensor:
     # The model draws no random numbers, so there is no state to restore.
     result: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False, **options)
     return result
-
-
-def _keep_products() -> Any:
-    return create_selective_checkpoint_contexts(PRODUCTS)
 
 
 def saved_on_host(model: nn.Module) -> saved_tensors_hooks:

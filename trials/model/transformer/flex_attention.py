@@ -36,7 +36,7 @@ def flex(
         q, k, v = q.unsqueeze(1), k.unsqueeze(1), v.unsqueeze(1)
         return flex(q, k, v, causal=causal, block_mask=block_mask, backend=backend).squeeze(1)
     if causal and block_mask is None:
-        block_mask = causal_block_mask(q.shape[-2], q.device)
+        block_mask = banded_block_mask(q.shape[-2], q.device)
     attend: Any = flex_attention if torch.compiler.is_compiling() else _compiled_flex(backend)
     with Range("fused_attention"):
         mixed: Tensor = attend(q, k, v, block_mask=block_mask, enable_gqa=grouped)
@@ -46,11 +46,11 @@ def flex(
 def block_mask_of(config: TrialConfig, device: torch.device | str) -> BlockMask | None:
     """The block mask of the configuration's attention; None if every position attends to all."""
     documents = document_of_positions(config, device)
-    if config.window is not None or documents is not None:
-        return banded_block_mask(
-            config.context_length, device, causal=config.causal, window=config.window, documents=documents
-        )
-    return causal_block_mask(config.context_length, device) if config.causal else None
+    if not config.causal and config.window is None and documents is None:
+        return None
+    return banded_block_mask(
+        config.context_length, device, causal=config.causal, window=config.window, documents=documents
+    )
 
 
 def banded_block_mask(
@@ -61,10 +61,10 @@ def banded_block_mask(
     window: int | None = None,
     documents: Tensor | None = None,
 ) -> BlockMask:
-    """The blocks of the score matrix to compute with a window, within documents, or both. window: each position attends
-    to itself and `window` - 1 before it, which needs `causal`. documents: the index of each position's document,
-    (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge and on a document's.
-    PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions."""
+    """The blocks of the score matrix to compute: causal, with a window, within documents, or all of these. window: each
+    position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of each position's
+    document, (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge and on a
+    document's. PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions."""
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     behind = row[:, None] - row  # blocks of keys that a block of queries lies after
@@ -106,25 +106,6 @@ def banded_block_mask(
         mask_mod=attended,
         seq_lengths=(context_length, context_length),
     )
-
-
-def causal_block_mask(context_length: int, device: torch.device | str) -> BlockMask:
-    """The blocks of the score matrix to compute: those below the diagonal unmasked, those on it masked."""
-    blocks = -(-context_length // FLEX_BLOCK)
-    row = torch.arange(blocks, dtype=torch.int32, device=device)
-    return BlockMask.from_kv_blocks(
-        kv_num_blocks=torch.ones_like(row)[None, None],
-        kv_indices=row[:, None].repeat(1, blocks)[None, None],
-        full_kv_num_blocks=row[None, None],
-        full_kv_indices=row.repeat(blocks, 1)[None, None],
-        BLOCK_SIZE=FLEX_BLOCK,
-        mask_mod=not_ahead,
-        seq_lengths=(context_length, context_length),
-    )
-
-
-def not_ahead(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-    return query >= key
 
 
 @functools.cache

@@ -49,21 +49,12 @@ def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
 
 
 def varlen_kernel(config: TrialConfig) -> Kernel:
-    """PyTorch's varlen_attn with the configuration's mask. Raises UnsupportedError if PyTorch lacks it."""
-    try:
-        found: Kernel = import_module("torch.nn.attention.varlen").varlen_attn
-    except (ImportError, AttributeError):
-        raise UnsupportedError(
-            f"varlen needs PyTorch 2.10 or newer, which has torch.nn.attention.varlen; this is {torch.__version__}"
-        ) from None
-    parameters = inspect.signature(found).parameters
-    if config.num_kv_heads not in (None, config.num_heads) and "enable_gqa" not in parameters:
+    """PyTorch's varlen_attn with the configuration's mask. Raises UnsupportedError if it cannot group queries."""
+    found: Kernel = import_module("torch.nn.attention.varlen").varlen_attn
+    groups = "enable_gqa" in inspect.signature(found).parameters  # not in PyTorch 2.11
+    if config.num_kv_heads not in (None, config.num_heads) and not groups:
         raise UnsupportedError(
             f"varlen_attn of PyTorch {torch.__version__} takes no fewer heads of keys than of queries"
         )
-    if "window_size" in parameters:  # positions before and after itself; -1: all
-        before = -1 if config.window is None else config.window - 1
-        return partial(found, window_size=(before, 0 if config.causal else -1))
-    if config.window is not None:
-        raise UnsupportedError(f"varlen_attn of PyTorch {torch.__version__} takes no window")
-    return partial(found, is_causal=config.causal)
+    before = -1 if config.window is None else config.window - 1
+    return partial(found, window_size=(before, 0 if config.causal else -1))  # before and after itself; -1: all

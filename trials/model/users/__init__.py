@@ -4,5 +4,4 @@ users_attention.py   the user's own implementation
 users_step.py        the user's own training step
 users_model.py       the user's own model, and its repeated layers
 users_forward.py     one forward pass of it: how it is called, logits and loss
-hugging_face.py      a model from a Hugging Face configuration
 """

@@ -8,22 +8,14 @@ from typing import cast
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.precision_modes import MathMode
+from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
-from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
 
-METHODS = {"forward": "forward", "backward": "backward", "optimize": "optimizer"}
-"""Method of the user's object -> its phase."""
-
-OF_MODE: dict[Mode, tuple[str, ...]] = {
-    "forward": ("forward",),
-    "train_forward": ("forward",),
-    "forward_backward": ("forward", "backward"),
-    "train_step": ("forward", "backward", "optimize"),
-}
-"""Mode -> the methods that one iteration calls."""
+METHODS = {"forward": "forward", "backward": "backward", "optimizer": "optimize"}
+"""Phase -> the method of the user's object that is it."""
 
 WHOLE = "step"
 """The only phase of a step that is a plain function."""
@@ -61,18 +53,19 @@ class UsersStep:
 
 
 def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
-    methods = [name for name in METHODS if callable(getattr(made, name, None))]
+    methods = {phase: getattr(made, name) for phase, name in METHODS.items() if callable(getattr(made, name, None))}
     if not methods and callable(made):
         if config.mode != "train_step":
             raise UnsupportedError(f"{config.step} is one function, the whole step; mode {config.mode} is a part of it")
         return (Phase(name=WHOLE, run=cast(Callable[[], object], made)),)
-    wanted = [name for name in OF_MODE[config.mode] if name in methods]
+    wanted = [phase for phase in PHASES[config.mode] if phase in methods]
     if not wanted:
+        names = ", ".join(METHODS[phase] for phase in PHASES[config.mode])
         raise TypeError(
-            f"{config.step} returned a {type(made).__name__} with none of {', '.join(OF_MODE[config.mode])}; return an "
-            "object with these methods, or a function that is the whole step"
+            f"{config.step} returned a {type(made).__name__} with none of {names}; return an object with these "
+            "methods, or a function that is the whole step"
         )
-    return tuple(Phase(name=METHODS[name], run=partial(getattr(made, name))) for name in wanted)
+    return tuple(Phase(name=phase, run=partial(methods[phase])) for phase in wanted)
 
 
 def _check_effect(config: TrialConfig, taken: set[str]) -> None:

@@ -6,7 +6,7 @@ values; `TorchBuckets` stands in for it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,8 +22,8 @@ from lmsweep.trials.distributed.parallel.gradient_sync import (
     MakeSynchronizer,
     gradient_of,
 )
-from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
-from lmsweep.trials.distributed.parallel.world import Mesh, World
+from lmsweep.trials.distributed.parallel.rank_model import Mesh, World, compares_users_code
+from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import (
     assigned_buckets,
     fake_process_group,
@@ -61,13 +61,13 @@ def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
         yield
 
 
-class TorchBuckets:
+class TorchBuckets(Synchronizer):
     """What DistributedDataParallel allocates: buckets next to the gradients, which are copied into them and back. It
     begins with one bucket. When the second forward begins, it frees that one and makes buckets in the order in which
     the first backward computed the gradients (torch/csrc/distributed/c10d/reducer.cpp)."""
 
     def __init__(self, model: nn.Module, bucket_bytes: int | None) -> None:
-        self.model = model
+        super().__init__(model)
         self._limits = [bucket_bytes] if bucket_bytes else [FIRST_BUCKET_BYTES, DEFAULT_BUCKET_BYTES]
         self._parameters: list[Tensor] = [one for one in model.parameters() if one.requires_grad]
         self._buckets = [Bucket(self._parameters)]
@@ -78,19 +78,13 @@ class TorchBuckets:
             parameter.register_post_accumulate_grad_hook(self._note)
         model.register_forward_pre_hook(self._rebuild)
 
-    def local(self) -> AbstractContextManager[None]:
-        return self.hold()
-
     @contextmanager
-    def hold(self) -> Iterator[None]:
+    def local(self) -> Iterator[None]:
         before, self._synchronizes = self._synchronizes, False
         try:
             yield
         finally:
             self._synchronizes = before
-
-    def finish(self) -> None:
-        """Backward has waited."""
 
     def _note(self, parameter: Tensor) -> None:
         if not self._synchronizes:

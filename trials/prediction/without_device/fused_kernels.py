@@ -1,8 +1,8 @@
 """The kernels that torch.compile makes of the operators of a step: element-wise operators and reductions fuse.
 
 An estimate, without Inductor: an operator joins the kernels that make its operands, or else one that reads one of them,
-unless it would then need a result of its own. A kernel moves the bytes that enter and leave it. A value of forward that only
-kernels of backward read is computed again there, from what the kernel that made it read.
+unless it would then need a result of its own. A kernel moves the bytes that enter and leave it. A value of forward that
+only kernels of backward read is computed again there, from what the kernel that made it read.
 """
 
 from collections.abc import Callable, Sequence

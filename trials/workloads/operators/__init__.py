@@ -5,5 +5,4 @@ cases.py               an operator with operands, and the grids of sizes
 product_cases.py       matrix products of linear layers, of attention written out, and of float8
 attention_cases.py     fused attention, forward and backward
 byte_cases.py          operators that compute little: element-wise, norms, softmax, embeddings, optimizers
-launch_times.py        what the host takes to launch a kernel
 """

@@ -11,6 +11,9 @@ from lmsweep.trials.machine.torch_private import SOFTMAX_BACKWARD
 from lmsweep.trials.workloads.operators.cases import Case, Extent
 
 aten = torch.ops.aten
+Call = Callable[[], object]
+Make = Callable[[], Call]
+"""Makes operands, and returns the call."""
 ROWS = 1024
 """Elements of a row that is normalized."""
 VOCABULARY = 32768
@@ -40,46 +43,36 @@ def _sizes(most: int) -> list[int]:
     return found
 
 
-def _case(
-    extent: Extent, name: str, size: int, moved: float, make: Callable[[], Callable[[], object]], **more: Any
-) -> Case:
+def _case(extent: Extent, name: str, size: int, moved: float, make: Make, **more: Any) -> Case:
     fields = {"kind": "bytes", "dtype": str(extent.dtype).removeprefix("torch."), "shapes": ((size,),)} | more
     return Case(name=name, bytes=round(moved), flops=0, make=make, **fields)
 
 
+def _call(extent: Extent, function: Callable[..., object], *shapes: tuple[int, ...]) -> Make:
+    """Return what makes random operands of these shapes, and then the call of the function with them."""
+    return lambda: partial(function, *(extent.random(*shape) for shape in shapes))
+
+
 def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
-    item = extent.dtype.itemsize
+    item, whole = extent.dtype.itemsize, (size,)
     wide = torch.float32 if item == 2 else torch.bfloat16
 
-    def add() -> Callable[[], object]:
-        one, other, out = (extent.random(size) for _ in range(3))
-        return lambda: torch.add(one, other, out=out)
-
-    def mul() -> Callable[[], object]:
-        one, out = extent.random(size), extent.random(size)
-        return lambda: torch.mul(one, 1.5, out=out)
-
-    def copy() -> Callable[[], object]:
+    def copy() -> Call:
         one, out = extent.random(size), extent.random(size, dtype=wide)
         return lambda: out.copy_(one)
 
-    def gelu() -> Callable[[], object]:
-        one = extent.random(size)
-        return lambda: functional.gelu(one)
-
-    def transposed() -> Callable[[], object]:
+    def transposed() -> Call:
         one = extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
         return one.contiguous
 
-    def total() -> Callable[[], object]:
-        one = extent.random(max(1, size // ROWS), min(size, ROWS))
-        return lambda: one.sum(0)
-
+    add = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
+    mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
+    total = _call(extent, lambda one: one.sum(0), (max(1, size // ROWS), min(size, ROWS)))
     cast = size * (item + wide.itemsize)
     yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
     yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
     yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
-    yield _case(extent, "gelu", size, 2 * item * size, gelu, is_cold=is_cold)
+    yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
     yield _case(extent, "clone", size, 2 * item * size, transposed, is_cold=is_cold)
     yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
 
@@ -87,24 +80,20 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
 def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
     item, rows = extent.dtype.itemsize, max(1, size // ROWS)
 
-    def norm() -> Callable[[], object]:
-        x, weight = extent.random(rows, ROWS), extent.random(ROWS)
-        return lambda: torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5)
-
-    def norm_backward() -> Callable[[], object]:
+    def norm_backward() -> Call:
         x, weight, gradient = extent.random(rows, ROWS), extent.random(ROWS), extent.random(rows, ROWS)
         _, mean, scale = torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5)
         wanted = [True, True, True]
         return lambda: aten.native_layer_norm_backward(gradient, x, [ROWS], mean, scale, weight, weight, wanted)
 
-    def softmax() -> Callable[[], object]:
-        x = extent.random(rows, ROWS)
-        return lambda: torch.softmax(x, -1)
-
-    def softmax_backward() -> Callable[[], object]:
+    def softmax_backward() -> Call:
         x, gradient = torch.softmax(extent.random(rows, ROWS), -1), extent.random(rows, ROWS)
         return lambda: SOFTMAX_BACKWARD(gradient, x, -1, x.dtype)
 
+    norm = _call(
+        extent, lambda x, weight: torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5), (rows, ROWS), (ROWS,)
+    )
+    softmax = _call(extent, lambda x: torch.softmax(x, -1), (rows, ROWS))
     shape: dict[str, Any] = {"shapes": ((rows, ROWS),), "is_cold": is_cold}
     moved = item * rows * ROWS
     yield _case(extent, "native_layer_norm", size, 2 * moved, norm, **shape)
@@ -120,25 +109,20 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
     def tokens() -> torch.Tensor:
         return torch.randint(vocabulary, (rows,), device=extent.device)
 
-    def embedding() -> Callable[[], object]:
-        weight, which = extent.random(vocabulary, ROWS), tokens()
-        return lambda: functional.embedding(which, weight)
+    def embedding() -> Call:
+        return partial(functional.embedding, tokens(), extent.random(vocabulary, ROWS))
 
-    def embedding_backward() -> Callable[[], object]:
-        gradient, which = extent.random(rows, ROWS), tokens()
-        return lambda: aten.embedding_dense_backward(gradient, which, vocabulary, -1, False)
-
-    def log_softmax() -> Callable[[], object]:
-        x = extent.random(max(1, size // VOCABULARY), VOCABULARY)
-        return lambda: torch.log_softmax(x, -1)
+    def embedding_backward() -> Call:
+        return partial(aten.embedding_dense_backward, extent.random(rows, ROWS), tokens(), vocabulary, -1, False)
 
     shape = ((vocabulary, ROWS), (rows,))
     yield _case(extent, "embedding", size, 2 * item * rows * ROWS, embedding, shapes=shape)
     moved = item * ROWS * (2 * rows + vocabulary)
     yield _case(extent, "embedding_dense_backward", size, moved, embedding_backward, shapes=shape)
     if size >= VOCABULARY:
-        rows_of_logits = ((size // VOCABULARY, VOCABULARY),)
-        yield _case(extent, "_log_softmax", size, 2 * item * size, log_softmax, shapes=rows_of_logits)
+        logits = (size // VOCABULARY, VOCABULARY)
+        log_softmax = _call(extent, lambda x: torch.log_softmax(x, -1), logits)
+        yield _case(extent, "_log_softmax", size, 2 * item * size, log_softmax, shapes=(logits,))
 
 
 def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
@@ -146,7 +130,7 @@ def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
     if extent.dtype == torch.bfloat16:
         return
 
-    def adamw(**how: Any) -> Callable[[], object]:
+    def adamw(**how: Any) -> Call:
         parts = [torch.nn.Parameter(extent.random(max(1, size // 8))) for _ in range(8)]
         for one in parts:
             one.grad = torch.randn_like(one)

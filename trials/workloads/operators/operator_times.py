@@ -4,9 +4,12 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from statistics import median
+
+import torch
 
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.machine.gpu.accelerator import activity, free_bytes, l2_cache_bytes
+from lmsweep.trials.machine.gpu.accelerator import activity, free_bytes, has_events, l2_cache_bytes, synchronize
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.measurement import Measurement, OperatorTime
@@ -14,7 +17,6 @@ from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
 from lmsweep.trials.workloads.operators.attention_cases import attention_cases
 from lmsweep.trials.workloads.operators.byte_cases import byte_cases
 from lmsweep.trials.workloads.operators.cases import Case, Extent
-from lmsweep.trials.workloads.operators.launch_times import launch_times
 from lmsweep.trials.workloads.operators.product_cases import product_cases
 
 TOGETHER = 50
@@ -123,3 +125,44 @@ def _repeats(case: Case) -> int:
 def _copies(case: Case, device: str) -> int:
     cache = l2_cache_bytes(device) or 0
     return max(1, min(MOST_COPIES, 2 * cache // case.bytes + 1)) if case.is_cold else 1
+
+
+LAUNCHES = 200
+"""Fewer than a GPU's queue holds, so the host never waits for it."""
+REPEATS = 7
+
+
+def launch_times(device: str) -> Iterator[tuple[str, float]]:
+    """Yield what is launched and the host's seconds for one launch; nothing if the host is the device."""
+    if not has_events(device):
+        return
+    x = torch.zeros(16, 16, device=device)
+    weight = torch.zeros(16, 16, device=device, requires_grad=True)
+
+    def plain() -> None:
+        with torch.no_grad():
+            for _ in range(LAUNCHES):
+                torch.mm(x, x)
+
+    def recorded() -> torch.Tensor:
+        y = weight
+        for _ in range(LAUNCHES):
+            y = torch.mm(y, x)
+        return y
+
+    yield "plain", _seconds(plain, device) / LAUNCHES
+    yield "forward", _seconds(recorded, device) / LAUNCHES
+    outputs = [recorded() for _ in range(REPEATS + 1)]
+    gradient = torch.ones_like(x)
+    yield "backward", _seconds(lambda: outputs.pop().backward(gradient), device) / LAUNCHES
+
+
+def _seconds(run: Callable[[], object], device: str) -> float:
+    taken = []
+    for _ in range(REPEATS + 1):
+        synchronize(device)
+        began = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - began)
+    synchronize(device)
+    return median(taken[1:])
