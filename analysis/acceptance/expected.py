@@ -15,7 +15,6 @@ from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.intervals import spread_of
-from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Kind, moderated
@@ -189,30 +188,8 @@ def _public_seconds(part: Process, device: Device) -> tuple[float | None, str]:
         kind: Collective = settings["collective"]  # type: ignore[assignment]
         found = rates.collective(kind, float(_number(part, "message_bytes")), ranks=ranks)
         return found or None, rates.source_of_links(ranks)
-    if part.judged.part in BY_CHIP:
-        cost = rates.of(_attention(part, dtype, item))
-        return cost.seconds, cost.source
     return None, ""
 
 
 def _number(part: Process, name: str) -> int:
     return int(part.settings[name] or 0)
-
-
-def _attention(part: Process, dtype: str, item: int) -> Operator:
-    backward = part.judged.part.endswith("backward")
-    batch, context, heads, width = (
-        _number(part, name) for name in ("batch_size", "context_length", "num_heads", "d_model")
-    )
-    shape = (batch, heads, context, width // heads)
-    flops = 2 * batch * context**2 * width  # half of all scores
-    return Operator(
-        name="_scaled_dot_product_flash_attention" + ("_backward" if backward else ""),
-        shapes=(shape,) * (4 if backward else 3),
-        dtype=dtype,
-        bytes=item * batch * context * width * (8 if backward else 4),
-        flops=int(2.5 * flops) if backward else flops,
-        phase="backward" if backward else "forward",
-        module="",
-        is_causal=True,
-    )
