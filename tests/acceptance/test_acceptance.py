@@ -3,16 +3,26 @@
 import json
 import re
 from dataclasses import replace
+from textwrap import wrap
 
 import jsonschema
 import pytest
 
 from benchmarks.acceptance import BYTES, Case, verdicts
 from lmsweep.analysis.acceptance.accept_page import as_json, page_of
-from lmsweep.analysis.acceptance.accept_text import advice, explanations, listing_of, name_of, nodes_listing
+from lmsweep.analysis.acceptance.accept_text import (
+    advice,
+    compared_with,
+    explanations,
+    listing_of,
+    name_of,
+    nodes_listing,
+    telemetry,
+)
 from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, UnitVerdict, accept
 from lmsweep.analysis.acceptance.conditions import Condition
 from lmsweep.analysis.acceptance.parts import Process, shipped
+from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
@@ -40,6 +50,33 @@ def measured(
         for one in SHIPPED
         if one.source in sources
     ]
+
+
+OTHER_H200 = {
+    "busy": {
+        "matmul": 0.01277, "copy": 0.000258, "forward": 0.003427, "backward": 0.008954, "step large": 0.1046,
+        "step small": 0.008343, "optimizer large": 0.007626, "optimizer small": 0.001027, "launches": 0.03895,
+        "cpu matmul": 0.01878, "cpu copy": 0.007949, "cpu step": 0.8389,
+    },
+    "shared": {
+        "matmul": 0.02506, "copy": 0.0002568, "forward": 0.007241, "backward": 0.01851, "step large": 0.1798,
+        "step small": 0.009116, "optimizer large": 0.01381, "optimizer small": 0.001054, "launches": 0.04499,
+        "cpu matmul": 0.01139, "cpu copy": 0.005738, "cpu step": 0.2268,
+    },
+}  # fmt: skip
+"""Seconds of an H200 of another machine, which no set has, on 2026-11-25: half of its cores taken; its GPU shared."""
+
+
+def of_other_h200(case: str) -> list[Process]:
+    """Its processes: those of the shipped acceptance, one of each part, with its times."""
+    found: dict[str, Process] = {}
+    for one in measured("h200-accept"):
+        phase, model = one.cell.phase, one.settings["model"]
+        name = f"cpu {phase}" if one.judged.kind == "cpu" else f"{phase} {model}" if model else phase
+        name = "launches" if one.judged.part == "launches" else name
+        if one.judged.unit != "links":
+            found[name] = replace(one, seconds=OTHER_H200[case][name], flags=frozenset())
+    return list(found.values())
 
 
 def attempts_of(gpu: str) -> set[str]:
@@ -96,6 +133,57 @@ def test_a_healthy_h200_passes_by_the_sets_without_it_the_first_time_and_again(h
         found = accept(rows, [seen()], shipped=others, history=history)
         assert found.verdict == "pass", list(explanations(found))
         assert {one.verdict for _, one in found.units} <= {"pass"}
+
+
+def test_a_gpu_of_another_machine_passes_beside_a_busy_host_the_first_time() -> None:
+    busy = Condition("host", "other processes use 16.1 cores", disturbs=True)
+    found = accept(of_other_h200("busy"), [seen("a", busy)], shipped=SHIPPED)
+    assert found.verdict == "pass" and unit(found, "GPU 0").verdict == "pass"
+    assert "16.1 cores" in " ".join(explanations(found))
+    before = [
+        replace(one, attempt_id=f"{one.attempt_id}-", seconds=one.seconds / (9 if one.judged.kind == "cpu" else 1))
+        for one in of_other_h200("busy")
+    ]
+    again = accept(of_other_h200("busy"), [seen("a", busy)], shipped=SHIPPED, history=before)
+    assert unit(again, "host").verdict == "cannot tell" and unit(again, "GPU 0").verdict == "pass"
+
+
+def test_neither_a_gpu_that_is_shared_nor_its_host_is_called_slow() -> None:
+    before = [replace(one, attempt_id=f"{one.attempt_id}-") for one in measured("h200-accept")]
+    uses = Condition("GPU 0", "another process uses this GPU (1.46 GiB, 98 % busy)", disturbs=True)
+    for history in ((), before):
+        found = accept(of_other_h200("shared"), [seen("a", uses)], shipped=SHIPPED, history=history)
+        assert found.verdict == unit(found, "GPU 0").verdict == "cannot tell"
+        assert unit(found, "host").verdict == ("cannot tell" if history else "pass")
+        assert advice(found).endswith(
+            " another process uses this GPU (1.46 GiB, 98 % busy). Remove the cause and run it again."
+        )
+
+
+def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
+    kept = [one for one in SHIPPED if one.source == "h200-accept"]
+    rows = [replace(one, node="a", machine="a" if one.judged.unit == "host" else one.machine) for one in kept]
+    node = NodeSeen(
+        node="a",
+        gpus={"GPU-1": "GPU 0", "GPU-2": "GPU 1"},
+        device_name="NVIDIA H200",
+        conditions=(Condition("links", "NCCL_P2P_DISABLE=1 is set here", disturbs=True),),
+        telemetry={f"GPU {i}": {"sm_clock": 1.98e9, "power": 511.0, "temperature": 54.0} for i in (0, 1)},
+    )
+    links = [replace(one, seconds=10 * one.seconds) if one.judged.unit == "links" else one for one in rows]
+    for measured_rows, verdict in ((rows, "pass"), (links, "cannot tell")):
+        found = accept(measured_rows, [node], shipped=SHIPPED)
+        assert found.verdict == verdict
+        table = render(listing_of(found), "text").splitlines()
+        sentences = [*explanations(found), *compared_with(found), *telemetry(found), advice(found)]
+        lines = [*table, *(line for sentence in sentences for line in wrap(sentence, 80))]
+        assert len(lines) <= 38 and max(map(len, lines)) <= 80  # with empty lines and files 45
+    assert compared_with(found) == [
+        "GPU: the shipped sets of H200 SXM, 2 to 3 GPUs",
+        "links: the shipped sets of H200 SXM, 2 machines",
+        "host product, copy, step: not judged, no history of this CPU yet",
+        "host launches: hosts of the shipped sets, 3 machines",
+    ]
 
 
 def test_gpus_of_one_machine_count_each_and_its_links_and_host_once() -> None:
