@@ -64,7 +64,7 @@ class Cell(NamedTuple):
     phase: str
     metric: str
     warmup_steps: str
-    """A copy after 5 steps, between products that do not throttle yet, takes 3 % longer than after 20."""
+    """Clocks fall while products run; a copy after 5 steps took 3 % longer than after 20."""
     measure_steps: str
 
 
