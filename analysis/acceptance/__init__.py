@@ -6,5 +6,4 @@ acceptance.py     the answer: nodes, units, parts; verdicts of all from those of
 part_verdicts.py  the verdict of each part, by its expected times
 expected.py       what a part should take: machines of the shipped sets, this machine's history, its peers, public rates
 parts.py          which measured values are judged, and what each is called
-conditions.py     what a machine says about itself beside its times
 """

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lmsweep.analysis.acceptance.conditions import Condition
 from lmsweep.analysis.acceptance.expected import Known
 from lmsweep.analysis.acceptance.part_verdicts import Part, PartVerdict, Verdict, parts_of, verdicts
-from lmsweep.analysis.acceptance.parts import Process
+from lmsweep.analysis.acceptance.parts import Condition, Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.results.outcome import Flag

@@ -17,7 +17,7 @@ from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.spec.words import Collective
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Kind, moderated
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, moderated
 
 PRIOR_FREEDOM = 3.0
 """Degrees of freedom that the priors of machines are worth, as those of processes."""
@@ -25,8 +25,6 @@ SAME_CHIP = 0.02
 """Standard deviation that another GPU with the same chip adds: its memory takes some of the power."""
 BY_CHIP = frozenset({"product", "attention, forward", "attention, backward"})
 """Parts that the chip decides and not the memory."""
-ITEM = {"bf16": 2, "fp16": 2, "fp32": 4, "tf32": 4}
-DTYPE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "tf32"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,19 +64,6 @@ class Known:
     """Earlier acceptances in the same store."""
     peers: Sequence[Process] = ()
     """The other machines of this acceptance."""
-
-
-def deviation_of(kind: Kind, centres: Sequence[float], *, between: float) -> tuple[float, float]:
-    """Return the standard deviation of machines, a process of each, and its degrees of freedom.
-
-    centres: of the logarithms of each machine's times. between: the prior of machines.
-    """
-    scale = math.hypot(between, PRIORS[kind].scale)
-    variance = float(np.var(centres, ddof=1)) if len(centres) > 1 else 0.0
-    deviation, freedom = moderated(
-        np.array([variance]), np.array([len(centres) - 1.0]), np.array([scale]), np.array([PRIOR_FREEDOM])
-    )
-    return float(deviation[0]), float(freedom[0])
 
 
 def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -> Expected | None:
@@ -146,13 +131,15 @@ def _of_machines(
         return None
     centres = [float(np.mean(found)) for found in machines.values()]
     kind = part.judged.kind
-    prior = BETWEEN_MACHINES[kind] if between is None else between
-    deviation, freedom = deviation_of(kind, centres, between=prior)
+    scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
+    variance = float(np.var(centres, ddof=1)) if len(centres) > 1 else 0.0
+    of_cell, of_prior = np.array([len(centres) - 1.0]), np.array([PRIOR_FREEDOM])
+    deviation, freedom = moderated(np.array([variance]), of_cell, np.array([scale]), of_prior)
     return Expected(
         against=against,
         seconds=math.exp(float(np.mean(centres))),
-        error=math.hypot(deviation * math.sqrt(1 + 1 / len(centres)), more),
-        freedom=freedom,
+        error=math.hypot(deviation[0] * math.sqrt(1 + 1 / len(centres)), more),
+        freedom=float(freedom[0]),
         machines=len(centres),
     )
 
@@ -164,32 +151,18 @@ def _name(process: Process) -> str | None:
 
 def _public(part: Process, device: Device) -> Expected | None:
     """Return what published rates, or the datasheet, let expect; None if they say nothing about the part."""
-    rates = rates_of(device)
-    seconds, source = _public_seconds(part, device)
-    if not seconds:
-        return None
-    spread = spread_for(device.name, rates.level)
-    return Expected(
-        against=f"public rates: {source}", seconds=seconds, error=spread.deviation, freedom=math.inf, machines=0
-    )
-
-
-def _public_seconds(part: Process, device: Device) -> tuple[float | None, str]:
     rates, settings = rates_of(device), part.settings
-    item, dtype = ITEM[str(settings["precision"])], DTYPE[str(settings["precision"])]
+    width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
+    assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
-        width = _number(part, "d_model")
-        return 2.0 * width**3 / rates.hardware.rate(dtype), rates.hardware.sources["products"]
-    if part.judged.part == "copy":
-        moved = 2.0 * item * _number(part, "d_model") ** 2
-        return moved / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
-    if part.judged.unit == "links":
-        ranks = _number(part, "world_size")
+        seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
+    elif part.judged.part == "copy":
+        seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
+    elif part.judged.unit == "links":
         kind: Collective = settings["collective"]  # type: ignore[assignment]
-        found = rates.collective(kind, float(_number(part, "message_bytes")), ranks=ranks)
-        return found or None, rates.source_of_links(ranks)
-    return None, ""
-
-
-def _number(part: Process, name: str) -> int:
-    return int(part.settings[name] or 0)
+        seconds, source = rates.collective(kind, float(size), ranks=ranks), rates.source_of_links(ranks)
+    else:
+        return None
+    error = spread_for(device.name, rates.level).deviation
+    words = f"public rates: {source}"
+    return Expected(against=words, seconds=seconds, error=error, freedom=math.inf, machines=0) if seconds else None

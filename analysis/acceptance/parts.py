@@ -55,6 +55,16 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+class Condition(NamedTuple):
+    """What slows a unit of a node: seen before anything was measured, or why a trial has no result."""
+
+    unit: str
+    """GPU 0, host, links."""
+    says: str
+    disturbs: bool = False
+    """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
+
+
 class Cell(NamedTuple):
     """A program on a kind of device and how it was measured; machines that measured the same cell can be compared."""
 
@@ -64,7 +74,7 @@ class Cell(NamedTuple):
     phase: str
     metric: str
     warmup_steps: str
-    """A copy after 5 steps, between products that do not throttle yet, takes 3 % longer than after 20."""
+    """Clocks fall while products run; a copy after 5 steps took 3 % longer than after 20."""
     measure_steps: str
 
 

@@ -2,14 +2,12 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from rich.console import Console
 
 from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, accept
-from lmsweep.analysis.acceptance.conditions import Condition
-from lmsweep.analysis.acceptance.parts import processes_in, shipped
+from lmsweep.analysis.acceptance.parts import Condition, processes_in, shipped
 from lmsweep.orchestrator.acceptance.node_trials import Attempted, Measured, Trials, measure_node
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device
@@ -26,22 +24,16 @@ PATIENCE = 600.0
 """Seconds that a node of a cluster may take."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceptRequest:
-    device: Device | None = None
-    """What each GPU should be; None: what its name says."""
-    store: str
-    address: str | None = None
-    """Of a Ray cluster."""
+def run_acceptance(location: str, device: Device | None = None, address: str | None = None) -> Acceptance:
+    """Measure, store the results, and judge them. Raises RequestError if the store or the cluster is wrong.
 
-
-def run_acceptance(request: AcceptRequest) -> Acceptance:
-    """Measure, store the results, and judge them. Raises RequestError if the store or the cluster is wrong."""
+    device: what each GPU should be; None: what its name says. address: of a Ray cluster.
+    """
     trials = load_sweep(SWEEP).grids
-    store = Store(request.store)
+    store = Store(location)
     store.check_writable()
-    if request.address:
-        measured = _on_cluster(request.address, trials)
+    if address:
+        measured = _on_cluster(address, trials)
     else:
         console = Console(stderr=True)
         with console.status("measuring") as status:  # it shows nothing in a file
@@ -49,7 +41,7 @@ def run_acceptance(request: AcceptRequest) -> Acceptance:
     for node in measured:
         for attempt in node.attempts:
             store.keep(attempt.rows)
-    return judge(store, measured, request.device)
+    return judge(store, measured, device)
 
 
 def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> Acceptance:

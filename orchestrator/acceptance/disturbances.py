@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lmsweep.analysis.acceptance.conditions import Condition
+from lmsweep.analysis.acceptance.parts import Condition
 from lmsweep.orchestrator.cluster.doctor import cores, gpu_findings
 from lmsweep.trials.isolation.standby import visible_gpus
 from lmsweep.trials.machine.cpu_affinity import Gpu, usable_cores

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from lmsweep.analysis.acceptance.conditions import Condition
+from lmsweep.analysis.acceptance.parts import Condition
 from lmsweep.orchestrator.acceptance.disturbances import GpuHere, disturbances, gpus_here
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.trials.isolation.client import IsolatedRunner

@@ -46,14 +46,14 @@ def accept(
         nodes_listing,
         telemetry,
     )
-    from lmsweep.orchestrator.acceptance.accepting import AcceptRequest, run_acceptance
+    from lmsweep.orchestrator.acceptance.accepting import run_acceptance
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
     from lmsweep.trials.machine.scratch import cache_folder
 
     device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
     location = store or str(cache_folder() / "accept")
-    found = run_acceptance(AcceptRequest(device=device, store=location, address=request.address))
+    found = run_acceptance(location, device, request.address)
     content = as_json(found)
     write_page(found, page)
     if format == "json":

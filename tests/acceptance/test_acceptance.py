@@ -20,8 +20,7 @@ from lmsweep.analysis.acceptance.accept_text import (
     telemetry,
 )
 from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, UnitVerdict, accept
-from lmsweep.analysis.acceptance.conditions import Condition
-from lmsweep.analysis.acceptance.parts import Process, shipped
+from lmsweep.analysis.acceptance.parts import Condition, Process, shipped
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
