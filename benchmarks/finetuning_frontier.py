@@ -145,7 +145,7 @@ def _predicted(cell: Cell) -> dict[str, object]:
     if not why_untimed(config):
         rates = rates_of(gpu)
         time = step_time(in_precision(step.operators(batch), config), rates)
-        seconds = spread_of(rates.level).of(time.seconds, between=time.between)
+        seconds = spread_of(rates.level).of(time)
     return {"cell": cell, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds}
 
 
