@@ -1,7 +1,7 @@
 """What `lmsweep fits --format json` prints, as a table: the best line first."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import pandas as pd
 
@@ -12,7 +12,17 @@ TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 MOST_SOURCES = 6
 
 
-def fits_listing(answer: Mapping[str, Any]) -> Listing:
+class FitsAnswer(TypedDict):
+    """What `lmsweep fits --format json` prints; `lmsweep schema fits` has its lines."""
+
+    model: str
+    context: int
+    tokens: float | None
+    assumed: list[str]
+    fits: list[dict[str, Any]]
+
+
+def fits_listing(answer: FitsAnswer) -> Listing:
     """Return one line for each GPU, number of GPUs and method. Raises KeyError, TypeError for another answer."""
     lines = answer["fits"]
     columns = ["GPU", "GPUs", "method", "checkpointing", "fits", "batch", "peak", "tokens/s", "95 % interval"]

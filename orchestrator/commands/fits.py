@@ -38,7 +38,7 @@ def fits(
     """
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
-    from lmsweep.analysis.tables.fit_listing import fits_listing
+    from lmsweep.analysis.tables.fit_listing import FitsAnswer, fits_listing
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.fitting.fit_request import FitRequest
     from lmsweep.orchestrator.fitting.predicted_fits import find_fits
@@ -55,7 +55,7 @@ def fits(
         code=code,
         trusted=trusted,
     )
-    answer = {
+    answer: FitsAnswer = {
         "model": request.model,
         "context": request.context,
         "tokens": request.tokens_meant(),

@@ -1,6 +1,7 @@
 """`lmsweep fits`: which GPU and method fits, how fast and for how much."""
 
 import json
+import os
 
 import pytest
 
@@ -9,7 +10,8 @@ from lmsweep.orchestrator.fitting.fit import Fit
 from lmsweep.orchestrator.fitting.fit_request import FitRequest
 from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import answer_here
+from tests.support.command import PYTHONPATH, answer_here
+from tests.support.command import lmsweep as command
 
 SHORT = ("--context", "256")
 
@@ -169,3 +171,11 @@ def test_a_wrong_adapter_is_refused_before_anything_is_shown():
 def test_a_shipped_configuration_states_every_dimension(name):
     config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
     assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size))
+
+
+def test_it_needs_no_ray(tmp_path):
+    (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
+    path = os.pathsep.join([str(tmp_path), PYTHONPATH])
+    done = command("fits", "tiny", "--context", "64", "--for", "H100", "--method", "full", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "H100 SXM" in done.stdout
