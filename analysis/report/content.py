@@ -4,19 +4,22 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import pandas as pd
+
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.report.answers.headline import headline_of
 from lmsweep.analysis.report.answers.history import headline_of_history, histories
-from lmsweep.analysis.report.answers.question import DEVICE, Asked, asked_in, questions
+from lmsweep.analysis.report.answers.question import DEVICE, Asked, asked_in, measures_of, questions
 from lmsweep.analysis.report.answers.verdicts import Answer, answer
 from lmsweep.analysis.report.drilled import result_numbers
 from lmsweep.analysis.report.joined import Joined, joined
 from lmsweep.analysis.report.sections import Section, sections_of
 from lmsweep.analysis.report.summary import Summary, summarize
-from lmsweep.analysis.report.views import View, view_of_answer
+from lmsweep.analysis.report.views import View, size_text, view_of_answer
 from lmsweep.analysis.report.workload_views import QUESTIONS, views_of_workloads
+from lmsweep.analysis.tables.pivot import default_layout
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
@@ -79,7 +82,8 @@ def content_of(
     shares = _profile_headline(results, asked)
     about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
     worded = headline_of_history if history else headline_of
-    headline, details = worded(first) if first and about is None else (shares or summary.headline, ())
+    numbers_only = shares or _range_headline(frame) or summary.headline
+    headline, details = worded(first) if first and about is None else (numbers_only, ())
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
     return Content(
@@ -118,6 +122,18 @@ def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
             "measure again later"
         )
     yield from found[:MOST_ANSWERS]
+
+
+def _range_headline(frame: pd.DataFrame) -> str:
+    """From where to where the medians of the store's first measure reach, if nothing in it is compared."""
+    for measure in measures_of(frame)[:1]:
+        rows = frame[frame["workload"] == measure.workload]
+        value, *_ = measure.values or default_layout(rows).values
+        found = rows[(rows["phase"] + "." + rows["metric"] == value) & rows["median"].notna()]
+        if len(found) > 1:
+            ends = dict.fromkeys(size_text(one, found["unit"].iloc[0]) for one in found["median"].agg(["min", "max"]))
+            return f"{measure.name.capitalize()}: {' to '.join(ends)}, in {len(found)} cells"
+    return ""
 
 
 def _profile_headline(results: Joined, asked: Asked | None) -> str:

@@ -32,6 +32,9 @@ SIGNS = {
 }
 """Verdict -> its sign and its CSS class: colour alone would not reach every reader."""
 
+MOST_PERCENT = 3.0
+"""If a cell is more times as fast, the chart shows times instead of per cent."""
+
 STRIP = 130
 """Width of the drawn intervals of a table, in pixels."""
 
@@ -95,7 +98,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         gain = Gain(*gains[number])
         amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=timed)
         sign, kind = SIGNS[row["verdict"]]
-        sizes = [_size(one, found.unit) for one in (row["baseline"], row["contrast"])]
+        sizes = [size_text(one, found.unit) for one in (row["baseline"], row["contrast"])]
         lines.append(
             Line(
                 keys=[label(row[key]) for key in found.keys], option=row[OPTION],
@@ -105,14 +108,16 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
             )
         )  # fmt: skip
         places.append([row["value"], *(numbers.get(key, -1) if key else -1 for key in (row["one"], row["other"]))])
-    percent = 100 * (gains - 1) * (1 if timed else -1)
-    low, high = np.sort(percent[:, 1:], axis=1).T
+    more = "faster" if timed else "less"
+    drawn, title = 100 * (gains - 1) * (1 if timed else -1), f"% {more} than {found.baseline}"
+    if timed and (gains[:, 0] > MOST_PERCENT).any():
+        drawn, title = gains, f"times as fast as {found.baseline}"
+    low, high = np.sort(drawn[:, 1:], axis=1).T
     points = cells.assign(
-        y=percent[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)),
+        y=drawn[:, 0], low=low, high=high, limit=np.nan, cell=range(len(cells)),
         text=[f"{one.amount} {one.interval}" for one in lines],
     )  # fmt: skip
-    more = "faster" if timed else "less"
-    title, over = f"% {more} than {found.baseline}", OPTION if found.question.over and OPTION in keys else ""
+    over = OPTION if found.question.over and OPTION in keys else ""
     if over:
         marks = {name: f"{'▲' if gain.mean > 1 else '▼'} {name}" for name, (_, gain) in found.changes.items()}
         names = [one.name for one in found.question.options]
@@ -134,7 +139,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     )  # fmt: skip
 
 
-def _size(value: float, unit: str) -> str:
+def size_text(value: float, unit: str) -> str:
     if np.isnan(value):
         return NO_VALUE
     printed = choose_unit(unit, [value])
