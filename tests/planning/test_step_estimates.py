@@ -7,7 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lmsweep.orchestrator.planning.measured_rates import measured_rates
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.rates.collective_rates import Point
 from lmsweep.trials.analytic.rates.rate_data import DATA
+from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.record import Attempt
+from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep_here
 
 SWEEP = """
@@ -45,6 +53,23 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
 def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) -> None:
     found = answer_here("plan", sweep, "--for", "H200", "--no-predict", "--explain", "nothing")
     assert found.returncode == 2 and "--explain nothing: no trial of steps has this identifier" in found.stderr
+
+
+def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
+                          python_version="3.12")  # fmt: skip
+    for slowness in (3, 2):
+        rows = [Measurement(phase=name, metric="time", unit="s", samples=(slowness * seconds,))
+                for name, seconds in LAUNCHES.items()]  # fmt: skip
+        trial = single_trial(["workloads=operators", "device=cuda", f"d_model={64 * slowness}"])
+        store.append(Attempt.begin(trial).rows("operators", rows, machine))
+    message = single_trial(["workloads=collectives", "device=cuda", "world_size=2", "message_bytes=4096"])
+    row = Measurement(phase="collective", metric="time", unit="s", samples=(1e-3,))
+    store.append(Attempt.begin(message).rows("collectives", [row], machine))
+    found = measured_rates(store)
+    assert found.hosts == {"H200 SXM": pytest.approx(2)}, "a trial beside it slows launches, so the fastest count"
+    assert found.collectives == {("H200 SXM", 2): {"all_reduce": [Point(4096, 1e-3)]}}
 
 
 @pytest.mark.slow

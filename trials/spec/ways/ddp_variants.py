@@ -20,8 +20,6 @@ class DdpVariant:
     """What one collective carries."""
     overlaps: bool = True
     """Whether collectives run during backward."""
-    copied: int = 0
-    """Bytes that are read and written to fill and empty buckets, per byte of gradients."""
     shared: tuple[str, ...] = ()
     """What a rank holds only a share of."""
     in_groups: bool = False
@@ -40,11 +38,11 @@ class DdpVariant:
 VARIANTS: tuple[DdpVariant, ...] = (
     DdpVariant(name="none"),
     DdpVariant(name="naive", synchronizer="Naive", call="weight", overlaps=False),
-    DdpVariant(name="flat", synchronizer="Flat", call="model", overlaps=False, copied=2),
+    DdpVariant(name="flat", synchronizer="Flat", call="model", overlaps=False),
     DdpVariant(name="overlap", synchronizer="Overlap", call="weight"),
-    DdpVariant(name="bucketed", synchronizer="Bucketed", call="bucket", copied=2),
-    DdpVariant(name="torch", synchronizer="TorchDdp", call="bucket", copied=4),
-    DdpVariant(name="zero1", synchronizer="Bucketed", call="bucket", copied=2, shared=("optimizer_state",)),
+    DdpVariant(name="bucketed", synchronizer="Bucketed", call="bucket"),
+    DdpVariant(name="torch", synchronizer="TorchDdp", call="bucket"),
+    DdpVariant(name="zero1", synchronizer="Bucketed", call="bucket", shared=("optimizer_state",)),
     DdpVariant(name="zero2", shared=ALL_STATE),
     DdpVariant(name="fsdp", shared=ALL_STATE),
     DdpVariant(name="hsdp", shared=ALL_STATE, in_groups=True),
