@@ -9,7 +9,6 @@ In this room a *prediction* is of memory and an *estimate* is of time.
     largest_fit.py          the largest batch or context that fits
     time_model.py           how long an iteration should take, from FLOPs and bytes
     time_estimate.py        how long a trial will take, from earlier results or from the model
-    rank_time.py            how long a step of several ranks should take
     rank_estimate.py        the same with what a store has measured, and how sure it is
     plan_estimate.py        what a whole plan will take, in seconds and dollars
     run_order.py            the shortest trial of each kind first, then long before short, compiled ones last

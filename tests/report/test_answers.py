@@ -144,7 +144,11 @@ def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
 def test_a_question_for_numbers_begins_with_them_and_one_that_compares_with_the_answer(tmp_path: Path) -> None:
     for number, (asked, headline, first) in enumerate(
         (
-            ({"ask": "How long?", "where": {"workload": "timing"}}, "Training step: 10 ms to 24 ms, in 4 cells", "How long does a"),
+            (
+                {"ask": "How long?", "where": {"workload": "timing"}},
+                "Training step: 10 ms to 24 ms, in 4",
+                "How long does a",
+            ),
             ({"ask": "Which?", "compare": ["precision"]}, "Training step: bf16 is ", "Which?"),
         )
     ):
