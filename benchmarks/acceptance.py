@@ -23,7 +23,7 @@ NAME = "NVIDIA H200"
 WORDS = ("pass", "slow", "cannot tell", "other")
 BYTES = ("copy", "update")
 PARTS: tuple[tuple[Cell, Judged, int], ...] = tuple(
-    (Cell(f"{size}", *key[:1], "train_step", *key[1:]), judged, 3 if judged.kind == "host" else 1)
+    (Cell(size, *key[:1], "train_step", *key[1:], "5", "20"), judged, 3 if judged.kind == "host" else 1)
     for key, judged in JUDGED.items()
     for size in (("large", "small") if judged.kind == "device" else ("one",))
 )
@@ -62,7 +62,6 @@ def machine(rng: np.random.Generator, case: Case, name: str, source: str, *, slo
                     source=source,
                     attempt_id=f"{name}{process}",
                     seconds=math.exp(log) * (1 + slower if is_slower else 1),
-                    within=0.0,
                     flags=frozenset(),
                     settings={"message_bytes": 2**28, "world_size": 2, "collective": "all_reduce"},
                 )

@@ -71,6 +71,7 @@ def process(kernels: pd.DataFrame, variation: float, random: np.random.Generator
     return ProfiledStep(
         kernels=kernels.assign(time=time * np.exp(profiled)),
         processes=1,
+        timed=1,
         seconds=float((time * np.exp(timed)).sum()),
         has_waits=False,
         wall=None,

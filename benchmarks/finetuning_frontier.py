@@ -30,7 +30,7 @@ from tabulate import tabulate
 from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest, budget_of
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.rates.intervals import spread_of
+from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.bench.run_trial import status_of
@@ -145,7 +145,7 @@ def _predicted(cell: Cell) -> dict[str, object]:
     if not why_untimed(config):
         rates = rates_of(gpu)
         time = step_time(in_precision(step.operators(batch), config), rates)
-        seconds = spread_of(rates.level).of(time.seconds, between=time.between)
+        seconds = spread_for(gpu.name, rates.level).of(time)
     return {"cell": cell, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds}
 
 

@@ -1,4 +1,4 @@
-"""Copy stores into a reference set: one Parquet file per table, without host names and artifacts; GPUs are numbered.
+"""Copy stores into a reference set: one Parquet file per table, without artifacts; hosts and GPUs are numbered.
 
 python benchmarks/keep.py analysis/reference/NAME STORE [STORE ...]
 """
@@ -19,15 +19,16 @@ def main() -> None:
         whole = pa.concat_tables([Store(location).read(name)[0] for location in stores])
         if not whole.num_rows:
             continue
-        for column in ("host_name", "artifact"):
+        if "artifact" in whole.schema.names:
+            index = whole.schema.get_field_index("artifact")
+            whole = whole.set_column(index, whole.schema.field(index), pa.nulls(whole.num_rows, pa.string()))
+        for column, word in (("host_name", "host"), ("gpu_uuid", "GPU")):  # a number is enough to distinguish them
             if column in whole.schema.names:
                 index = whole.schema.get_field_index(column)
-                whole = whole.set_column(index, whole.schema.field(column), pa.nulls(whole.num_rows, pa.string()))
-        if "gpu_uuid" in whole.schema.names:  # a number is enough to distinguish them
-            index = whole.schema.get_field_index("gpu_uuid")
-            found = whole.column(index).to_pylist()
-            numbers = {uuid: f"GPU-{number}" for number, uuid in enumerate(dict.fromkeys(filter(None, found)), start=1)}
-            whole = whole.set_column(index, whole.schema.field(index), pa.array(map(numbers.get, found), pa.string()))
+                found = whole.column(index).to_pylist()
+                numbers = {one: f"{word}-{number}" for number, one in enumerate(dict.fromkeys(filter(None, found)), 1)}
+                kept = pa.array(map(numbers.get, found), pa.string())
+                whole = whole.set_column(index, whole.schema.field(index), kept)
         if "error" in whole.schema.names:  # only the first line: the traceback contains paths
             index = whole.schema.get_field_index("error")
             errors = [error and error.splitlines()[0] for error in whole.column(index).to_pylist()]

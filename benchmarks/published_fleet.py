@@ -11,6 +11,7 @@ from pathlib import Path
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.step_operators import deepened, step_operators
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -182,6 +183,8 @@ def _few(cell: FleetCell, layers: int) -> Operators:
 
 @cache
 def _operators(config: TrialConfig) -> Operators:
+    if config.precision == "fp8_tensorwise":  # TransformerEngine casts in one kernel, as compiled code does
+        return in_float8(step_operators(replace(config, precision="bf16_pure")), replace(config, compile="block"))
     return step_operators(config)
 
 

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from statistics import median
 from typing import Literal, get_args
 
@@ -25,21 +26,26 @@ from benchmarks.published_fleet import MODELS, fleet_cells, rank_operators
 from lmsweep.analysis import load
 from lmsweep.analysis.reference.reports import public_benchmarks, published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
-from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, learned, widened
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
-from lmsweep.trials.analytic.rates.rate_set import HOSTS, Network, rates_of
+from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.spec.identity import trial_id
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
+SLOW_HOST = 2.6
+"""Of an unknown host, over the reference: a step that it would decide is left out."""
+UNSEEN = "unseen-steps-measured.csv"
+"""Steps of one H200 that were predicted before they ran, 2026-11-25: docs/lab has them."""
 PAIRS = ("h200-x2-ddp", "h200-x2-fsdp", "h200-x2-sharded")
 """Measured steps of two ranks."""
 COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
@@ -93,6 +99,23 @@ def own_cells(every: int) -> Iterator[Cell]:
             )
 
 
+def unseen_cells() -> Iterator[Cell]:
+    """Yield the device time of the steps of one process that were predicted before they ran."""
+    folder = Path(__file__).parent
+    use_code(code_folder(str(folder.parent / "examples")))
+    configs = {
+        trial_id(one.config): one.config
+        for one in load_sweep(str(folder / "unseen-steps.yaml"), code=str(folder.parent / "examples")).trials
+    }
+    with (folder / UNSEEN).open(newline="") as file:
+        for row in csv.DictReader(file):
+            config, device = configs[row["trial_id"]], device_named(row["device"])
+            assert device is not None
+            found = step_time(in_precision(step_operators(config), config), rates_of(device))
+            yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
+                       published=float(row["device_seconds"]), predicted=found.computing)  # fmt: skip
+
+
 def course_cells() -> Iterator[Cell]:
     """Yield the steps of the course's reports on A100 that have no caveat."""
     rows = published()
@@ -121,7 +144,7 @@ def course_cells() -> Iterator[Cell]:
         parts = [one for one in in_precision(step_operators(config), config) if one.phase in phases]
         assert device is not None
         found = step_time(tuple(parts), rates_of(device))
-        if HOSTS[1] * found.launching > found.computing:
+        if SLOW_HOST * found.launching > found.computing:
             continue  # that host is unknown, and may decide
         yield Cell(level="public", source=row["source"], device=device.name, published=float(row["value"]),
                    what=f"{row['model']} {row['precision']} {row['phase']}", predicted=found.computing)  # fmt: skip
@@ -171,7 +194,7 @@ def pair_cells() -> Iterator[Cell]:
             config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
             assert device is not None, "the reference sets are of devices with a datasheet"
             found = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
-            if HOSTS[1] * found.launching > found.busy:
+            if SLOW_HOST * found.launching > found.busy:
                 continue
             what = f"{config.model} {config.context_length} {config.ddp} {config.gather} {config.reshard}"
             yield Cell(level="two ranks", source=name, device=device.name, what=what,
@@ -222,7 +245,7 @@ Left = Literal["source", "device"]
 def held(one: Residual, residuals: Sequence[Residual], wider: float, left: Left = "source") -> tuple[float, bool]:
     """Return the relative error of a prediction, and whether its interval held, learned without the cell's source or
     device; NaN if there is no other."""
-    spread = learned(one.level, residuals, lambda other: getattr(other, left) != getattr(one, left))
+    spread = learned(one.level, residuals, one.device, lambda other: getattr(other, left) != getattr(one, left))
     if spread is None:
         return math.nan, False
     factor, deviation = spread
@@ -254,6 +277,11 @@ def by_device(residuals: Sequence[Residual]) -> None:
     print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
 
 
+def _factor(one: Residual, residuals: Sequence[Residual]) -> float:
+    spread = learned(one.level, residuals, one.device, lambda other: other.source != one.source)
+    return spread.factor if spread else 1.0
+
+
 def ratios(cells: Sequence[Cell]) -> None:
     """Print by context how far the ratio of A100 to H100 is from the published one, in cells of the same ranks,
     model and context; micro-batches may differ."""
@@ -261,12 +289,15 @@ def ratios(cells: Sequence[Cell]) -> None:
     for cell in cells:
         if cell.level == "ranks":
             of[cell.source, re.sub(r" x \d+ x \d+ ", " ", cell.what)][cell.device] = cell
+    residuals = [cell.residual for cell in cells]
     found: dict[str, list[float]] = defaultdict(list)
     for (_, what), both in of.items():
         if {"H100 SXM", "A100 SXM 80GB"} <= both.keys():
             h100, a100 = both["H100 SXM"], both["A100 SXM 80GB"]
+            of_h100, of_a100 = (_factor(one.residual, residuals) for one in (h100, a100))
             context = re.search(r"MPT-\S+ (\d+)", what)
-            ratio = a100.predicted / h100.predicted * h100.published / a100.published
+            predicted = of_a100 * a100.predicted / (of_h100 * h100.predicted)
+            ratio = predicted * h100.published / a100.published
             found[context[1] if context else "4096 (fms-fsdp)"].append(ratio - 1)
     found = dict(sorted(found.items(), key=lambda item: int(item[0].split()[0]))) | {"all": [*chain(*found.values())]}
     lines = [
@@ -306,7 +337,7 @@ def tables(residuals: Sequence[Residual]) -> None:
     print(tabulate(lines, headers=headers, tablefmt="github"))
     for level in levels:
         of_level = [one for one in residuals if one.level == level]
-        spread = learned(level, residuals)
+        spread = learned(level, residuals, of_level[0].device)
         assert spread is not None
         known = [held(one, residuals, wider[level])[1] for one in of_level]
         width = math.exp(SURE * wider[level] * spread.deviation)
@@ -321,7 +352,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
     if asked.fleet:
-        cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells(), *own_cells(asked.every)]
+        cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells()]
+        cells += [*own_cells(asked.every), *unseen_cells()]
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

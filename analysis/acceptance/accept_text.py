@@ -1,14 +1,13 @@
 """The answer in words: a line for each part, what explains each unit, and what to do."""
 
-from collections.abc import Iterator
+from collections import defaultdict
 
 import pandas as pd
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, AcceptedNode, UnitVerdict, bus_bandwidth
+from lmsweep.analysis.acceptance.acceptance import Acceptance, bus_bandwidth
 from lmsweep.analysis.acceptance.part_verdicts import PartVerdict
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.number_format import choose_unit
-from lmsweep.trials.results.metrics import Unit
 
 TONES: dict[str, Tone] = {"pass": "good", "slow": "bad", "cannot tell": "unclear"}
 ITEM_BYTES = {"fp32": 4}
@@ -22,29 +21,26 @@ def listing_of(acceptance: Acceptance) -> Listing:
         for node, unit in acceptance.units
         for part in unit.parts
     ]
-    frame = pd.DataFrame(lines)
     keys = [*(["node"] if several else []), "unit", "part"]
-    return Listing(title=title_of(acceptance), frame=frame, keys=keys, units={}, tones=TONES)
+    return Listing(title=title_of(acceptance), frame=pd.DataFrame(lines), keys=keys, units={}, tones=TONES)
 
 
 def nodes_listing(acceptance: Acceptance) -> Listing:
     """Return the nodes side by side: one line for each, with the verdict of each of its units."""
-    frame = pd.DataFrame(
-        [
-            {"node": node.node} | {unit.unit: unit.verdict for unit in node.units} | {"slowest part": slowest_of(node)}
-            for node in acceptance.nodes
-        ]
-    ).fillna("-")
+    lines = [{"node": node.node} | {unit.unit: unit.verdict for unit in node.units} for node in acceptance.nodes]
+    frame = pd.DataFrame(lines).fillna("-")
     return Listing(title="Nodes side by side", frame=frame, keys=["node"], units={}, tones=TONES)
 
 
 def line_of(part: PartVerdict) -> dict[str, str]:
     """Return the cells of a part's line."""
-    low, high = part.expected_low, part.expected_high
+    stored = {"matmul.time": "FLOP/s", "copy.time": "B/s", "collective.time": "B/s"}.get(part.value, "s")
+    unit = choose_unit(stored, [_value(part, part.seconds)])
+    ends = sorted(_value(part, one) / unit.size for one in (part.expected_low, part.expected_high) if one)
     return {
         "part": name_of(part),
-        "measured": amount(part, part.seconds),
-        "expected": between(part, low, high) if low and high else "unknown",
+        "measured": f"{_digits(_value(part, part.seconds) / unit.size)} {unit.name}",
+        "expected": " to ".join(map(_digits, ends)) or "unknown",
         "time": f"{100 * (part.ratio - 1):+.1f} %" if part.ratio else "",
         "verdict": part.verdict,
     }
@@ -62,20 +58,8 @@ def name_of(part: PartVerdict) -> str:
     return f"{part.part} of {part.settings['world_size']}" if part.value == "collective.time" else part.part
 
 
-def amount(part: PartVerdict, seconds: float) -> str:
-    """Return a time, or the rate that it means where a part is known by its rate."""
-    unit = _unit(part, seconds)
-    return f"{_digits(_value(part, seconds) / unit.size)} {unit.name}"
-
-
-def between(part: PartVerdict, low: float, high: float) -> str:
-    """Return an interval of times without its unit, that of `amount`, the smaller number first."""
-    unit = _unit(part, part.seconds)
-    ends = sorted(_value(part, one) / unit.size for one in (low, high))
-    return f"{_digits(ends[0])} to {_digits(ends[1])}"
-
-
 def _value(part: PartVerdict, seconds: float) -> float:
+    """Return the rate that a time means, where a part is known by its rate."""
     width = int(part.settings["d_model"] or 0)
     if part.value == "matmul.time":
         return 2.0 * width**3 / seconds
@@ -84,127 +68,95 @@ def _value(part: PartVerdict, seconds: float) -> float:
     return bus_bandwidth(part, seconds) if part.value == "collective.time" else seconds
 
 
-def _unit(part: PartVerdict, seconds: float) -> Unit:
-    stored = {"matmul.time": "FLOP/s", "copy.time": "B/s", "collective.time": "B/s"}.get(part.value, "s")
-    return choose_unit(stored, [_value(part, seconds)])
-
-
 def _digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def share_text(share: float) -> str:
-    """Return how much slower: `9 %`, or `3.8 times as slow`."""
-    return f"{100 * share:.0f} %" if share < 1 else f"{1 + share:.1f} times as long"
-
-
-def slowest_of(node: AcceptedNode) -> str:
-    """Return the part of a node that is slowest beside what is expected, in words."""
-    known = [(part.ratio or 0, unit, part) for unit in node.units for part in unit.parts if part.ratio]
-    if not known:
-        return "-"
-    ratio, unit, part = max(known, key=lambda one: one[0])
-    return f"{unit.unit} {name_of(part)} {100 * (ratio - 1):+.0f} %"
-
-
-def explanations(acceptance: Acceptance) -> Iterator[str]:
-    """Yield a sentence for each unit that does not simply pass: what is slow, by how much, and what explains it."""
-    for where, unit in _named_units(acceptance):
-        words = _slow_words([one for one in _slowest_first(unit) if one.verdict == "slow"])
+def explanations(acceptance: Acceptance) -> list[str]:
+    """Return a sentence for the units that share one: what is slow, by how much, and what explains it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node, unit in acceptance.units:
+        slow = sorted((part for part in unit.parts if part.verdict == "slow"), key=lambda part: -(part.ratio or 0))
+        words = [_slow_words(*slow)] if slow else []
         if unit.verdict == "cannot tell" and not unit.causes:
-            unsure = [one for one in unit.parts if one.verdict == "cannot tell"]
-            words += dict.fromkeys(f"{name_of(one)}: {one.reason}" for one in unsure if one.against)
+            reasons: dict[str, list[str]] = defaultdict(list)
+            for part in unit.parts:
+                if part.verdict == "cannot tell":
+                    reasons[part.reason].append(name_of(part))
+            words += [f"{reason} ({', '.join(parts)})" for reason, parts in reasons.items()]
         if said := [*words, *unit.causes]:
-            yield f"{where}: {unit.verdict}; {'; '.join(said)}"
+            found[f"{unit.verdict}; {'; '.join(said)}"].append(_where(acceptance, node.node, unit.unit))
+    return [f"{', '.join(units)}: {words}" for words, units in found.items()]
+
+
+def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
+    """Return the words about slow parts, the slowest first: that one with its interval."""
+    assert first.ratio and first.ratio_low and first.ratio_high, "a slow part was compared"
+    words = f"{name_of(first)} takes {100 * (first.ratio - 1):.0f} % ("
+    words += f"{100 * (first.ratio_low - 1):.0f} to {100 * (first.ratio_high - 1):.0f} %) longer than {first.against}"
+    also = ", ".join(f"{name_of(one)} {100 * ((one.ratio or 1) - 1):.0f} %" for one in others)
+    return f"{words}; also {also}" if also else words
+
+
+def _where(acceptance: Acceptance, node: str, unit: str) -> str:
+    return f"{node} {unit}" if len(acceptance.nodes) > 1 else unit
 
 
 def advice(acceptance: Acceptance) -> str:
-    """Return the last sentence: what to do."""
-    named = _named_units(acceptance)
+    """Return the last sentence: the verdict, and what to do."""
+    named = [(_where(acceptance, node.node, unit.unit), unit) for node, unit in acceptance.units]
     slow = [where for where, unit in named if unit.verdict == "slow"]
-    unsure = [where for where, unit in named if unit.verdict == "cannot tell" and unit.causes]
-    if acceptance.verdict == "pass":
-        what = acceptance.expected_device or "this CPU"
-        return f"As fast as {what} should be. {_would_have_shown(acceptance)} Keep the page as the machine's reference."
+    unsure = [(where, unit.causes[0]) for where, unit in named if unit.verdict == "cannot tell" and unit.causes]
+    parts = [part for _, unit in named for part in unit.parts]
     if slow:
         return f"Slow: {', '.join(slow)}. Send the page to the provider and ask for another machine, or a repair."
+    if acceptance.verdict == "pass":
+        shown = [
+            (part.would_show, name_of(part))
+            for _, unit in named
+            if unit.unit != "host"
+            for part in unit.parts
+            if part.would_show
+        ]
+        least, most = (
+            (f"{100 * share:.0f} % ({name})" for share, name in (min(shown), max(shown))) if shown else ("", "")
+        )
+        found = f" A slowdown would have shown from {least} to {most}." if shown else ""
+        return f"Pass: as fast as {acceptance.expected_device or 'this CPU'} should be.{found}"
     if unsure:
-        return f"Remove what disturbs {', '.join(unsure)}, and run it again."
-    if all(part.against is None for _, unit in acceptance.units for part in unit.parts):
+        units, causes = (dict.fromkeys(words) for words in zip(*unsure, strict=True))
+        return f"Cannot tell about {', '.join(units)}: {', '.join(causes)}. Remove the cause and run it again."
+    if all(part.verdict == "not judged" for part in parts):
         return "Nothing to compare with yet: this acceptance is the reference of the next. Run it again later."
-    return "Run it again: its own history narrows what is expected."
+    return "Cannot tell: what is known of such machines is not enough. Run it again: its own history helps."
 
 
-def _would_have_shown(acceptance: Acceptance) -> str:
-    """Return the sentence about how large a slowdown would have been found."""
-    found = [
-        (part.would_show, name_of(part))
-        for _, unit in acceptance.units
-        for part in unit.parts
-        if part.would_show and unit.unit != "host"
-    ]
-    if not found:
-        return ""
-    least, most = min(found), max(found)
-    return f"Slowdowns from {share_text(least[0])} ({least[1]}) to {share_text(most[0])} ({most[1]}) would have shown."
-
-
-def sources(acceptance: Acceptance) -> list[str]:
-    """Return a sentence for each thing that parts are compared with: the number of machines, and the parts."""
-    found: dict[tuple[str, int], list[str]] = {}
+def compared_with(acceptance: Acceptance) -> list[str]:
+    """Return a line for each kind of unit and what its parts are compared with, with the number of machines."""
+    found: dict[tuple[str, str], list[PartVerdict]] = defaultdict(list)
     for _, unit in acceptance.units:
-        kinds = {part.against for part in unit.parts if part.against}
         for part in unit.parts:
-            if part.against:
-                what = unit.unit if len(kinds) == 1 else f"{unit.unit} {name_of(part)}"
-                found.setdefault((part.against, part.machines), []).append(what)
-    return [
-        f"expected of {'; '.join(dict.fromkeys(what))}: {against}{_machines(machines)}"
-        for (against, machines), what in found.items()
-    ]
-
-
-def _machines(count: int) -> str:
-    return f", {count} machine{'s' * (count > 1)}" if count else ""
+            found[unit.unit.partition(" ")[0], part.against or f"not judged, {part.reason}"].append(part)
+    lines = []
+    for (kind, against), parts in found.items():
+        names = dict.fromkeys(part.part for part in parts) if len([one for one in found if one[0] == kind]) > 1 else ()
+        few, many = min(part.machines for part in parts), max(part.machines for part in parts)
+        noun = "earlier process" if "history" in against else "GPU" if kind == "GPU" else "machine"
+        count = f"{few} to {many}" if few < many else f"{few}"
+        plural = ("es" if noun.endswith("s") else "s") * (many > 1)
+        lines.append(
+            f"{kind} {', '.join(names)}".rstrip() + f": {against}" + (f", {count} {noun}{plural}" if many else "")
+        )
+    return lines
 
 
 def telemetry(acceptance: Acceptance) -> list[str]:
-    """Return a line for each GPU whose clock, power or temperature is known."""
-    return [f"{where}: {words}" for where, unit in _named_units(acceptance) if (words := telemetry_words(unit))]
-
-
-def telemetry_words(unit: UnitVerdict) -> str:
-    """Return clock, power and temperature of a GPU during the step; empty if unknown."""
-    seen = unit.telemetry
-    words = [
-        f"{seen['sm_clock'] / 1e9:.2f} GHz" if "sm_clock" in seen else "",
-        f"{seen['power']:.0f} W" if "power" in seen else "",
-        f"{seen['temperature']:.0f} degC" if "temperature" in seen else "",
-    ]
-    found = ", ".join(filter(None, words))
-    return f"{found} during the step of large" if found else ""
-
-
-def _named_units(acceptance: Acceptance) -> list[tuple[str, UnitVerdict]]:
-    """Return each unit with its name, after that of its node if there are several."""
-    several = len(acceptance.nodes) > 1
-    return [(f"{node.node} {unit.unit}" if several else unit.unit, unit) for node, unit in acceptance.units]
-
-
-def _slowest_first(unit: UnitVerdict) -> list[PartVerdict]:
-    return sorted(unit.parts, key=lambda part: -(part.ratio or 0))
-
-
-def _slow_words(parts: list[PartVerdict]) -> list[str]:
-    """Return the words about slow parts, the slowest first: that one with its interval."""
-    if not parts:
-        return []
-    first, *others = parts
-    assert first.ratio and first.ratio_low and first.ratio_high, "a slow part was compared"
-    ends = f"{100 * (first.ratio_low - 1):.0f} to {100 * (first.ratio_high - 1):.0f} %"
-    words = f"{name_of(first)} takes {_percent(first)} ({ends}) longer than in {first.against}"
-    return [words, *(["also " + ", ".join(f"{name_of(one)} {_percent(one)}" for one in others)] if others else [])]
-
-
-def _percent(part: PartVerdict) -> str:
-    return f"{100 * ((part.ratio or 1) - 1):.0f} %"
+    """Return a line about the clock, power and temperature of the GPUs during a step; none if unknown."""
+    names = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "temperature": (1, ".0f", "degC")}
+    found = []
+    for node, unit in acceptance.units:
+        seen = [
+            f"{unit.telemetry[key] / by:{how}} {si}" for key, (by, how, si) in names.items() if key in unit.telemetry
+        ]
+        found += [f"{_where(acceptance, node.node, unit.unit)} {' '.join(seen)}"] if seen else []
+    return [f"During the step of large: {', '.join(found)}"] if found else []

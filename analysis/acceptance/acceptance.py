@@ -12,7 +12,7 @@ from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.results.outcome import Flag
 
 CAUSES: dict[str, str] = {
-    Flag.SHARED_GPU: "another process was on this GPU",
+    Flag.SHARED_GPU: "another process used the GPU",
     Flag.BUSY_HOST: "other processes, or other guests of the machine, took CPU time",
     Flag.THROTTLED: "it lowered its clocks because of heat or its power supply",
 }
@@ -97,8 +97,8 @@ def accept(
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return slow if any is slow, pass if all pass, else cannot tell, also of none."""
-    found = set(verdicts)
+    """Return slow if any is slow, pass if all that are judged pass, else cannot tell, also of none."""
+    found = set(verdicts) - {"not judged"}
     if "slow" in found:
         return "slow"
     return "pass" if found == {"pass"} else "cannot tell"
@@ -115,12 +115,13 @@ def _node(node: NodeSeen, judged: Sequence[tuple[Part, PartVerdict]]) -> Accepte
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
     uuid = {name: uuid for uuid, name in node.gpus.items()}.get(unit)
     flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES)
-    causes = [one.says for one in node.conditions if one.unit == unit]
-    causes += [CAUSES[flag] for flag in flags if not (uuid and flag == Flag.BUSY_HOST)]
+    mine = [one for one in node.conditions if one.unit == unit]
+    said = {Flag.BUSY_HOST, Flag.SHARED_GPU} if any(one.disturbs for one in mine) else set()
+    said |= {Flag.BUSY_HOST} if uuid else set()
+    causes = [*(one.says for one in mine), *(CAUSES[flag] for flag in flags if flag not in said)]
     causes += _over_pcie(parts)
     failures = [one.says for one in node.failures if one.unit == unit]
-    known = [one for one in parts if one.against is not None]
-    verdict = worst(one.verdict for one in known or parts)
+    verdict = worst(one.verdict for one in parts)
     return UnitVerdict(
         unit=unit,
         device_name=node.device_name if uuid else None,

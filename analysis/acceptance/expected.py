@@ -14,8 +14,7 @@ import numpy as np
 from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
-from lmsweep.trials.analytic.rates.intervals import spread_of
-from lmsweep.trials.analytic.rates.operators import Operator
+from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Kind, moderated
@@ -53,7 +52,7 @@ def expected_times(part: Sequence[Process], device: Device | None, known: "Known
         _history(part[0], known.history),
         _peers(part[0], known.peers),
     ]
-    if found[0] is None and device is not None:
+    if found[0] is None and device is not None and part[0].judged.unit != "host":  # the datasheet is that of the GPU
         found[0] = _public(part[0], device)
     return [one for one in found if one is not None]
 
@@ -84,6 +83,8 @@ def deviation_of(kind: Kind, centres: Sequence[float], *, between: float) -> tup
 
 def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -> Expected | None:
     same = _same(part, shipped)
+    if part.judged.kind == "cpu":  # too many kinds of CPU; a CPU has only its own history
+        return None
     if part.judged.kind == "host":  # whatever the GPU, the host launches
         return _of_machines(part, same, "hosts of the shipped sets")
     if device is None:
@@ -102,11 +103,14 @@ def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -
 def _history(part: Process, history: Iterable[Process]) -> Expected | None:
     here = part.node, part.machine, part.device_name
     mine = [one for one in _same(part, history) if (one.node, one.machine, one.device_name) == here]
-    found = _of_machines(part, mine, "this machine's own history", each="attempt_id", between=0.0)
+    between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
+    found = _of_machines(part, mine, "its own history", each="attempt_id", between=between)
     return replace(found, is_absolute=part.judged.kind == "cpu") if found else None
 
 
 FEWEST_PEERS = 3
+BETWEEN_TIMES = 0.06
+"""Standard deviation of one host at other times, beside that of its processes (docs/lab/2026-11-25-accept.md)."""
 
 
 def _peers(part: Process, peers: Iterable[Process]) -> Expected | None:
@@ -164,7 +168,7 @@ def _public(part: Process, device: Device) -> Expected | None:
     seconds, source = _public_seconds(part, device)
     if not seconds:
         return None
-    spread = spread_of(rates.level)
+    spread = spread_for(device.name, rates.level)
     return Expected(
         against=f"public rates: {source}", seconds=seconds, error=spread.deviation, freedom=math.inf, machines=0
     )
@@ -184,30 +188,8 @@ def _public_seconds(part: Process, device: Device) -> tuple[float | None, str]:
         kind: Collective = settings["collective"]  # type: ignore[assignment]
         found = rates.collective(kind, float(_number(part, "message_bytes")), ranks=ranks)
         return found or None, rates.source_of_links(ranks)
-    if part.judged.part in BY_CHIP:
-        cost = rates.of(_attention(part, dtype, item))
-        return cost.seconds, cost.source
     return None, ""
 
 
 def _number(part: Process, name: str) -> int:
     return int(part.settings[name] or 0)
-
-
-def _attention(part: Process, dtype: str, item: int) -> Operator:
-    backward = part.judged.part.endswith("backward")
-    batch, context, heads, width = (
-        _number(part, name) for name in ("batch_size", "context_length", "num_heads", "d_model")
-    )
-    shape = (batch, heads, context, width // heads)
-    flops = 2 * batch * context**2 * width  # half of all scores
-    return Operator(
-        name="_scaled_dot_product_flash_attention" + ("_backward" if backward else ""),
-        shapes=(shape,) * (4 if backward else 3),
-        dtype=dtype,
-        bytes=item * batch * context * width * (8 if backward else 4),
-        flops=int(2.5 * flops) if backward else flops,
-        phase="backward" if backward else "forward",
-        module="",
-        is_causal=True,
-    )

@@ -3,6 +3,7 @@
 slow         slower than can be expected of any machine of the kind, and by LEAST: a one-sided test, with Holm's
              correction for the parts of its unit
 pass         neither slow nor NEAR it, and the expectation is so narrow that a slowdown of WIDEST would show
+not judged   nothing says what such a machine should take; it decides nothing
 cannot tell  all else, with the reason
 
 benchmarks/acceptance.py simulates how often each is right.
@@ -20,17 +21,19 @@ from scipy.special import stdtr, stdtrit
 from lmsweep.analysis.acceptance.expected import Expected, Known, expected_times
 from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
 from lmsweep.trials.statistics.variation import Kind
 
-Verdict = Literal["pass", "slow", "cannot tell"]
+Verdict = Literal["pass", "slow", "cannot tell", "not judged"]
 
 LEAST = 0.03
 """Smallest slowdown that is called slow, however sure it is."""
 NEAR = 0.05
 """Slowdown from which a part that is not surely slow does not pass; twice the error of what is expected, if larger."""
-WIDEST: dict[Kind, float] = {"host": 3.0}
-"""Kind -> largest slowdown that a part may hide and still pass. Hosts with the same GPU differ by a factor of two."""
+WIDEST: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
+"""Kind -> largest slowdown that a part may hide and still pass. Hosts with the same GPU differ by a factor of two, and
+copies of a virtual machine from minute to minute by a third."""
 USUAL_WIDEST = 0.25
 
 
@@ -79,11 +82,6 @@ class Part:
         return float(np.mean([math.log(one.seconds) for one in self.processes]))
 
     @property
-    def within(self) -> float:
-        """Standard error of its centre because of the samples of a lone process; several show it themselves."""
-        return self.processes[0].within if len(self.processes) == 1 else 0.0
-
-    @property
     def slowed_by(self) -> frozenset[str]:
         return frozenset[str]().union(*(one.slowed_by for one in self.processes))
 
@@ -92,15 +90,16 @@ class Part:
         return tuple(dict.fromkeys(flag for one in self.processes for flag in sorted(one.flags)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Compared:
     """A part against one expectation."""
 
     expected: Expected
     distance: float
     """Logarithm of measured over expected."""
-    error: float
     p: float
+    """Adjusted for the tests of its unit, once all are known."""
+    tests: int = 1
 
     @property
     def ratio(self) -> float:
@@ -108,7 +107,7 @@ class _Compared:
 
     def reach(self, probability: float) -> float:
         """Return so many standard errors that a machine of the kind is within them with this probability."""
-        return float(stdtrit(self.expected.freedom, probability)) * self.error
+        return float(stdtrit(self.expected.freedom, probability)) * self.expected.error
 
 
 def verdicts(
@@ -118,20 +117,22 @@ def verdicts(
     disturbed: Iterable[tuple[str, str]] = (),
 ) -> list[tuple[Part, PartVerdict]]:
     """Return the verdict of each part. devices: node -> what its GPUs should be; disturbed: nodes and units where other
-    processes run."""
+    processes run. Who uses a GPU uses cores and links too."""
     compared = [
         [_compare(part, one) for one in expected_times(part.processes, devices.get(part.node), known)] for part in parts
     ]
-    busy = set(disturbed)
+    busy = {*disturbed, *((part.node, part.unit) for part in parts if Flag.SHARED_GPU in part.flags)}
+    busy |= {(node, other) for node, unit in busy if unit.startswith("GPU") for other in ("links", "host")}
     answers = []
     for unit in dict.fromkeys((part.node, part.unit) for part in parts):
         mine = [place for place, part in enumerate(parts) if (part.node, part.unit) == unit]
-        adjusted = holm(np.array([one.p for place in mine for one in compared[place]]))
-        ps = iter(adjusted.tolist())
+        of_unit = [one for place in mine for one in compared[place]]
+        for is_absolute in (True, False):  # two questions: as fast as its kind, as fast as before
+            family = [one for one in of_unit if one.expected.is_absolute == is_absolute]
+            for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
+                one.p, one.tests = float(p), len(family)
         for place in mine:
-            of_part = [next(ps) for _ in compared[place]]
-            found = _verdict(parts[place], compared[place], of_part, len(adjusted), is_disturbed=unit in busy)
-            answers.append((parts[place], found))
+            answers.append((parts[place], _verdict(parts[place], compared[place], is_disturbed=unit in busy)))
     return answers
 
 
@@ -146,28 +147,24 @@ def parts_of(processes: Iterable[Process], units: Mapping[str, str]) -> list[Par
 
 def _compare(part: Part, expected: Expected) -> _Compared:
     distance = part.centre - math.log(expected.seconds)
-    error = math.hypot(expected.error, part.within)
-    return _Compared(
-        expected=expected, distance=distance, error=error, p=float(stdtr(expected.freedom, -distance / error))
-    )
+    p = float(stdtr(expected.freedom, -distance / expected.error))
+    return _Compared(expected=expected, distance=distance, p=p)
 
 
-def _verdict(
-    part: Part, compared: Sequence[_Compared], adjusted: Sequence[float], tests: int, *, is_disturbed: bool
-) -> PartVerdict:
+def _verdict(part: Part, compared: Sequence[_Compared], *, is_disturbed: bool) -> PartVerdict:
     kind = part.processes[0].judged.kind
-    judged = [(_of_one(one, p, tests, kind), one, p) for one, p in zip(compared, adjusted, strict=True)]
+    judged = [(_of_one(one, kind), one) for one in compared]
     slow = [one for one in judged if one[0] == "slow"]
     absolute = [one for one in judged if one[1].expected.is_absolute]
     verdict: Verdict = "cannot tell"
-    shown, p, reason = None, math.nan, ""
+    shown, reason = None, ""
     if decisive := slow or absolute:
-        verdict, shown, p = decisive[0]
+        verdict, shown = decisive[0]
     first = part.processes[0]
     if shown is None:
-        reason = "nothing to compare it with: no shipped set has this part of such a machine"
+        verdict, reason = "not judged", "no shipped set has this part of such a machine"
         if first.judged.kind == "cpu":
-            reason = "this CPU has no history here yet; the next acceptance compares with this one"
+            reason = "no history of this CPU yet"
     elif verdict == "slow" and (part.slowed_by or is_disturbed):
         verdict, reason = "cannot tell", "disturbed while it was measured"
     elif verdict == "cannot tell":
@@ -188,8 +185,8 @@ def _verdict(
         ratio=shown.ratio if shown else None,
         ratio_low=shown.ratio * math.exp(-half) if shown else None,
         ratio_high=shown.ratio * math.exp(half) if shown else None,
-        p=p if shown else None,
-        would_show=_would_show(shown, tests) if shown else None,
+        p=shown.p if shown else None,
+        would_show=_would_show(shown) if shown else None,
         verdict=verdict,
         reason=reason,
         flags=part.flags,
@@ -197,14 +194,14 @@ def _verdict(
     )
 
 
-def _of_one(compared: _Compared, p: float, tests: int, kind: Kind) -> Verdict:
-    if p < SIGNIFICANCE and compared.ratio >= 1 + LEAST:
+def _of_one(compared: _Compared, kind: Kind) -> Verdict:
+    if compared.p < SIGNIFICANCE and compared.ratio >= 1 + LEAST:
         return "slow"
-    near = compared.distance > max(math.log1p(NEAR), 2 * compared.error)
-    hidden = _would_show(compared, tests) > WIDEST.get(kind, USUAL_WIDEST)
+    near = compared.distance > max(math.log1p(NEAR), 2 * compared.expected.error)
+    hidden = _would_show(compared) > WIDEST.get(kind, USUAL_WIDEST)
     return "cannot tell" if near or hidden else "pass"
 
 
-def _would_show(compared: _Compared, tests: int) -> float:
+def _would_show(compared: _Compared) -> float:
     """Return the slowdown that the first step of Holm's correction for so many tests finds."""
-    return max(LEAST, math.expm1(compared.reach(1 - SIGNIFICANCE / tests)))
+    return max(LEAST, math.expm1(compared.reach(1 - SIGNIFICANCE / compared.tests)))

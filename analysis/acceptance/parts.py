@@ -1,6 +1,5 @@
 """The parts of a machine that are judged: which measured value stands for each, and where it is read."""
 
-import math
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +11,6 @@ import pandas as pd
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.reference.stores import stores
 from lmsweep.trials.results.outcome import Flag, Status
-from lmsweep.trials.statistics.median_interval import NORMAL, median_interval
 from lmsweep.trials.statistics.variation import Kind
 from lmsweep.trials.store.store import Store
 
@@ -53,18 +51,21 @@ SETTINGS = (
 )  # fmt: skip
 COLUMNS = [
     "trial_id", "workload", "mode", "phase", "metric", "status", "error", "flags", "samples", "attempt_id",
-    "device_name", "host_name", "gpu_uuid", *SETTINGS,
+    "device_name", "host_name", "gpu_uuid", "warmup_steps", "measure_steps", *SETTINGS,
 ]  # fmt: skip
 
 
 class Cell(NamedTuple):
-    """A program on a kind of device; machines that measured the same cell can be compared."""
+    """A program on a kind of device and how it was measured; machines that measured the same cell can be compared."""
 
     trial_id: str
     workload: str
     mode: str
     phase: str
     metric: str
+    warmup_steps: str
+    """A copy after 5 steps, between products that do not throttle yet, takes 3 % longer than after 20."""
+    measure_steps: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +84,6 @@ class Process:
     """The store."""
     attempt_id: str
     seconds: float
-    within: float
-    """Standard error of the logarithm of its median, because of its own samples."""
     flags: frozenset[str]
     settings: dict[str, str | int | None]
     """The configuration of its row."""
@@ -138,7 +137,6 @@ def processes_of(rows: pd.DataFrame, source: str) -> Iterator[Process]:
             source=source,
             attempt_id=row["attempt_id"],
             seconds=seconds,
-            within=_within(row["samples"]),
             flags=frozenset(row["flags"] if row["flags"] is not None else ()),
             settings={name: _plain(row[name]) for name in SETTINGS},
         )
@@ -163,11 +161,3 @@ def _plain(value: Any) -> str | int | None:
     if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
         return None
     return value if isinstance(value, str) else int(value)
-
-
-def _within(samples: Iterable[float]) -> float:
-    series = [float(one) for one in samples]
-    low, high = median_interval(series) if len(series) > 1 else (math.nan, math.nan)
-    if math.isnan(low):  # too correlated or too few: their range bounds it
-        low, high = min(series), max(series)
-    return math.log(high / low) / (2 * NORMAL) if low > 0 else 0.0

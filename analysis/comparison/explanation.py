@@ -22,6 +22,7 @@ from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.trials.results.metrics import is_device_time
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.variation import Variation
 
@@ -76,7 +77,8 @@ class Explanation:
         unit = choose_unit("s", rows.loc[[WHOLE], [*SIDES]].to_numpy(float).ravel().tolist())
 
         def amount(seconds: float) -> str:
-            return f"{seconds / unit.size:+.3g} {unit.name}"
+            number = np.format_float_positional(seconds / unit.size, 3, fractional=False, trim="-", sign=True)
+            return f"{number} {unit.name}"
 
         rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
         if len(more):
@@ -145,11 +147,13 @@ class Side:
         return ProfiledStep(
             kernels=kernels,
             processes=processes,
+            timed=max(1, wall["attempt_id"].nunique()),
             seconds=float(stated[name]),
             has_waits=on_device and not by_device,
             wall=float(wall["median"].median()) if on_device and by_device and len(wall) else None,
             variation=_largest(step[step["metric"] == "kernel_time"], known),
             variation_of_wall=_largest(wall, known),
+            is_disturbed=any(Flag.BUSY_HOST in words for words in step["flags"] if words is not None),
         )
 
 

@@ -63,7 +63,8 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
 
 
 def _operators(kernels: pd.DataFrame) -> "pd.Series[str]":
-    names = kernels["operator"].fillna(kernels["kernel"].map(short_name)).str.removeprefix("aten::")
+    names = kernels["operator"].fillna(kernels["kernel"].map(short_name))
+    names = names.str.removeprefix("autograd::engine::evaluate_function: ").str.removeprefix("aten::")
     return names.str.replace(_NUMBERED, r"\1", regex=True).str.replace(_FUSED, r"\1", regex=True)
 
 

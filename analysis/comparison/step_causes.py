@@ -19,8 +19,8 @@ LEAST = 0.005
 """Smallest difference of a part that is named, as a fraction of the longer step."""
 
 MOST_SPREAD = 6.0
-"""Parts that run the same kernels are taken to differ by chance by at most this times the known variation: beyond it
-another machine, or another release of the same kernel, is the reason."""
+"""Parts that run the same kernels are taken to differ by chance by at most this times the known variation, unless the
+host was busy: beyond it their sizes, the machine or the release are the reason."""
 
 MEDIAN_TO_DEVIATION = 1.4826
 """Standard deviation of a normal variable, divided by the median of its distance from the middle."""
@@ -47,6 +47,8 @@ class ProfiledStep:
     """Rows of `lmsweep.analysis.metrics.kernels.classified`, per process and step."""
     processes: int
     """That were profiled."""
+    timed: int
+    """Processes whose wall time was measured."""
     seconds: float
     """Of the step as the comparison states it: device time, or wall time where that is unknown."""
     has_waits: bool
@@ -56,6 +58,8 @@ class ProfiledStep:
     variation: Variation
     """Between processes, of the time of kernels."""
     variation_of_wall: Variation
+    is_disturbed: bool = False
+    """Whether other work on the host took time from it."""
 
 
 def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
@@ -64,18 +68,18 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
 
     Named parts come first, the largest first, then REST, UNEXPLAINED and WHOLE, their sum; where wall times are known,
     IDLE and WALL, the sum of WHOLE and IDLE. A part is named if its difference is significant after Holm's correction
-    for the number of parts, and at least LEAST of the step.
+    for the number of parts, at least LEAST of the step, and more than what the profiles leave unexplained.
     """
     steps, least = (before, after), LEAST * max(before.seconds, after.seconds)
     whole = np.array([before.seconds, after.seconds])
     tables = [one.kernels[COLUMNS].assign(cause=cause_of_each(one, other)) for one, other in (steps, steps[::-1])]
     times = pd.concat([one.groupby("cause")["time"].sum() for one in tables], axis=1, keys=SIDES).fillna(0.0)
     variation = _variation(steps, tables, times)
-    relative = np.hypot(variation.scale, _not_reproduced(steps, times) / np.sqrt(2))
-    squares = ((times.to_numpy(float) * relative) ** 2 / [one.processes for one in steps]).sum(axis=1)
+    squares = ((times.to_numpy(float) * variation.scale) ** 2 / [one.processes for one in steps]).sum(axis=1)
     found = _differences(times, np.sqrt(squares), variation.freedom)
     significant = holm(found["p"].to_numpy(float)) < SIGNIFICANCE
-    is_named = significant & (found["difference"].abs() >= least).to_numpy(bool)
+    least_of_part = max(least, _not_reproduced(steps, times))  # what is unexplained may belong to any part
+    is_named = significant & (found["difference"].abs() >= least_of_part).to_numpy(bool)
     named = found[is_named].sort_values("difference", key=abs, ascending=False)
     changes = [change_of(*(one[one["cause"] == cause] for one in tables)) for cause in named.index]
     lines = [named.assign(change=changes, named=True)]
@@ -87,7 +91,7 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     lines += [_differences(_line(left_over, left)), _differences(_line(WHOLE, whole))]
     walls = np.array([one.wall for one in steps if one.wall is not None])
     if len(walls) == len(steps):
-        error = np.hypot(*(walls * [one.variation_of_wall.scale for one in steps]))
+        error = np.hypot(*(walls * [one.variation_of_wall.scale / np.sqrt(one.timed) for one in steps]))
         freedom = min(one.variation_of_wall.freedom for one in steps)
         waits = _differences(_line(IDLE, walls - whole), np.array([error]), freedom)
         waits["named"] = (waits["p"] < SIGNIFICANCE) & (waits["difference"].abs() >= least)
@@ -110,14 +114,15 @@ def _variation(steps: tuple[ProfiledStep, ProfiledStep], tables: list[pd.DataFra
     distance = np.abs(np.diff(np.log(of_same.to_numpy(float)), axis=1))
     spread = MEDIAN_TO_DEVIATION * float(np.median(distance)) / np.sqrt(sum(1 / one.processes for one in steps))
     freedom = min(float(len(of_same)), MOST_FREEDOM)
-    return known.updated(freedom * min(spread, MOST_SPREAD * known.scale) ** 2, freedom)
+    most = np.inf if any(one.is_disturbed for one in steps) else MOST_SPREAD * known.scale
+    return known.updated(freedom * min(spread, most) ** 2, freedom)
 
 
 def _not_reproduced(steps: tuple[ProfiledStep, ProfiledStep], times: pd.DataFrame) -> float:
-    """Return how far the profiles' change of the step is from the stated one: its parts are known no better."""
+    """Return the seconds of the stated difference that the profiles do not show."""
     if any(one.has_waits for one in steps):
         return 0.0
-    before, after = np.log(times.sum().to_numpy(float) / [one.seconds for one in steps])
+    before, after = times.sum().to_numpy(float) - [one.seconds for one in steps]
     return float(abs(after - before))
 
 

@@ -1,19 +1,18 @@
 """What `compare --explain` says of changes.yaml: ``python -m benchmarks.changes.explained STORE [AGAIN]``.
 
-AGAIN: a store of again.yaml; its cells are compared with those of STORE, and nothing should be named. "explained": 1
-less the distance between the difference of the steps and the sum of what is named, as a share of the difference; of
-wall time, if it is named that the device waits.
+AGAIN: a store of again.yaml; its cells are compared with those of STORE, and nothing should be named.
 """
 
 import re
 import sys
+from dataclasses import dataclass
 
 from lmsweep.analysis.api import explain
 from lmsweep.analysis.comparison.explanation import Explanation
 from lmsweep.analysis.comparison.step_causes import IDLE, WALL, WHOLE
 from lmsweep.trials.spec.config import RequestError
 
-ATTENTION, FEED_FORWARD, NORM = r"\.attention, ", r"\.feed_forward, ", r"norm, "
+ATTENTION, FEED_FORWARD, NORM = r"\.attention ", r"\.feed_forward ", r"norm "
 
 CHANGES: dict[str, str] = {
     "written_attention": ATTENTION,
@@ -26,7 +25,7 @@ CHANGES: dict[str, str] = {
     "wider": FEED_FORWARD,
     "dropout": FEED_FORWARD,
     "extra_copies": FEED_FORWARD,
-    "not_contiguous": rf"{NORM}|^blocks\.\*, ",  # the block copies, and the norms copy back
+    "not_contiguous": rf"{NORM}|^blocks\.\* ",  # the block copies, and the norms copy back
     "layer_in_fp32": FEED_FORWARD,
     "waits_for_host": IDLE,
     "no_prefetch": rf"^{IDLE}|^forward",
@@ -52,20 +51,43 @@ def explained(store: str, field: str, baseline: str, contrast: str, **conditions
     return explain(store, baseline={field: baseline}, contrast={field: contrast}, where=where)
 
 
+@dataclass(frozen=True)
+class NamedFirst:
+    cause: str
+    change: str
+    difference: float
+    """Of the steps, in seconds; of wall time, if it is named that the device waits."""
+    explained: float
+    """1 less the distance between the difference and the sum of what is named, as a share of the difference."""
+
+    @property
+    def words(self) -> str:
+        return f"{self.cause}: {self.change}" if self.change else self.cause
+
+    def is_as(self, expected: str) -> bool:
+        return bool(re.search(expected, self.cause))
+
+
+def named_first(store: str, field: str, baseline: str, contrast: str, **conditions: str) -> NamedFirst | None:
+    """Return what is named first; None if nothing is."""
+    rows = explained(store, field, baseline, contrast, **conditions).frame.set_index("cause")
+    named = rows[rows["named"]].sort_values("difference", key=abs, ascending=False)
+    if named.empty:
+        return None
+    whole = float(rows["difference"][WALL if IDLE in named.index else WHOLE])
+    share = 1 - abs(float(named["difference"].sum()) / whole - 1)
+    return NamedFirst(str(named.index[0]), str(named["change"].iloc[0]), whole, share)
+
+
 def line(name: str, expected: str, store: str, *sides: str, **conditions: str) -> str:
     try:
-        rows = explained(store, *sides, **conditions).frame.set_index("cause")
+        found = named_first(store, *sides, **conditions)
     except RequestError as error:
         return f"| {name} | {error} |  |  |  |"
-    named = rows[rows["named"]].sort_values("difference", key=abs, ascending=False)
-    whole = rows["difference"][WALL if IDLE in named.index else WHOLE]
-    if named.empty:
-        return f"| {name} | {1e3 * whole:+.2f} | nothing named |  |  |"
-    first = str(named.index[0])
-    share = 1 - abs(named["difference"].sum() / whole - 1)
-    right = "yes" if re.search(expected, first) else "no"
-    change = f"{first}: {named['change'].iloc[0]}"
-    return f"| {name} | {1e3 * whole:+.2f} | {change} | {right} | {share:.0%} |"
+    if found is None:
+        return f"| {name} |  | nothing |  |  |"
+    right = "yes" if found.is_as(expected) else "no"
+    return f"| {name} | {1e3 * found.difference:+.2f} | {found.words} | {right} | {found.explained:.0%} |"
 
 
 def main() -> None:

@@ -43,8 +43,9 @@ def run_acceptance(request: AcceptRequest) -> Acceptance:
     if request.address:
         measured = _on_cluster(request.address, trials)
     else:
-        with Console(stderr=True).status("measuring") as status:
-            measured = [measure_node(trials, lambda words: status.update(f"measuring, {words}"))]
+        console = Console(stderr=True)
+        with console.status("measuring") as status:  # it shows nothing in a file
+            measured = [measure_node(trials, status.update if console.is_terminal else console.print)]
     for node in measured:
         for attempt in node.attempts:
             store.keep(attempt.rows)

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -81,12 +81,14 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
 
         progress("describing this machine")
         node = this_machine(start)
-        run = partial(_run, standby, node, found, stop, progress)
+        run = partial(_run, standby, node, found, stop)
         attempts: list[Attempted] = []
+        stages = [stage for stage in (alone, links, [cores]) if stage]
         with ThreadPoolExecutor(max(1, len(gpus))) as pool:
             try:
-                attempts += [one for each in pool.map(run, alone) for one in each]
-                attempts += [one for slot in (*links, cores) for one in run(slot)]
+                for place, stage in enumerate(stages, 1):
+                    progress(f"measuring {', '.join(slot.unit for slot in stage)} ({place} of {len(stages)})")
+                    attempts += [one for each in pool.map(run, stage) for one in each]
             finally:
                 stop.set()  # else leaving waits for the trials after Ctrl-C
     on_gpu = node.environments.get("cuda")
@@ -104,23 +106,17 @@ def _run(
     node: Node,
     gpus: Sequence[Gpu],
     stop: threading.Event,
-    progress: Callable[[str], object],
     slot: _Slot,
 ) -> list[Attempted]:
     """Run the trials of a slot, each in as many processes as it asks for."""
     server = ServerProcess.take(standby.folder, slot_name(slot.gpu_ids))
     attempts: list[Attempted] = []
+    repeated = [trial for trial in slot.trials for _ in range(trial.config.processes)]
     with IsolatedRunner(cores=cores_of(slot.gpu_ids, gpus, find_cores()), server=server) as runner:
-        for trial in _repeated(slot.trials):
-            progress(f"{slot.unit}: {', '.join(trial.workloads)}")
+        for trial in repeated:
             fallback = node.environments.get(trial.config.device_type) or node.environments["cpu"]
             rows = runner.run(trial, fallback=fallback, is_cancelled=stop.is_set)
             attempts.append(Attempted(slot.unit, tuple(rows)))
             if not rows or any(record.status == Status.LOST for record in records_of(rows)):
                 break  # cancelled; or its server died, and a new one would not know its GPU
     return attempts
-
-
-def _repeated(trials: Sequence[Trial]) -> Iterator[Trial]:
-    for trial in trials:
-        yield from [trial] * trial.config.processes

@@ -22,7 +22,7 @@ def accept(
     ] = "accept.html",
     format: Annotated[str, Option(help="text or json.")] = "text",
 ) -> None:
-    """Measure within three minutes whether this machine, or each node, is as fast as one of its kind.
+    """Measure within a minute or two whether this machine, or each node, is as fast as one of its kind.
 
     Exit code 0: it passes. 1: a part is slow, or undecided.
 
@@ -40,10 +40,10 @@ def accept(
     from lmsweep.analysis.acceptance.accept_page import as_json, write_page
     from lmsweep.analysis.acceptance.accept_text import (
         advice,
+        compared_with,
         explanations,
         listing_of,
         nodes_listing,
-        sources,
         telemetry,
     )
     from lmsweep.orchestrator.acceptance.accepting import AcceptRequest, run_acceptance
@@ -53,7 +53,6 @@ def accept(
 
     device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
     location = store or str(cache_folder() / "accept")
-    say("measuring, about a minute and a half", error=True)
     found = run_acceptance(AcceptRequest(device=device, store=location, address=request.address))
     content = as_json(found)
     write_page(found, page)
@@ -61,8 +60,8 @@ def accept(
         say_data(json.dumps(content, indent=2))
     else:
         several = [nodes_listing(found)] if len(found.nodes) > 1 else []
-        about = "\n".join([*sources(found), *telemetry(found)])
-        words = [*explanations(found), *filter(None, [about]), advice(found)]
+        about = "\n".join(["Compared with", *compared_with(found), *telemetry(found)])
+        words = [*explanations(found), about, advice(found)]
         show_parts([*several, listing_of(found), *words], pages=False)
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
     if found.verdict != "pass":

@@ -24,6 +24,8 @@ FULL = "full"
 METHODS = (FULL, *ADAPTERS)
 USUAL_METHODS = (FULL, "lora")
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_RANKS = {"ddp", "world_size", "nodes", "tp"}
+"""Fields that follow from --gpus."""
 _SETTINGS = ("attention=sdpa", "loss=cross_entropy", "mode=train_step")
 """What is assumed unless `set` says otherwise: as fine-tuning tools do it, on one GPU without torch.compile."""
 FULL_PRECISION: Precision = "bf16_pure"
@@ -54,10 +56,7 @@ class FitRequest:
         usual = [text for text in _SETTINGS if text.partition("=")[0] not in chosen]
         adapters = [f"adapter={name}" for name in self.methods_meant() if name != FULL]
         asked = [*adapters[:1], f"model={self.model}", f"context_length={self.context}", "device=cuda", "batch_size=1"]
-        if (
-            taken := {*(text.partition("=")[0] for text in asked), "adapter", "ddp", "world_size", "nodes", "tp"}
-            & chosen
-        ):
+        if taken := ({text.partition("=")[0] for text in asked} | {"adapter"} | _RANKS) & chosen:
             raise RequestError(f"--set {min(taken)}: fits chooses it; MODEL, --context, --method and --gpus say how")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error below says it

@@ -9,7 +9,7 @@ from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
 from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.analytic.rates.intervals import spread_for, spread_of
+from lmsweep.trials.analytic.rates.intervals import Timed, spread_for
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import rates_of
@@ -117,13 +117,9 @@ def _fit(
     operators = in_precision(from_values(answer["operators"][str(batch)]), config)
     rates = rates_of(device, layout.network)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
-    if candidate.gpus > 1:
-        ranked = rank_time(operators, rates, sized)
-        time = ranked.time
-        middle, low, high = spread_for(device.name, rates.level, candidate.gpus).of(ranked)
-    else:
-        time = step_time(operators, rates)
-        middle, low, high = spread_of(rates.level).of(time)
+    time = step_time(operators, rates)
+    timed: Timed = rank_time(operators, rates, sized) if candidate.gpus > 1 else time
+    middle, low, high = spread_for(device.name, rates.level, candidate.gpus).of(timed)
     step_tokens = fit.batch * config.context_length * candidate.gpus
     hours = tokens / step_tokens * middle / 3600 if tokens else None
     return replace(

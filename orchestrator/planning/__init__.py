@@ -9,7 +9,8 @@ In this room a *prediction* is of memory and an *estimate* is of time.
     largest_fit.py          the largest batch or context that fits
     time_model.py           how long an iteration should take, from FLOPs and bytes
     time_estimate.py        how long a trial will take, from earlier results or from the model
-    rank_estimate.py        the same with what a store has measured, and how sure it is
+    step_estimate.py        the predicted step of each trial from its operators, and how sure it is
+    measured_rates.py       the operators, collectives and launches that a store has measured
     plan_estimate.py        what a whole plan will take, in seconds and dollars
     run_order.py            the shortest trial of each kind first, then long before short, compiled ones last
 """

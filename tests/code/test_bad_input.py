@@ -232,15 +232,19 @@ def test_folders_of_research_code_are_measured_as_they_are(
     assert not any("disagrees" in row.flags for row in rows)
 
 
-def test_plan_imports_nothing_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text("open('imported', 'w')\ndef attend(q, k, v, is_causal): ...")
+def test_code_that_ends_its_process_when_imported_does_not_end_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import os\nopen('imported', 'w')\nos._exit(3)\ndef attend(q, k, v, is_causal): ..."
+    )
     (tmp_path / "s.yaml").write_text(
         "name: s\ngrids: [{workloads: [attention], fixed: {attention: './mine.py:attend', d_model: 16}}]"
     )
     monkeypatch.chdir(tmp_path)
     done = lmsweep("plan", "s.yaml", "--code", ".")
     assert done.returncode == 0 and "1 to run" in done.stdout, done.stderr
-    assert not (tmp_path / "imported").exists()
+    assert (tmp_path / "imported").exists()
 
 
 @pytest.mark.slow

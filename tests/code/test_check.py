@@ -233,10 +233,10 @@ def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
 def test_caches_of_lmsweep_itself_are_kept_where_its_checkout_is_the_code_folder(monkeypatch) -> None:
     folder = str(Path(intervals.__file__).resolve().parents[3])
     monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=folder)), *sys.meta_path])
-    before = intervals.spread_of("ranks")
+    before = intervals.spread_for("H100 SXM", "measured", 8)
     with nothing_cached():
         pass
-    assert intervals.spread_of("ranks") is before
+    assert intervals.spread_for("H100 SXM", "measured", 8) is before
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:

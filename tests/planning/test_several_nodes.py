@@ -14,8 +14,9 @@ from lmsweep.trials.analytic.rates.intervals import (
     judged,
     known_residuals,
     learned,
+    spread_for,
     spread_from,
-    spread_of,
+    widened,
 )
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
@@ -128,22 +129,27 @@ def test_layers_that_a_node_divides_are_exposed_whole() -> None:
 def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known() -> None:
     same = [Residual("ranks", source, "H100 SXM", 0.1) for source in "ab"]
     assert spread_from(same).factor == pytest.approx(1.105, abs=1e-3) and spread_from(same).deviation == 0
-    middle, low, high = spread_of("ranks").of(Second())
+    middle, low, high = spread_for("H100 SXM", "scaled", 8).of(Second())
     assert low < middle < high and high / low < 1.5
-    deviations = [spread_of(level).deviation for level in ("measured", "public", "datasheet")]
+    deviations = [spread_for("H200 SXM", level).deviation for level in ("measured", "public", "datasheet")]
     assert deviations == sorted(deviations)
 
 
 @pytest.mark.parametrize("level", ["measured", "public", "ranks", "two ranks"])
 def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each_gpu(level: str) -> None:
     cells = [one for one in known_residuals() if one.level == level]
-    known = learned(level, known_residuals())
-    assert known
-    wider = spread_of(level).deviation / known.deviation
+    wider = widened(level, known_residuals())
     for device in {one.device for one in cells}:
         found = [judged(one, known_residuals()) or 0.0 for one in cells if one.device == device]
         kept = sum(distance <= SURE * wider * (1 + 1e-9) for distance in found)
         assert kept / len(found) >= 0.9, device
+
+
+def test_a_gpu_is_moved_by_how_it_differs_within_a_source_and_an_unknown_one_is_less_sure() -> None:
+    both = [Residual("ranks", name, device, ratio) for name in "ab" for device, ratio in (("one", 0.1), ("other", 0.3))]
+    one, other, new = (learned("ranks", both, device) for device in ("one", "other", "new"))
+    assert one and other and new and one.factor < new.factor < other.factor
+    assert new.factor == pytest.approx(1.221, abs=1e-3) and new.deviation > one.deviation == other.deviation
 
 
 def test_the_network_must_be_given_where_it_is_not_known() -> None:

@@ -147,7 +147,7 @@ def test_a_question_for_numbers_begins_with_them_and_one_that_compares_with_the_
         (
             (
                 {"ask": "How long?", "where": {"workload": "timing"}},
-                "Training step: 10 ms to 24 ms, in 4",
+                "Training step: 10 ms to 24 ms, in 4 cells",
                 "How long does a",
             ),
             ({"ask": "Which?", "compare": ["precision"]}, "Training step: bf16 is ", "Which?"),

@@ -22,11 +22,13 @@ NEAR = {"public": "measured"}
 """Level -> the one whose factor is expected of it: steps of one process, with other rates."""
 NEAR_DEVIATION = 0.07
 """Standard deviation of the logarithm of a factor around that: as between measured steps of one and two ranks."""
+OTHER_GPU = 0.06
+"""Standard deviation between GPUs, as between A100 and H100, where none of a level's residuals is of the GPU."""
 LIKE = {"scaled": "measured"}
 """Level -> the one whose residuals are its own: GPUs of one chip were measured."""
 HELD = 0.9
 """Share of the cells of each GPU that an interval learned without their source must contain."""
-UNKNOWN = 1.5
+UNKNOWN = 2.2
 """Standard deviation with a datasheet alone, over that with published products: assumed."""
 
 
@@ -85,20 +87,33 @@ def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spr
 
 
 def learned(
-    level: str, residuals: Sequence[Residual], keep: Callable[[Residual], bool] = lambda _: True
+    level: str, residuals: Sequence[Residual], device: str, keep: Callable[[Residual], bool] = lambda _: True
 ) -> Spread | None:
-    """Return the spread of a level from those of its residuals that are kept; None if there is none."""
+    """Return the spread of a level on a GPU from those of its residuals that are kept; None if there is none."""
     found = [one for one in residuals if one.level == level and keep(one)]
     if not found:
         return None
-    like = learned(NEAR[level], residuals) if level in NEAR else None
-    return spread_from(found, math.log(like.factor) if like else None)
+    like = learned(NEAR[level], residuals, device) if level in NEAR else None
+    return _on(device, found, spread_from(found, math.log(like.factor) if like else None))
+
+
+def _on(device: str, residuals: Sequence[Residual], spread: Spread) -> Spread:
+    """Return the spread on one GPU, moved by how it differs from others in the sources that have several."""
+    by_place: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in residuals:
+        by_place[one.source][one.device].append(one.log_ratio)
+    means = [{name: fmean(cells) for name, cells in places.items()} for places in by_place.values()]
+    moves = [one[device] - fmean(one.values()) for one in means if device in one and len(one) > 1]
+    if moves:  # one source says half of it
+        return spread._replace(factor=spread.factor * math.exp(sum(moves) / (len(moves) + 1)))
+    known = any(one.device == device for one in residuals)
+    return spread if known else spread._replace(deviation=math.hypot(spread.deviation, OTHER_GPU))
 
 
 def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
     """Return how many standard deviations a cell is from its prediction, learned without its source; None if there is
     no other source."""
-    spread = learned(one.level, residuals, lambda other: other.source != one.source)
+    spread = learned(one.level, residuals, one.device, lambda other: other.source != one.source)
     return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
@@ -121,23 +136,17 @@ def known_residuals() -> tuple[Residual, ...]:
 
 
 @cache
-def spread_of(level: str) -> Spread:
-    """Return the spread of predictions of this level."""
-    if level == "datasheet":  # no step was predicted from nothing else
-        return Spread(1.0, UNKNOWN * spread_of("public").deviation)
-    level = LIKE.get(level, level)
-    spread = learned(level, known_residuals())
-    assert spread is not None, "each level has residuals that ship"
-    return spread._replace(deviation=widened(level, known_residuals()) * spread.deviation)
-
-
-def spread_for(device_name: str, level: str, ranks: int) -> Spread:
+def spread_for(device_name: str, level: str, ranks: int = 1) -> Spread:
     """Return the spread of a step of so many ranks on a GPU: of two by those measured on two GPUs of this chip, of more
     by training runs. Where no such run is known of the GPU, the interval is at least that of one process."""
-    if ranks == 1:
-        return spread_of(level)
-    of_ranks = "two ranks" if ranks == 2 and level in ("measured", *LIKE) else "ranks"
-    spread = spread_of(of_ranks)
-    if any(one.level == of_ranks and one.device == device_name for one in known_residuals()):
+    if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
+        return Spread(1.0, UNKNOWN * spread_for(device_name, "public").deviation)
+    which = LIKE.get(level, level)
+    if ranks > 1:
+        which = "two ranks" if ranks == 2 and which == "measured" else "ranks"
+    spread = learned(which, known_residuals(), device_name)
+    assert spread is not None, "each level has residuals that ship"
+    spread = spread._replace(deviation=widened(which, known_residuals()) * spread.deviation)
+    if ranks == 1 or any(one.level == which and one.device == device_name for one in known_residuals()):
         return spread
-    return spread._replace(deviation=max(spread.deviation, spread_of(level).deviation))
+    return spread._replace(deviation=max(spread.deviation, spread_for(device_name, level).deviation))

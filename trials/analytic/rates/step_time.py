@@ -9,6 +9,9 @@ from typing import Literal, Protocol
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
 
 SURE = (1.0, 1.0)
+WAITS = 0.09
+"""Seconds for which the device waits in a step that it decides, per second of the host's launches: 0.08 to 0.11 in five
+shipped sets and in the steps predicted before they ran on one H200, 2026-11-25."""
 
 
 class Costs(Protocol):
@@ -76,14 +79,14 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """Of the whole step: of device or host, whichever takes longer."""
+        """Of the whole step: of device and what it waits, or of the host, whichever takes longer."""
         return self.at(1.0)
 
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step if the device takes `factor` times as long; with `end` 0 or 1 the least or
         most, by the assumptions about operators that nobody measured and about the host."""
-        host = 1.0 if end is None else self.hosts[end]
-        return max(factor * (self.computing + self.unsure(end)), host * self.launching)
+        launching = self.launching * (1.0 if end is None else self.hosts[end])
+        return max(factor * (self.computing + self.unsure(end)) + WAITS * launching, launching)
 
     def unsure(self, end: Literal[0, 1] | None) -> float:
         """Return what assumptions about operators that nobody measured change at least (0) or at most (1)."""

@@ -108,7 +108,7 @@ class OperatorLog:
             return
         moved = moved_bytes(known.name, known.written, args, result)
         if moved is None:  # of a subclass of Tensor: what a DTensor computes on this rank's part no mode sees
-            args, result = local_parts(args), local_parts(result)
+            args, result = cast(Sequence[object], local_parts(tuple(args))), local_parts(result)
             moved = moved_bytes(known.name, known.written, args, result)
         if moved is None:
             return
@@ -178,11 +178,11 @@ class OperatorLog:
         return path, again
 
 
-def local_parts(given: Any) -> Any:
+def local_parts(given: object) -> object:
     """Return arguments or a result with this rank's part in place of each DTensor."""
     if isinstance(given, Tensor):
         return with_storage(given)
-    return type(given)(map(local_parts, given)) if type(given) in (list, tuple) else given
+    return tuple(map(local_parts, given)) if isinstance(given, (list, tuple)) else given
 
 
 def _layout(args: Sequence[object]) -> str:

@@ -46,6 +46,7 @@ from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.timing.clock import Phase
 
 ITERATIONS = 3
@@ -109,7 +110,8 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                 recorder.begin("dropped")
                 running.drop()
         recorder.end()
-    return StepRun(trace=with_ordered_frees(recorder.trace), log=log)
+    autocast = PRECISIONS[config.precision].autocast is not None
+    return StepRun(trace=with_ordered_frees(recorder.trace) if autocast else recorder.trace, log=log)
 
 
 def leaves_something(config: TrialConfig) -> bool:
