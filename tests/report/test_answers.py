@@ -14,6 +14,7 @@ from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.answers.headline import headline_of, overall
 from lmsweep.analysis.report.answers.question import Asked, asked_in, questions
 from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain, answer, cells_of_pair, mean_gain
+from lmsweep.analysis.report.content import content_of
 from lmsweep.analysis.report.joined import joined
 from lmsweep.analysis.report.page import page_of
 from lmsweep.trials.results.outcome import Flag
@@ -200,3 +201,10 @@ def test_two_shipped_devices_are_compared_in_one_direction() -> None:
     headline, details = headline_of(found)
     assert headline.startswith("Training step: H200 is 11.5 % faster than H100 (")
     assert details[0] == "Faster in 24 of 24 cells."
+
+
+def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_per_cent(tmp_path: Path) -> None:
+    for factor, title in ((10, "times as fast as fp32"), (2, "% faster than fp32")):
+        store = grid(tmp_path / str(factor), {"fp32": [10.0 * factor, 20.0 * factor], "bf16": [10.0, 20.0]})
+        (chart,) = content_of(store).views[0].charts.values()
+        assert chart["title"] == title
