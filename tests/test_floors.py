@@ -208,10 +208,8 @@ def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
 FEWEST_NAMED = 3
 """Minimum number of elements for which a tuple in a public signature must be a NamedTuple or a dataclass."""
 UNTYPED = {
-    "analysis.tables.fit_listing.fits_listing": "an answer of `lmsweep fits` as JSON gives it",
     "trials.analytic.formulas.Number": "an int, a NumPy array or a pandas Series: mixed arithmetic has no common type",
     "trials.prediction.compiled.aot_graph.returned": "what an fx graph returns: nodes, None or constants",
-    "trials.prediction.without_device.operator_log.local_parts": "what an operator takes and returns",
 }
 """Public functions, and names for a type, that may say `Any`: each with the object that passes through."""
 

@@ -1,6 +1,7 @@
 """`lmsweep check` tries the user's code on the CPU before anything is measured, and names the user's file and line."""
 
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,9 @@ def test_a_table_that_the_code_caches_is_of_one_run(code: Code) -> None:
 def test_caches_of_lmsweep_itself_are_kept_where_its_checkout_is_the_code_folder(monkeypatch) -> None:
     folder = str(Path(intervals.__file__).resolve().parents[3])
     monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=folder)), *sys.meta_path])
+    module = types.ModuleType("mine")  # the user's modules may import ours
+    module.__file__, module.spread_for = f"{folder}/mine.py", intervals.spread_for
+    monkeypatch.setitem(sys.modules, "mine", module)
     before = intervals.spread_for("H100 SXM", "measured", 8)
     with nothing_cached():
         pass

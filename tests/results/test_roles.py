@@ -25,6 +25,7 @@ from lmsweep.trials.spec.reference import REFERENCES
 
 ROOT = Path(__file__).parent.parent.parent
 WRITERS = (
+    "analysis/acceptance/parts.py",
     "analysis/tables",
     "analysis/presets",
     "analysis/metrics",
@@ -33,7 +34,7 @@ WRITERS = (
     "analysis/best/answer_text.py",
     "analysis/best/transfer.py",
 )
-"""They choose what a table shows."""
+"""They choose which columns a table shows or an answer reads."""
 SOURCES = (
     "trials/results/roles.py",
     "trials/spec/rules.py",

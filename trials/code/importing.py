@@ -111,14 +111,18 @@ def _empty_caches() -> None:
     for code in [finder.code for finder in sys.meta_path if isinstance(finder, CodeFinder)]:
         for name, module in list(sys.modules.items()):
             file = str(vars(module).get("__file__"))
-            if name.partition(".")[0] == "lmsweep":  # where the code folder is lmsweep's own checkout
+            if _is_ours(name):  # where the code folder is lmsweep's own checkout
                 continue
             if file.startswith(code.folder) and is_users_file(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]
                 for found in chain(*(list(vars(owner).values()) for owner in (module, *classes))):
                     function = getattr(found, "__func__", found)  # of a static method
-                    if isinstance(function, functools._lru_cache_wrapper):
+                    if isinstance(function, functools._lru_cache_wrapper) and not _is_ours(function.__module__):
                         function.cache_clear()
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == "lmsweep"
 
 
 def code_in_use() -> Code:
