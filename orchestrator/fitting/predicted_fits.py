@@ -37,7 +37,7 @@ class Candidate:
 
 def find_fits(request: FitRequest) -> list[Fit]:
     """Return one answer per GPU, number of GPUs and method, the best first. Raises RequestError if the request is
-    wrong, such as a target that no layer has."""
+    wrong, such as a target that no layer has, or if nothing can be said of any, for one reason."""
     request = request.checked()
     devices, tokens = request.gpus_meant(), request.tokens_meant()
     prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
@@ -58,6 +58,8 @@ def find_fits(request: FitRequest) -> list[Fit]:
                     if (one.method, one.gpus) == (method, gpus)
                 ]
                 found.append(_best(ways))
+    if all(one.fits is None for one in found) and len(reasons := {one.reason for one in found}) == 1:
+        raise RequestError(str(*reasons))  # such as a package that the model needs
     found.sort(key=lambda one: one.rank)
     return [one if one.fits else replace(one, remedy=_remedy(one, found)) for one in found]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from importlib.util import find_spec
 
 import pytest
 
@@ -171,6 +172,13 @@ def test_a_wrong_adapter_is_refused_before_anything_is_shown():
 def test_a_shipped_configuration_states_every_dimension(name):
     config = FitRequest(f"hf:{name}", methods=["full"]).trial().config
     assert all((config.d_model, config.d_ff, config.num_layers, config.num_heads, config.vocab_size))
+
+
+@pytest.mark.skipif(find_spec("transformers") is not None, reason="transformers is installed")
+def test_a_package_that_the_model_needs_is_one_sentence():
+    done = command("fits", "hf:Qwen/Qwen3-8B", "--for", "H100,H200")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.splitlines()[-1] == "lmsweep: hf: needs the package transformers; pip install 'lmsweep[hf]'"
 
 
 def test_it_needs_no_ray(tmp_path):
