@@ -37,7 +37,7 @@ class Candidate:
 
 def find_fits(request: FitRequest) -> list[Fit]:
     """Return one answer per GPU, number of GPUs and method, the best first. Raises RequestError if the request is
-    wrong, such as a target that no layer has, or if nothing can be said of any, for one reason."""
+    wrong, such as a target that no layer has, or if all answers are unknown for one reason."""
     request = request.checked()
     devices, tokens = request.gpus_meant(), request.tokens_meant()
     prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
