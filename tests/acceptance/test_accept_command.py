@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 
 from lmsweep.orchestrator.acceptance.accepting import judge
 from lmsweep.orchestrator.acceptance.node_trials import measure_node
@@ -16,6 +17,7 @@ from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU is judged, too")
 def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
     copy = single_trial(["workloads=ceiling", "d_model=64", "measure_steps=3"])
     lost = single_trial(["workloads=timing", "model=tiny", "context_length=16", "timeout_seconds=0.01"])

@@ -53,14 +53,14 @@ def measured(
 
 OTHER_H200 = {
     "busy": {
-        "matmul": 0.01277, "copy": 0.000258, "forward": 0.003427, "backward": 0.008954, "step large": 0.1046,
-        "step small": 0.008343, "optimizer large": 0.007626, "optimizer small": 0.001027, "launches": 0.03895,
-        "cpu matmul": 0.01878, "cpu copy": 0.007949, "cpu step": 0.8389,
+        "matmul": 0.01264, "copy": 0.0002565, "forward": 0.003448, "backward": 0.009023, "step large": 0.1049,
+        "step small": 0.008372, "optimizer large": 0.00775, "optimizer small": 0.001032, "launches": 0.04959,
+        "cpu matmul": 0.2677, "cpu copy": 0.007925, "cpu step": 0.8275,
     },
     "shared": {
-        "matmul": 0.02506, "copy": 0.0002568, "forward": 0.007241, "backward": 0.01851, "step large": 0.1798,
-        "step small": 0.009116, "optimizer large": 0.01381, "optimizer small": 0.001054, "launches": 0.04499,
-        "cpu matmul": 0.01139, "cpu copy": 0.005738, "cpu step": 0.2268,
+        "matmul": 0.02456, "copy": 0.0002553, "forward": 0.00717, "backward": 0.01834, "step large": 0.1275,
+        "step small": 0.009097, "optimizer large": 0.01301, "optimizer small": 0.001047, "launches": 0.04104,
+        "cpu matmul": 0.05524, "cpu copy": 0.008045, "cpu step": 0.3659,
     },
 }  # fmt: skip
 """Seconds of an H200 of another machine, which no set has, on 2026-11-25: half of its cores taken; its GPU shared."""
