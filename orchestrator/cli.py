@@ -1,6 +1,5 @@
 """The entry point of the command: signals, error messages and exit codes."""
 
-import contextlib
 import os
 import signal
 import sys
@@ -69,8 +68,10 @@ def main() -> None:
         if isinstance(end, SystemExit) and end.code != 128 + signal.SIGINT:
             raise
         if is_terminated():  # typer treats it as Ctrl-C
-            with contextlib.suppress(BrokenPipeError):  # nobody reads it, as after `2>&1 | head`
+            try:
                 say(f"lmsweep: {cause()}", error=True)
+            except BrokenPipeError:  # nobody reads it, as after `2>&1 | head`; Python's last flush would fail, too
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         sys.exit(exit_code())
     finally:
         # Only Ray and the interpreter still shut down: Ctrl-C now ends the process without an exception.

@@ -279,7 +279,8 @@ def test_a_run_whose_output_nobody_reads_continues_without_a_traceback(tmp_path)
     assert planned["counts"] == {"stored": len(planned["trials"])}
 
 
-def test_a_terminated_command_whose_output_nobody_reads_ends_by_the_signal(tmp_path):
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_terminated_command_whose_output_nobody_reads_ends_by_the_signal(tmp_path, unbuffered):
     script = (
         "import os, signal, sys\n"
         "import lmsweep.orchestrator.commands.app as commands, lmsweep.orchestrator.cli as cli\n"
@@ -291,7 +292,8 @@ def test_a_terminated_command_whose_output_nobody_reads_ends_by_the_signal(tmp_p
         "commands.app = waits\n"
         "cli.main()"
     )
-    done = subprocess.run([sys.executable, "-c", script], check=False, env=os.environ | {"TMPDIR": str(tmp_path)})
+    variables = os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run([sys.executable, "-c", script], check=False, env=variables)
     assert done.returncode == 128 + signal.SIGTERM
     assert not list(tmp_path.iterdir()), "no file about an error in lmsweep"
 
