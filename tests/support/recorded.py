@@ -40,4 +40,5 @@ def raw_events(name: str) -> list[RawEvent]:
 
 
 def _metadata(*shape: str) -> str:
-    return ", ".join(f'"{side}": [{words.replace(" ", ", ")}]' for side, words in zip(("grid", "block"), shape, strict=False))
+    sides = zip(("grid", "block"), shape, strict=False)
+    return ", ".join(f'"{side}": [{words.replace(" ", ", ")}]' for side, words in sides)
