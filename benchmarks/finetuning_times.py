@@ -26,7 +26,7 @@ from tabulate import tabulate
 
 from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest
 from lmsweep.orchestrator.planning.step_estimate import in_precision
-from lmsweep.trials.analytic.datasheets import device_named, find_device
+from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.intervals import Spread, spread_for
 from lmsweep.trials.analytic.rates.rate_set import HOSTS, LAUNCHES, MEASURED_HOSTS, rates_of
 from lmsweep.trials.analytic.rates.step_time import StepTime, step_time

@@ -79,7 +79,7 @@ def from_values(found: list[list[object]]) -> Operators:
 
 
 CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives", "host")
-"""What decides an operator's time: a rate of products, of attention, of bytes moved, ..., of the host's memory and link"""
+"""What decides an operator's time: a rate of products, of attention, of bytes moved, ..., of the host's memory."""
 
 
 def class_of(operator: Operator) -> str:
