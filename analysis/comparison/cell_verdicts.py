@@ -114,6 +114,8 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
 
 
 HOST_LIMITED = "host-limited"
+MOST_UNSURE = 4.0
+"""If the ends of a mean's interval are further apart, the mean is not printed."""
 
 _ENDS = ("", LOW, HIGH)
 _BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
@@ -190,6 +192,8 @@ def summary(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> 
 def mean_text(mean: MeanRatio, *, one_machine: bool, as_speed_up: bool = False) -> str:
     """Return a geometric mean with its interval for these cells, and for others; as a speed-up in per cent."""
     ends, of_others = (mean.low, mean.high), (mean.others_low, mean.others_high)
+    if mean.high > MOST_UNSURE * mean.low:
+        return "not known to within a factor of two"
     first = f"{mean.mean:.3g}x"
     if as_speed_up:
         first = _speed_up(mean.mean)
