@@ -64,7 +64,8 @@ class ProfiledStep:
 
 def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     """Return a row for each cause: `cause`, `baseline`, `contrast` and `difference` in seconds, the last with its 95 %
-    interval, `share` of the difference of the steps, `change` in words, and whether it is `named`.
+    interval, `share` of the difference of the steps (NaN if that is below LEAST), `change` in words, and whether it is
+    `named`.
 
     Named parts come first, the largest first, then REST, UNEXPLAINED and WHOLE, their sum; where wall times are known,
     IDLE and WALL, the sum of WHOLE and IDLE. A part is named if its difference is significant after Holm's correction
@@ -98,7 +99,7 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
         lines += [waits, _differences(_line(WALL, walls))]
     frame = pd.concat(lines)
     difference = after.seconds - before.seconds
-    frame["share"] = frame["difference"] / difference if difference else np.nan
+    frame["share"] = frame["difference"] / difference if abs(difference) >= least else np.nan
     return frame.drop(columns="p").rename_axis("cause").reset_index()
 
 
