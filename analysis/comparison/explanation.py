@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.comparison.step_causes import (
     IDLE,
     LEAST,
     REST,
-    SIDES,
     WAITS_OR_UNEXPLAINED,
     WALL,
     WHOLE,
@@ -75,9 +75,9 @@ class Explanation:
         parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
         others = parts[parts["named"]].sort_values("difference", key=abs, ascending=False)
         shown, more = others[:MOST_REST], others[MOST_REST:]
-        whole = rows.loc[WHOLE, [*SIDES]].to_numpy(float)
-        unit = choose_unit("s", whole.tolist())
-        decimals = max(0, 4 - len(f"{whole.max() / unit.size:.0f}"))  # four digits of the step
+        whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
+        unit = choose_unit("s", whole)
+        decimals = max(0, 4 - len(f"{max(whole) / unit.size:.0f}"))  # four digits of the step
 
         def amount(seconds: float) -> str:
             return f"{seconds / unit.size:+.{decimals}f} {unit.name}"

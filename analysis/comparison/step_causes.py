@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.kernel_changes import change_of
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
 from lmsweep.trials.statistics.variation import MOST_FREEDOM, Floats, Variation, p_different, reach
@@ -29,7 +30,6 @@ REST, UNEXPLAINED, WHOLE = "other parts", "unexplained", "step"
 WAITS_OR_UNEXPLAINED = "the device waits, or unexplained"
 """Instead of UNEXPLAINED where only the wall time of a device is known."""
 IDLE, WALL = "the device waits", "wall time"
-SIDES = ("baseline", "contrast")
 
 COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
 """Of the kernels, those that are needed here."""
