@@ -15,8 +15,10 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Literal, get_args
@@ -99,21 +101,23 @@ def own_cells(every: int) -> Iterator[Cell]:
             )
 
 
-def unseen_cells() -> Iterator[Cell]:
-    """Yield the device time of the steps of one process that were predicted before they ran."""
+def unseen_cells() -> list[Cell]:
+    """Return the device time of the steps of one process that were predicted before they ran."""
     folder = Path(__file__).parent
     use_code(code_folder(str(folder.parent / "examples")))
     configs = {
         trial_id(one.config): one.config
         for one in load_sweep(str(folder / "unseen-steps.yaml"), code=str(folder.parent / "examples")).trials
     }
+    cells = []
     with (folder / UNSEEN).open(newline="") as file:
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
             found = step_time(in_precision(step_operators(config), config), rates_of(device))
-            yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
-                       published=float(row["device_seconds"]), predicted=found.computing)  # fmt: skip
+            cells.append(Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
+                              published=float(row["device_seconds"]), predicted=found.computing))  # fmt: skip
+    return cells
 
 
 def course_cells() -> Iterator[Cell]:
@@ -354,7 +358,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.fleet:
         cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells()]
-        cells += [*own_cells(asked.every), *unseen_cells()]
+        cells += own_cells(asked.every)
+        with ProcessPoolExecutor(1, get_context("spawn")) as other:  # a process imports the code of one folder
+            cells += other.submit(unseen_cells).result()
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
