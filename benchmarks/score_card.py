@@ -25,7 +25,7 @@ from typing import Literal, get_args
 
 from tabulate import tabulate
 
-from benchmarks.published_fleet import CHIPS, MODELS, fleet_cells, rank_operators
+from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from lmsweep.analysis import load
 from lmsweep.analysis.reference.reports import public_benchmarks, published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
@@ -183,9 +183,11 @@ def ranks_cells(path: str) -> Iterator[Cell]:
     for cell in chain(fleet_cells(path), fleet_cells(str(CHIPS))):
         device = find_device(cell.full_name)
         assert device is not None
-        network = Network(gpus=8, bytes_per_second=NETWORKS[device.name], source="") if cell.ranks > 8 else None
+        in_node = 72 if device.name.startswith("GB") else 8
+        adapter = NETWORKS.get(device.name, 0.0)
+        network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
         found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
-        level = "ranks" if cell.config.fully_shards else "other stacks"
+        level = "tuned stacks" if cell.source in TUNED else "power limited" if cell.is_limited else "ranks"
         yield Cell(level=level, source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
 
