@@ -6,7 +6,7 @@ from functools import cache
 from statistics import median
 from typing import Literal
 
-from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.datasheets import Device, find_device, host_link
 from lmsweep.trials.analytic.rates.rate_data import public_products
 
 Level = Literal["measured", "scaled", "public", "datasheet"]
@@ -91,6 +91,16 @@ FlashAttention 2 gained 1.85 from A100 to H100, though the tensor cores' peaks g
 to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of SAME_CHIP has its share of it."""
 
 
+SHARE_OF_HOST_LINK = 0.85
+"""Share of the host link's bandwidth that copies of pinned memory reach."""
+COPY_SECONDS = 25e-6
+"""Of a copy to pinned memory beside its bytes: the host waits for it before it launches more."""
+UPDATE_BYTES_PER_SECOND = 100e9
+"""Host memory that an update of AdamW on the CPU reads and writes a second."""
+UPDATE_PASSES = 7
+"""It reads weight, gradient and two states, and writes all but the gradient."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """The rates of one kind of GPU."""
@@ -109,6 +119,12 @@ class Hardware:
 
     def rate(self, dtype: str) -> float:
         return self.products.get(dtype) or self.products["float32"]
+
+    def host_seconds(self, name: str, size: float) -> float:
+        """Return the seconds of one of HOST_OPERATORS with so many bytes, during which the device waits."""
+        if name.endswith("update_on_host"):
+            return UPDATE_PASSES * size / UPDATE_BYTES_PER_SECOND
+        return COPY_SECONDS + size / (SHARE_OF_HOST_LINK * host_link(self.device))
 
 
 @cache
