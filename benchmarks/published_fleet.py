@@ -178,11 +178,12 @@ def rank_operators(cell: FleetCell) -> Operators:
         module="optimizer",
     )
     computed = [replace(one, count=one.count * times) for one in found if one.phase != "optimizer"]
-    again = _products_again(computed) if cell.source in RECOMPUTING else ()
+    again = products_again(computed) if cell.source in RECOMPUTING else ()
     return (*computed, *again, updated, *_sent(cell, layers))
 
 
-def _products_again(computed: Sequence[Operator]) -> Iterator[Operator]:
+def products_again(computed: Sequence[Operator]) -> Iterator[Operator]:
+    """Yield the products of the blocks' forward pass that RECOMPUTING sources compute again."""
     of_blocks = [one for one in computed if one.phase == "forward" and one.count > 1]
     products = [one for one in of_blocks if one.name == "mm"]
     for one in (*products[1::2], *(one for one in of_blocks if one.name == "_scaled_mm")):
