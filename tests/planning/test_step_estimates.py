@@ -107,6 +107,7 @@ def that_needs_values(q, k, v, is_causal):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["attend", "that_needs_values"])
 def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_path: Path, name: str) -> None:
     (tmp_path / "own.py").write_text(OWN)
@@ -118,8 +119,21 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     sweep = tmp_path / "own.yaml"
     sweep.write_text(f"name: own\ngrids:\n  - workloads: [timing]\n    fixed:\n      attention: {reference}\n{grid}\n")
 
-    def planned() -> dict[str, Any]:
-        asked = ("plan", sweep, "--code", tmp_path, "--for", "H200", "--store", store.location, "--format", "json")
+    def planned(batch: int = 4) -> dict[str, Any]:
+        asked = (
+            "plan",
+            sweep,
+            "--set",
+            f"batch_size={batch}",
+            "--code",
+            tmp_path,
+            "--for",
+            "H200",
+            "--store",
+            store.location,
+            "--format",
+            "json",
+        )
         (trial,) = json.loads(lmsweep_here(*asked))["trials"]
         return trial
 
@@ -140,5 +154,7 @@ def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_pat
     after = planned()
     assert after["expected_step_seconds"] == pytest.approx(9, rel=0.1), "three layers, each a second and two"
     assert f"attention from {reference} measured alone in the store" in after["expected_step_source"]
+    other = planned(batch=8)["expected_step_seconds"]
+    assert other is None if name == "that_needs_values" else other < 1, "of other shapes nothing is measured"
     (tmp_path / "own.py").write_text(OWN + "\n\nCHANGED = True\n")
     assert planned()["expected_step_seconds"] == before["expected_step_seconds"], "of other code nothing is measured"

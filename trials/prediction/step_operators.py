@@ -1,14 +1,12 @@
 """The operators of any trial's step at its full depth, from which its time and its FLOPs are predicted."""
 
-import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.recomputation import group_size
+from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.float8_operators import in_float8
@@ -68,7 +66,7 @@ def _of_any_batch(config: TrialConfig) -> Operators:
     changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
     step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]
     try:
-        with _torch_logs_nothing():
+        with no_log_of_fake_operators():
             found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
     except RuntimeError:  # with that batch the logits of a long context have more bytes than 64 bits count
         return _at_full_depth(config)
@@ -77,17 +75,6 @@ def _of_any_batch(config: TrialConfig) -> Operators:
     plain = {"attention": "naive", "checkpointing": "none", "window": None, "document_length": None, "compile": "none"}
     update = replace(config, model=None, batch_size=1, accumulate=1, context_length=64, loss="eager", **plain)  # type: ignore[arg-type]
     return *found, *(one for one in _at_full_depth(as_eager(update)) if one.phase == "optimizer")
-
-
-@contextmanager
-def _torch_logs_nothing() -> Iterator[None]:
-    """A context in which PyTorch does not log the traceback of a fake operator that fails."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
 
 
 @lru_cache(maxsize=64)
