@@ -33,13 +33,15 @@ PARTS: tuple[tuple[Cell, Judged, int], ...] = tuple(
 @dataclass(frozen=True, kw_only=True)
 class Case:
     machines: int
-    """That the shipped sets measured."""
+    """That the shipped sets measured; 0: the kind is unknown."""
     spread: float = 1.0
     """True standard deviation of machines over that of the priors."""
     slower: float = 0.0
     """Share by which the GPU is slower."""
     parts: Collection[str] = ()
     """Slower parts; none: all."""
+    nodes: int = 1
+    """Of the acceptance, each with a GPU; the first is slower."""
 
 
 def machine(rng: np.random.Generator, case: Case, name: str, source: str, *, slower: float = 0.0) -> list[Process]:
@@ -70,16 +72,22 @@ def machine(rng: np.random.Generator, case: Case, name: str, source: str, *, slo
 
 
 def verdicts(case: Case, runs: int, seed: int = 0) -> Counter[str]:
-    """Return how often the GPU of an acceptance has each verdict; and `other`, if the links or the host are slow."""
+    """Return how often the GPU of an acceptance has each verdict; and `other`, if its links or host, or anything of
+    another node, are slow."""
     rng = np.random.default_rng(seed)
     found: Counter[str] = Counter()
     for _ in range(runs):
         sets = [one for i in range(case.machines) for one in machine(rng, case, f"m{i}", f"set{i}")]
-        measured = machine(rng, case, "here", "mine", slower=case.slower)
-        node = NodeSeen(node="here", gpus={"here": "GPU 0"}, device_name=NAME)
-        units = {unit.unit: unit.verdict for _, unit in accept(measured, [node], shipped=sets).units}
-        found[units["GPU 0"]] += 1
-        found["other"] += "slow" in (units["links"], units["host"])
+        names = [f"node{i}" for i in range(case.nodes)]
+        measured = [
+            one for name in names for one in machine(rng, case, name, "mine", slower=case.slower * (name == names[0]))
+        ]
+        nodes = [
+            NodeSeen(node=name, gpus={name: "GPU 0"}, device_name=NAME if case.machines else None) for name in names
+        ]
+        answers = {(node.node, unit.unit): unit.verdict for node, unit in accept(measured, nodes, shipped=sets).units}
+        found[answers.pop((names[0], "GPU 0"))] += 1
+        found["other"] += "slow" in answers.values()
     return found
 
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 
 import pandas as pd
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, bus_bandwidth
-from lmsweep.analysis.acceptance.part_verdicts import PartVerdict
+from lmsweep.analysis.acceptance.acceptance import Acceptance, UnitVerdict, bus_bandwidth
+from lmsweep.analysis.acceptance.part_verdicts import DISTURBED, PartVerdict
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.number_format import choose_unit
 
@@ -22,14 +22,21 @@ def listing_of(acceptance: Acceptance) -> Listing:
         for part in unit.parts
     ]
     keys = [*(["node"] if several else []), "unit", "part"]
-    return Listing(title=title_of(acceptance), frame=pd.DataFrame(lines), keys=keys, units={}, tones=TONES)
+    frame = pd.DataFrame(lines, columns=[*keys, "measured", "expected", "time", "verdict"])
+    return Listing(title=title_of(acceptance), frame=frame, keys=keys, units={}, tones=TONES)
 
 
 def nodes_listing(acceptance: Acceptance) -> Listing:
     """Return the nodes side by side: one line for each, with the verdict of each of its units."""
-    lines = [{"node": node.node} | {unit.unit: unit.verdict for unit in node.units} for node in acceptance.nodes]
+    lines = [{"node": node.node} | {unit.unit: verdict_of(unit) for unit in node.units} for node in acceptance.nodes]
     frame = pd.DataFrame(lines).fillna("-")
     return Listing(title="Nodes side by side", frame=frame, keys=["node"], units={}, tones=TONES)
+
+
+def verdict_of(unit: UnitVerdict) -> str:
+    """Return the verdict of a unit; if it does not pass, with how much longer its slowest part takes."""
+    most = max((part.ratio for part in unit.parts if part.verdict == unit.verdict and part.ratio), default=0.0)
+    return unit.verdict + (f" [{100 * (most - 1):+.0f} %]" if unit.verdict in ("slow", "cannot tell") and most else "")
 
 
 def line_of(part: PartVerdict) -> dict[str, str]:
@@ -76,12 +83,13 @@ def explanations(acceptance: Acceptance) -> list[str]:
     """Return a sentence for the units that share one: what is slow, by how much, and what explains it."""
     found: dict[str, list[str]] = defaultdict(list)
     for node, unit in acceptance.units:
-        slow = sorted((part for part in unit.parts if part.verdict == "slow"), key=lambda part: -(part.ratio or 0))
+        slow = [part for part in unit.parts if part.verdict == "slow" or part.reason == DISTURBED]
+        slow.sort(key=lambda part: -(part.ratio or 0))
         words = [_slow_words(*slow)] if slow else []
         if unit.verdict == "cannot tell" and not unit.causes:
             reasons: dict[str, list[str]] = defaultdict(list)
             for part in unit.parts:
-                if part.verdict == "cannot tell":
+                if part.verdict == "cannot tell" and part.reason != DISTURBED:
                     reasons[part.reason].append(name_of(part))
             words += [f"{reason} ({', '.join(parts)})" for reason, parts in reasons.items()]
         if said := [*words, *unit.causes]:

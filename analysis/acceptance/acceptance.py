@@ -1,13 +1,15 @@
 """The answer of `lmsweep accept`: nodes, their units and parts, and what each and all of them amount to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lmsweep.analysis.acceptance.expected import Known
 from lmsweep.analysis.acceptance.part_verdicts import Part, PartVerdict, Verdict, parts_of, verdicts
-from lmsweep.analysis.acceptance.parts import Condition, Process
+from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
+from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.results.outcome import Flag
 
 CAUSES: dict[str, str] = {
@@ -18,6 +20,16 @@ CAUSES: dict[str, str] = {
 """Flag -> what it says about the unit."""
 OVER_PCIE = 64e9
 """B/s in one direction of 16 lanes of PCIe 5: collectives that are slower need no NVLink."""
+
+
+class Condition(NamedTuple):
+    """What slows a unit of a node: seen before anything was measured, or why a trial has no result."""
+
+    unit: str
+    """GPU 0, host, links."""
+    says: str
+    disturbs: bool = False
+    """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +93,14 @@ def accept(
     *,
     shipped: Sequence[Process],
     history: Sequence[Process] = (),
+    operators: Callable[[str], Operators | None] = lambda trial: None,
 ) -> Acceptance:
-    """Judge what was measured on these nodes. device: what each GPU should be, by default what its name says."""
+    """Judge what was measured on these nodes. device: what each GPU should be, by default by its name; operators:
+    of a step, by the identifier of its trial."""
     devices = {node.node: device or (find_device(node.device_name) if node.device_name else None) for node in nodes}
     units = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
     disturbed = [(node.node, one.unit) for node in nodes for one in node.conditions if one.disturbs]
-    known = Known(shipped=shipped, history=history, peers=measured)
+    known = Known(shipped=shipped, history=history, peers=measured, operators=operators)
     judged = verdicts(parts_of(measured, units), devices, known, disturbed)
     found = [_node(node, [one for one in judged if one[0].node == node.node]) for node in nodes]
     names = dict.fromkeys(one.name for node, one in devices.items() if one)
@@ -120,7 +134,8 @@ def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
     causes = [*(one.says for one in mine), *(CAUSES[flag] for flag in flags if flag not in said)]
     causes += _over_pcie(parts)
     failures = [one.says for one in node.failures if one.unit == unit]
-    verdict = worst(one.verdict for one in parts)
+    is_judged = failures or any(one.verdict != "not judged" for one in parts)
+    verdict = worst(one.verdict for one in parts) if is_judged else "not judged"
     return UnitVerdict(
         unit=unit,
         device_name=node.device_name if uuid else None,

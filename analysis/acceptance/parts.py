@@ -55,16 +55,6 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-class Condition(NamedTuple):
-    """What slows a unit of a node: seen before anything was measured, or why a trial has no result."""
-
-    unit: str
-    """GPU 0, host, links."""
-    says: str
-    disturbs: bool = False
-    """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
-
-
 class Cell(NamedTuple):
     """A program on a kind of device and how it was measured; machines that measured the same cell can be compared."""
 

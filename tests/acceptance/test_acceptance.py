@@ -19,8 +19,8 @@ from lmsweep.analysis.acceptance.accept_text import (
     nodes_listing,
     telemetry,
 )
-from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, UnitVerdict, accept
-from lmsweep.analysis.acceptance.parts import Condition, Process, shipped
+from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
+from lmsweep.analysis.acceptance.parts import Process, shipped
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -180,7 +180,7 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     assert compared_with(found) == [
         "GPU: the shipped sets of H200 SXM, 2 to 3 GPUs",
         "links: the shipped sets of H200 SXM, 2 machines",
-        "host product, copy, step: not judged, no history of this CPU yet",
+        "host product, copy, step: not judged, no undisturbed history of this CPU yet",
         "host launches: hosts of the shipped sets, 3 machines",
     ]
 
@@ -278,7 +278,7 @@ def test_of_two_nodes_the_slow_one_is_named() -> None:
     assert [node.verdict for node in found.nodes] == ["pass", "slow"]
     assert "Slow: bad GPU 0, bad" not in advice(found) and "Slow: bad GPU 0" in advice(found)
     beside = nodes_listing(found).frame.set_index("node")
-    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow")
+    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow [+16 %]")
     assert "bad" in page_of(found, made_at="now") and "side by side" in page_of(found, made_at="now")
 
 
