@@ -8,9 +8,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pvariance
 from typing import Literal
 
-import numpy as np
+from scipy.special import stdtrit
 
 from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
@@ -20,7 +21,7 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_data import public_products
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, moderated
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 PRIOR_FREEDOM = 3.0
 """Degrees of freedom that the priors of machines are worth, as those of processes."""
@@ -39,9 +40,9 @@ Question = Literal["kind", "before", "peers"]
 """As fast as its kind; as before; as the others of this acceptance."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Expected:
-    """The distribution of a part's time over machines of a kind."""
+    """The distribution of a part's time over machines of a kind, and how the measured time compares."""
 
     question: Question
     against: str
@@ -49,11 +50,19 @@ class Expected:
     seconds: float
     error: float
     """Standard deviation of the logarithm of another machine's time around this one."""
-    freedom: float
-    machines: int
+    freedom: float = PREDICTED_FREEDOM
+    machines: int = 0
     """How many measured it; 0 of public rates."""
-    decides: bool
+    decides: bool = True
     """Whether it says what such a machine should take, not only what this one took before, or its peers take."""
+    p: float = 1.0
+    """Of a machine of the kind being as slow as measured; adjusted for all tests of the same question."""
+    tests: int = 1
+    """Their number."""
+
+    def reach(self, probability: float) -> float:
+        """Return how far above the expected time so large a share of machines stays, as a logarithm."""
+        return float(stdtrit(self.freedom, probability)) * self.error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,19 +137,18 @@ def _of(
         machines[one.source, one.node, getattr(one, each)].append(math.log(one.seconds))
     if not machines:
         return None
-    centres = [float(np.mean(found)) for found in machines.values()]
-    kind = part.judged.kind
+    centres = [fmean(found) for found in machines.values()]
+    kind, count = part.judged.kind, len(centres)
     scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
-    variance = float(np.var(centres, ddof=1)) if len(centres) > 1 else 0.0
-    of_cell, of_prior = np.array([len(centres) - 1.0]), np.array([PRIOR_FREEDOM])
-    deviation, freedom = moderated(np.array([variance]), of_cell, np.array([scale]), of_prior)
+    freedom = PRIOR_FREEDOM + count - 1
+    deviation = math.sqrt((PRIOR_FREEDOM * scale**2 + count * pvariance(centres)) / freedom)
     return Expected(
         question=question,
         against=against,
-        seconds=math.exp(float(np.mean(centres))),
-        error=math.hypot(deviation[0] * math.sqrt(1 + 1 / len(centres)), more),
-        freedom=float(freedom[0]),
-        machines=len(centres),
+        seconds=math.exp(fmean(centres)),
+        error=math.hypot(deviation * math.sqrt(1 + 1 / count), more),
+        freedom=freedom,
+        machines=count,
         decides=decides,
     )
 
@@ -179,19 +187,8 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
         shares = time.by(lambda one: one.source)
         source = "; ".join(sorted(name for name, share in shares.items() if share > FEW * time.computing))
         words = "predicted" if rates.level in ("measured", "scaled") else "public rates, predicted"
-    return (
-        Expected(
-            question="kind",
-            against=f"{words}: {source}",
-            seconds=seconds,
-            error=spread.deviation,
-            freedom=PREDICTED_FREEDOM,
-            machines=0,
-            decides=True,
-        )
-        if seconds
-        else None
-    )
+    against = f"{words}: {source}"
+    return Expected(question="kind", against=against, seconds=seconds, error=spread.deviation) if seconds else None
 
 
 def _name(full_name: str) -> str | None:

@@ -14,10 +14,11 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from statistics import geometric_mean
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 from lmsweep.analysis.acceptance.expected import Expected, Known, expected_times
 from lmsweep.analysis.acceptance.parts import Process
@@ -71,138 +72,103 @@ class PartVerdict:
     settings: dict[str, str | int | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """The processes of one unit that measured one part."""
-
+class Unit(NamedTuple):
     node: str
     unit: str
     """GPU 0, links, host."""
-    processes: tuple[Process, ...]
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(flag for one in self.processes for flag in sorted(one.flags)))
-
-
-@dataclass(kw_only=True)
-class _Compared:
-    """A part against one expectation."""
-
-    expected: Expected
-    distance: float
-    """Logarithm of measured over expected."""
-    p: float
-    """Adjusted for all tests of the same question, once they are known."""
-    tests: int = 1
-    of_unit: int = 1
-    """Those among them of its unit."""
-
-    def reach(self, probability: float) -> float:
-        """Return how far above the expected time so large a share of machines stays, as a logarithm."""
-        return float(stdtrit(self.expected.freedom, probability)) * self.expected.error
-
-    def would_show(self, tests: int) -> float:
-        """Return the slowdown that the first step of Holm's correction for so many tests finds."""
-        return max(LEAST, math.expm1(self.reach(1 - SIGNIFICANCE / tests)))
 
 
 def verdicts(
-    parts: Sequence[Part],
+    processes: Iterable[Process],
+    gpus: Mapping[str, str],
     devices: Mapping[str, Device | None],
     known: Known,
     disturbed: Iterable[tuple[str, str]] = (),
-) -> list[tuple[Part, PartVerdict]]:
-    """Return the verdict of each part. devices: node -> what its GPUs should be; disturbed: nodes and units where other
-    processes run. Who uses a GPU uses cores and links too."""
-    compared = [
-        [_compare(part, one) for one in expected_times(part.processes[0], devices.get(part.node), known)]
-        for part in parts
-    ]
-    families: dict[str, list[_Compared]] = defaultdict(list)
-    of_unit: Counter[tuple[str, ...]] = Counter()
-    for part, of_part in zip(parts, compared, strict=True):
-        for one in of_part:
-            families[one.expected.question].append(one)
-            of_unit[one.expected.question, part.node, part.unit] += 1
+) -> dict[Unit, list[PartVerdict]]:
+    """Return the verdicts of the parts of each unit. gpus: UUID -> the unit that it is; devices: node -> what its GPUs
+    should be; disturbed: nodes and units where other processes run. Who uses a GPU uses cores and links too."""
+    parts: dict[tuple[Unit, tuple[object, ...]], list[Process]] = defaultdict(list)
+    for process in sorted(processes, key=lambda one: one.place):
+        name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
+        parts[Unit(process.node, name), (process.cell, process.judged.part)].append(process)
+    expected = {key: expected_times(part[0], devices.get(key[0].node), known) for key, part in parts.items()}
+    families: dict[str, list[Expected]] = defaultdict(list)
+    of_unit: Counter[tuple[Unit, str]] = Counter()
+    for (unit, cell), times in expected.items():
+        for one in times:
+            one.p = float(stdtr(one.freedom, -_distance(parts[unit, cell], one) / one.error))
+            families[one.question].append(one)
+            of_unit[unit, one.question] += 1
     for family in families.values():
         for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
             one.p, one.tests = float(p), len(family)
-    for part, of_part in zip(parts, compared, strict=True):
-        for one in of_part:
-            one.of_unit = of_unit[one.expected.question, part.node, part.unit]
-    busy = {*disturbed, *((part.node, part.unit) for part in parts if Flag.SHARED_GPU in part.flags)}
-    busy |= {(node, other) for node, unit in busy if unit.startswith("GPU") for other in ("links", "host")}
-    return [
-        (part, _verdict(part, of_part, is_disturbed=(part.node, part.unit) in busy))
-        for part, of_part in zip(parts, compared, strict=True)
-    ]
+    shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
+    busy = {*disturbed, *shared}
+    busy |= {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
+    found: dict[Unit, list[PartVerdict]] = defaultdict(list)
+    for (unit, cell), part in parts.items():
+        judged = [(_of_one(part, one, of_unit[unit, one.question]), one) for one in expected[unit, cell]]
+        found[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
+    return found
 
 
-def parts_of(processes: Iterable[Process], units: Mapping[str, str]) -> list[Part]:
-    """Return the parts that these processes measured. units: UUID of a GPU -> its unit."""
-    found: dict[tuple[object, ...], list[Process]] = defaultdict(list)
-    for one in sorted(processes, key=lambda process: process.place):
-        unit = units.get(one.gpu, "GPU") if one.judged.unit == "GPU" else one.judged.unit
-        found[one.node, unit, one.cell, one.judged.part].append(one)
-    return [Part(node=str(key[0]), unit=str(key[1]), processes=tuple(of_part)) for key, of_part in found.items()]
+def _distance(part: Sequence[Process], expected: Expected) -> float:
+    """Return the logarithm of measured over expected time."""
+    return math.log(_seconds(part) / expected.seconds)
 
 
-def _compare(part: Part, expected: Expected) -> _Compared:
-    distance = float(np.mean([math.log(one.seconds) for one in part.processes])) - math.log(expected.seconds)
-    return _Compared(expected=expected, distance=distance, p=float(stdtr(expected.freedom, -distance / expected.error)))
+def _seconds(part: Sequence[Process]) -> float:
+    return geometric_mean([one.seconds for one in part])
 
 
-def _verdict(part: Part, compared: Sequence[_Compared], *, is_disturbed: bool) -> PartVerdict:
-    first = part.processes[0]
-    judged = [(_of_one(one, first.judged.kind), one) for one in compared]
-    decisive = [one for one in judged if one[0] == "slow"] or [one for one in judged if one[1].expected.decides]
-    verdict: Verdict = decisive[0][0] if decisive else "not judged"
-    reason = ""
-    found: dict[str, Any] = {}
+def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
+    """Return the verdict by one expectation. tests: of the same question about this unit."""
+    distance = _distance(part, expected)
+    if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST):
+        return "slow"
+    widest = WIDEST.get(part[0].judged.kind, USUAL_WIDEST) if expected.machines else PUBLIC_WIDEST
+    near = distance > max(math.log1p(NEAR), 2 * expected.error)
+    unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(widest)
+    return "cannot tell" if near or unsure or _would_show(expected, tests) > widest else "pass"
+
+
+def _would_show(expected: Expected, tests: int) -> float:
+    """Return the slowdown that the first step of Holm's correction for so many tests finds."""
+    return max(LEAST, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
+
+
+def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
+    first, seconds = part[0], _seconds(part)
+    decisive = [one for one in judged if one[0] == "slow"] or [one for one in judged if one[1].decides]
+    verdict: Verdict = "not judged"
+    reason, found = "no shipped set has this part of such a machine", dict[str, Any]()
     if decisive:
-        shown = decisive[0][1]
-        expected, ratio, half = shown.expected, math.exp(shown.distance), shown.reach(0.975)
+        verdict, shown = decisive[0]
+        ratio, width = seconds / shown.seconds, math.exp(shown.reach(0.975))
         found = {
-            "against": expected.against,
-            "machines": expected.machines,
-            "expected_seconds": expected.seconds,
-            "expected_low": expected.seconds * math.exp(-half),
-            "expected_high": expected.seconds * math.exp(half),
+            **{name: getattr(shown, name) for name in ("against", "machines", "p")},
+            "expected_seconds": shown.seconds,
+            "expected_low": shown.seconds / width,
+            "expected_high": shown.seconds * width,
             "ratio": ratio,
-            "ratio_low": ratio * math.exp(-half),
-            "ratio_high": ratio * math.exp(half),
-            "p": shown.p,
-            "would_show": shown.would_show(shown.tests),
+            "ratio_low": ratio / width,
+            "ratio_high": ratio * width,
+            "would_show": _would_show(shown, shown.tests),
         }
-        if verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part.processes)):
+        reason = "slower than most, but not surely" if ratio > 1 + NEAR else "what is expected is too uncertain"
+        if verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
-        elif verdict == "cannot tell":
-            reason = "slower than most, but not surely" if ratio > 1 + NEAR else "what is expected is too uncertain"
-    else:
-        is_cpu = first.judged.kind == "cpu"
-        reason = (
-            "no undisturbed history of this CPU yet" if is_cpu else "no shipped set has this part of such a machine"
-        )
+    elif first.judged.kind == "cpu":
+        reason = "no undisturbed history of this CPU yet"
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
         value=f"{first.cell.phase}.{first.cell.metric}",
-        processes=len(part.processes),
-        seconds=math.exp(float(np.mean([math.log(one.seconds) for one in part.processes]))),
+        processes=len(part),
+        seconds=seconds,
         verdict=verdict,
-        reason=reason,
-        flags=part.flags,
+        reason=reason if verdict in ("cannot tell", "not judged") else "",
+        flags=tuple(dict.fromkeys(flag for one in part for flag in sorted(one.flags))),
         settings=first.settings,
         **found,
     )
-
-
-def _of_one(compared: _Compared, kind: Kind) -> Verdict:
-    if compared.p < SIGNIFICANCE and compared.distance >= math.log1p(LEAST):
-        return "slow"
-    expected = compared.expected
-    widest = WIDEST.get(kind, USUAL_WIDEST) if expected.machines else PUBLIC_WIDEST
-    near = compared.distance > max(math.log1p(NEAR), 2 * expected.error)
-    unsure = compared.distance + compared.reach(1 - SIGNIFICANCE) > math.log1p(widest)
-    return "cannot tell" if near or unsure or compared.would_show(compared.of_unit) > widest else "pass"
