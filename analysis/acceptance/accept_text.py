@@ -16,6 +16,13 @@ RATES = {"matmul.time": "FLOP/s", "copy.time": "B/s", "collective.time": "B/s"}
 TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "temperature": (1, ".0f", "degC")}
 
 
+def paragraphs(acceptance: Acceptance) -> list[str | Listing]:
+    """Return the whole answer, the advice last."""
+    several = [nodes_listing(acceptance)] if len(acceptance.nodes) > 1 else []
+    about = "\n".join(["Compared with", *compared_with(acceptance), *telemetry(acceptance)])
+    return [*several, listing_of(acceptance), *explanations(acceptance), about, advice(acceptance)]
+
+
 def listing_of(acceptance: Acceptance) -> Listing:
     """Return one line for each part: measured, expected, difference, verdict."""
     lines = [

@@ -139,11 +139,13 @@ def _would_show(expected: Expected, tests: int) -> float:
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
     first, seconds = part[0], _seconds(part)
-    decisive = [one for one in judged if one[0] == "slow"] or [one for one in judged if one[1].decides]
+    slow, decides = [one for one in judged if one[0] == "slow"], [one for one in judged if one[1].decides]
     verdict: Verdict = "not judged"
     reason, found = "no shipped set has this part of such a machine", dict[str, Any]()
-    if decisive:
-        verdict, shown = decisive[0]
+    if first.judged.kind == "cpu":
+        reason = "no undisturbed history of this CPU yet"
+    if best := slow or decides or judged:
+        verdict, shown = best[0]
         ratio, width = seconds / shown.seconds, math.exp(shown.reach(0.975))
         found = {
             **{name: getattr(shown, name) for name in ("against", "machines", "p")},
@@ -155,11 +157,12 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
             "ratio_high": ratio * width,
             "would_show": _would_show(shown, shown.tests),
         }
-        reason = "slower than most, but not surely" if ratio > 1 + NEAR else "what is expected is too uncertain"
-        if verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
+        if not slow and not decides:
+            verdict = "not judged"  # the others may be as slow
+        elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
-    elif first.judged.kind == "cpu":
-        reason = "no undisturbed history of this CPU yet"
+        else:
+            reason = "slower than most, but not surely" if ratio > 1 + NEAR else "what is expected is too uncertain"
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
