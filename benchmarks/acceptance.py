@@ -10,13 +10,18 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.acceptance.acceptance import NodeSeen, accept
-from lmsweep.analysis.acceptance.parts import JUDGED, Cell, Judged, Process
+from lmsweep.analysis.acceptance.expected import Known, expected_times
+from lmsweep.analysis.acceptance.parts import JUDGED, Cell, Judged, Process, shipped
+from lmsweep.orchestrator.acceptance.accepting import operators_of
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 NAME = "NVIDIA H200"
@@ -91,6 +96,30 @@ def verdicts(case: Case, runs: int, seed: int = 0) -> Counter[str]:
     return found
 
 
+def public_verdicts(name: str, runs: int, *, slower: float = 0.0, common: bool = True) -> Counter[str]:
+    """Return how often a GPU that no set knows has each verdict by public rates, if its kind is as far from them as
+    their interval says: all its parts together (`common`), or each by itself."""
+    rng = np.random.default_rng(0)
+    device = device_named(name)
+    ids = {trial_id(one.config) for one in load_sweep("accept").grids["gpu"]}
+    rows = [
+        one for one in shipped(ids) if one.source == "h200-accept" and one.judged.unit == "GPU" and one.gpu == "GPU-1"
+    ]
+    known = Known(shipped=(), history=(), peers=(), operators=operators_of)
+    expected = {one.cell: expected_times(one, device, known)[0] for one in rows}
+    node = NodeSeen(node=rows[0].node, gpus={"GPU-1": "GPU 0"})
+    found: Counter[str] = Counter()
+    for _ in range(runs):
+        each = rng.normal(size=len(expected))
+        z = {cell: each[0 if common else place] for place, cell in enumerate(expected)}
+        measured = [
+            replace(one, seconds=(1 + slower) * it.seconds * math.exp(z[one.cell] * it.error))
+            for one, it in ((one, expected[one.cell]) for one in rows)
+        ]
+        found[accept(measured, [node], device, shipped=(), operators=operators_of).verdict] += 1
+    return found
+
+
 def main() -> None:
     runs = int(sys.argv[1]) if sys.argv[1:] else 200
     lines = []
@@ -103,6 +132,24 @@ def main() -> None:
                 }
                 what = f"{100 * slower:.0f} %{' in bytes' if parts else ''}"
                 lines.append({"machines": machines, "spread": spread, "slower": what} | shares)
+    print(pd.DataFrame(lines).to_markdown(index=False))
+    lines = []
+    for nodes in (2, 4, 8):
+        for machines in (0, 3):
+            for slower in (0.0, 0.1):
+                counts = verdicts(Case(machines=machines, nodes=nodes, slower=slower), runs)
+                shares = {word: f"{100 * counts[word] / runs:.0f} %" for word in WORDS}
+                lines.append({"nodes": nodes, "machines": machines, "slower": f"{100 * slower:.0f} %"} | shares)
+    print(pd.DataFrame(lines).to_markdown(index=False))
+    lines = []
+    for name in ("A100 SXM 80GB", "B200 SXM", "MI300X"):
+        for common in (True, False):
+            for slower in (0.0, 0.25, 0.5, 1.0, 2.0):
+                counts = public_verdicts(name, runs, slower=slower, common=common)
+                shares = {word: f"{100 * counts[word] / runs:.0f} %" for word in WORDS[:3]}
+                lines.append(
+                    {"GPU": name, "parts": "together" if common else "each", "slower": f"{100 * slower:.0f} %"} | shares
+                )
     print(pd.DataFrame(lines).to_markdown(index=False))
 
 
