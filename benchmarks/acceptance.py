@@ -142,7 +142,7 @@ def main() -> None:
                 lines.append({"nodes": nodes, "machines": machines, "slower": f"{100 * slower:.0f} %"} | shares)
     print(pd.DataFrame(lines).to_markdown(index=False))
     lines = []
-    for name in ("A100 SXM 80GB", "B200 SXM", "MI300X"):
+    for name in ("A100 SXM 80GB", "B200 SXM", "H100 NVL"):
         for common in (True, False):
             for slower in (0.0, 0.25, 0.5, 1.0, 2.0):
                 counts = public_verdicts(name, runs, slower=slower, common=common)

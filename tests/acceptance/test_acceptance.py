@@ -325,7 +325,7 @@ def test_public_rates_find_gross_faults_only() -> None:
         assert as_they_are["pass"] >= 0.6 * runs and as_they_are["slow"] <= 0.05 * runs
         assert public_verdicts("A100 SXM 80GB", runs, slower=0.65, common=together)["pass"] <= 0.05 * runs
         assert public_verdicts("A100 SXM 80GB", runs, slower=1.0, common=together)["slow"] >= 0.9 * runs
-        by_datasheet = public_verdicts("MI300X", runs, common=together)
+        by_datasheet = public_verdicts("H100 NVL", runs, common=together)
         assert by_datasheet["pass"] == 0 and by_datasheet["slow"] <= 0.05 * runs
 
 
