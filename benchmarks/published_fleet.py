@@ -1,21 +1,37 @@
-"""Published steps on many GPUs: LLM-Foundry's MPT, torchtitan's and fms-fsdp's Llama, with their own models."""
+"""Published steps on many GPUs, with their own models: LLM-Foundry's MPT, Llama by torchtitan, fms-fsdp and others."""
 
 import csv
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
-from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.step_operators import deepened, step_operators
 from lmsweep.trials.spec.config import TrialConfig
 
 MODELS = Path(__file__).parent / "published_models"
+CHIPS = Path(__file__).with_name("published-chips.csv")
+"""Steps published of several kinds of GPU, in the columns of published-fleet.csv. analysis/reference/SOURCES.md has the
+sources."""
+NAMES = {
+    "A100": "NVIDIA A100-SXM4-80GB",
+    "MI300X": "AMD Instinct MI300X OAM",
+    "B200": "NVIDIA B200",
+    "H200": "NVIDIA H200",
+    "H100": "NVIDIA H100 80GB HBM3",
+}
+"""Word of a source -> the GPU, as its driver reports it."""
+SOURCES = ("torchtitan", "torchao", "fms-fsdp", "ROCm/TransformerEngine", "ml-engineering")
+"""First words of the sources of Llama's steps."""
+RECOMPUTING = ("torchtitan", "torchao")
+"""Sources whose selective checkpointing computes every second product of a block again, in float8 each (torchtitan,
+activation_checkpoint.py)."""
 VOCABULARY = 50368
 """Of MPT."""
 FEW, MORE = 2, 3
@@ -27,6 +43,7 @@ LLAMAS: dict[str, dict[str, int]] = {
     name: dict(zip(_SHAPE, shape, strict=True))
     for name, shape in {
         "Llama 3.1 8B": (4096, 14336, 32, 32, 8, 128256),
+        "Llama 3.1 70B, 4 layers": (8192, 28672, 4, 64, 8, 128256),
         "Llama2-7b": (4096, 11008, 32, 32, 32, 32000),
         "Llama2-13b": (5120, 13824, 40, 40, 40, 32000),
         "Llama2-34b": (8192, 22016, 48, 64, 8, 32000),
@@ -104,15 +121,15 @@ def _mpt(row: dict[str, str]) -> FleetCell:
 def _llama(row: dict[str, str]) -> FleetCell:
     ranks, micro = int(row["n_gpus"]), int(row["batch"])
     context = int(row["seq_len"] or CONTEXT_OF_FMS)
-    is_fms = row["source"].startswith("fms")
+    is_deepspeed, is_compiled = "DeepSpeed" in row["framework"], "compile" in row["framework"]
     asked = {
         "workloads": "timing",
         **LLAMAS[row["model"]],
         "context_length": context,
         "batch_size": micro,
         "precision": "fp8_tensorwise" if "fp8" in row["precision"] else "bf16_pure",
-        "compile": "block" if "compile" in row["framework"] else "none",
-        "attention": "sdpa_flash",
+        "compile": "block" if is_compiled else "none",
+        "attention": "sdpa_cudnn" if is_deepspeed else "sdpa_flash",  # FlashAttention 3 is as fast as cuDNN's
         "loss": "cross_entropy",
         "checkpointing": "selective" if "selective" in row["parallelism"] else "none",
         "device": "cuda",
@@ -121,20 +138,20 @@ def _llama(row: dict[str, str]) -> FleetCell:
     whole = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
     outside = 2 * config.vocab_size * config.d_model + config.d_model
     return FleetCell(
-        source="fms-fsdp" if is_fms else "torchtitan",
+        source=next(name for name in SOURCES if row["source"].startswith(name)),
         what=f"{row['model']} {row['framework']}",
-        full_name="NVIDIA A100-SXM4-80GB" if "A100" in row["hardware"] else "NVIDIA H100 80GB HBM3",
+        full_name=next(name for word, name in NAMES.items() if word in row["hardware"]),
         ranks=ranks,
         seconds=micro * context / float(row["value"]),
         block=(whole - outside) // (config.num_layers or 1),
         outside=outside,
-        config=replace(config, world_size=ranks, ddp="fsdp"),
+        config=replace(config, world_size=ranks, ddp="zero1" if is_deepspeed else "fsdp"),
         is_mpt=False,
     )
 
 
 def rank_operators(cell: FleetCell) -> Operators:
-    """Return the operators of a rank: those of one process, and what `fully_shard` sends and copies."""
+    """Return the operators of a rank: those of one process, and what `fully_shard` or ZeRO-2 sends and copies."""
     layers = _layers(cell)
     found = deepened(_few(cell, FEW), _few(cell, MORE), layers - FEW)
     assert found is not None, "all layers are alike"
@@ -149,7 +166,15 @@ def rank_operators(cell: FleetCell) -> Operators:
         module="optimizer",
     )
     computed = [replace(one, count=one.count * times) for one in found if one.phase != "optimizer"]
-    return (*computed, updated, *_sent(cell, layers))
+    again = _products_again(computed) if cell.source in RECOMPUTING else ()
+    return (*computed, *again, updated, *_sent(cell, layers))
+
+
+def _products_again(computed: Sequence[Operator]) -> Iterator[Operator]:
+    of_blocks = [one for one in computed if one.phase == "forward" and one.count > 1]
+    products = [one for one in of_blocks if one.name == "mm"]
+    for one in (*products[1::2], *(one for one in of_blocks if one.name == "_scaled_mm")):
+        yield replace(one, phase="backward", is_again=True)
 
 
 def _sent(cell: FleetCell, layers: int) -> Iterator[Operator]:
@@ -160,9 +185,12 @@ def _sent(cell: FleetCell, layers: int) -> Iterator[Operator]:
         yield replace(sent, name="split_with_sizes_copy", bytes=4 * weights, stream="compute", ranks=1)
 
     times = cell.config.accumulate
-    for phase in ("forward", "backward"):
-        yield from message("all_gather", cell.block, layers * times, phase, "blocks.*")
-    yield from message("all_gather", cell.outside, times, "forward", "")
+    if cell.config.fully_shards:
+        for phase in ("forward", "backward"):
+            yield from message("all_gather", cell.block, layers * times, phase, "blocks.*")
+        yield from message("all_gather", cell.outside, times, "forward", "")
+    else:
+        yield from message("all_gather", cell.block * layers + cell.outside, 1, "optimizer", "")
     yield from message("reduce_scatter", cell.block, layers, "backward", "blocks.*")
     yield from message("reduce_scatter", cell.outside, 1, "backward", "")
 
@@ -184,8 +212,19 @@ def _few(cell: FleetCell, layers: int) -> Operators:
 @cache
 def _operators(config: TrialConfig) -> Operators:
     if config.precision == "fp8_tensorwise":  # TransformerEngine casts in one kernel, as compiled code does
-        return in_float8(step_operators(replace(config, precision="bf16_pure")), replace(config, compile="block"))
+        return tuple(_in_float8(step_operators(replace(config, precision="bf16_pure"))))
     return step_operators(config)
+
+
+def _in_float8(operators: Operators) -> Iterator[Operator]:
+    """Yield the operators with the products of layers in float8: a kernel reads both operands once to round them."""
+    for one in operators:
+        if one.name != "mm" or ".*" not in one.module:
+            yield one
+            continue
+        elements = sum(prod(shape) for shape in one.shapes)
+        yield replace(one, name="fused", flops=0, shapes=one.shapes[:1], bytes=3 * elements, layout="")
+        yield replace(one, name="_scaled_mm", dtype="float8_e4m3fn", bytes=one.bytes - elements, layout="fast")
 
 
 def size_of(name: str) -> int:

@@ -12,6 +12,7 @@ from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF, product_of
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.measurement import OperatorTime
 from lmsweep.trials.results.record import DetailRow, Record
+from lmsweep.trials.workloads.operators.byte_cases import byte_cases
 from lmsweep.trials.workloads.operators.cases import Extent
 from lmsweep.trials.workloads.operators.product_cases import product_cases
 from tests.support.needs import needs_cuda
@@ -62,6 +63,27 @@ def test_products_are_measured_in_each_alignment_of_rows(dtype: torch.dtype, ali
     assert all(count >= 6 for count in found.values()), found
     narrow = product_cases(replace(extent, recipe="tensorwise"))
     assert all(size % 16 == 0 for case in narrow for shape in case.shapes for size in shape), "float8 has no others"
+
+
+def test_a_trial_in_float8_times_both_sums_and_both_scales_of_products_and_what_a_cast_is_made_of() -> None:
+    extent = Extent(device="cpu", dtype=torch.bfloat16, width=64, tokens=256, recipe="tensorwise")
+    cases = [*product_cases(extent), *byte_cases(extent)]
+    assert {case.form for case in cases if case.kind == "product"} == {"fast", "rows", "exact"}
+    assert {case.name for case in cases if case.kind == "bytes"} == {
+        "abs",
+        "max",
+        "amax",
+        "amax_columns",
+        "_to_copy",
+        "clone",
+    }
+    for case in cases:
+        result = case.make()()
+        assert isinstance(result, torch.Tensor)
+        if case.kind == "product":
+            (m, k), (_, n) = case.shapes
+            assert result.shape == (m, n) and case.bytes == m * k + k * n + result.nbytes
+        assert case.dtype != "float8_e4m3fn" or case.kind == "product" or result.itemsize == 1
 
 
 @needs_cuda

@@ -44,20 +44,23 @@ def _check_dimensions(name: str, layer: nn.Linear, tokens: int) -> None:
             )
 
 
-def float8_product(one: Tensor, other: Tensor, recipe: str) -> Callable[[], Tensor]:
+def float8_product(one: Tensor, other: Tensor, recipe: str, *, exact: bool = False) -> Callable[[], Tensor]:
     """Return a function that multiplies one (rows, inner) by other (inner, columns) in float8, to bfloat16. Both are
-    rounded now, not in the function."""
-    left, of_left = _rounded(one, -1 if recipe == "rowwise" else None)
-    right, of_right = _rounded(other, 0 if recipe == "rowwise" else None)
+    rounded now, not in the function. exact: as in backward, a gradient of more exponent bits, summed in float32."""
+    left, of_left = _rounded(one, -1 if recipe == "rowwise" else None, torch.float8_e5m2 if exact else _NARROW)
+    right, of_right = _rounded(other, 0 if recipe == "rowwise" else None, _NARROW)
     right = right.t().contiguous().t()  # the kernels read the second operand by columns
     return lambda: scaled_mm(
-        left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=True
+        left, right, scale_a=of_left, scale_b=of_right, out_dtype=torch.bfloat16, use_fast_accum=not exact
     )
 
 
-def _rounded(x: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
+_NARROW = torch.float8_e4m3fn
+
+
+def _rounded(x: Tensor, dim: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return x / scale in float8 and the scale that makes the largest element along `dim` (None: of all) fit."""
     wide = x.float()
     largest = wide.abs().max() if dim is None else wide.abs().amax(dim, keepdim=True)
-    scale = largest / torch.finfo(torch.float8_e4m3fn).max
-    return (wide / scale).to(torch.float8_e4m3fn), scale
+    scale = largest / torch.finfo(dtype).max
+    return (wide / scale).to(dtype), scale

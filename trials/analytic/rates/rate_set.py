@@ -39,6 +39,10 @@ ASSUMED = (
     "bytes, not measured"
 )
 
+UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
+"""Whether it is an update -> least and most of what the host's memory and link take, over what is assumed."""
+ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
+
 
 class Cost(NamedTuple):
     seconds: float
@@ -161,6 +165,9 @@ class Rates:
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
             return Cost(seconds, self.source_of_links(ranks, operator.stride))
+        if kind == "host":
+            seconds = self.hardware.host_seconds(operator.name, operator.bytes)
+            return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
         if kind == "products":
             product = product_of(
                 operator.name,

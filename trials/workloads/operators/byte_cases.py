@@ -24,6 +24,7 @@ CACHED_BYTES = 2**25
 def byte_cases(extent: Extent) -> Iterator[Case]:
     """Sizes go up to `tokens` rows of `width`, four bytes each."""
     if extent.recipe:
+        yield from _casting(extent)
         return
     for size in _sizes(extent.tokens * extent.width):
         for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
@@ -75,6 +76,32 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
     yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
     yield _case(extent, "clone", size, 2 * item * size, transposed, is_cold=is_cold)
     yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
+
+
+def _casting(extent: Extent) -> Iterator[Case]:
+    """What a cast to float8 with a scale is made of beside element-wise operators."""
+    narrow = torch.float8_e4m3fn
+
+    def cast(size: int) -> Call:
+        one, out = extent.random(size, dtype=torch.float32), extent.random(size, dtype=torch.float32).to(narrow)
+        return lambda: out.copy_(one)
+
+    def transposed(size: int) -> Call:
+        return extent.random(size // ROWS, ROWS).to(narrow).t().contiguous
+
+    for size in _sizes(extent.tokens * extent.width):
+        for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
+            largest = _call(extent, torch.max, (size,))
+            by_row = _call(extent, partial(torch.amax, dim=-1, keepdim=True), (size // ROWS, ROWS))
+            by_column = _call(extent, partial(torch.amax, dim=0, keepdim=True), (size // ROWS, ROWS))
+            absolute = _call(extent, torch.abs, (size,))
+            float8 = {"dtype": "float8_e4m3fn", "is_cold": is_cold}
+            yield _case(extent, "abs", size, 4 * size, absolute, is_cold=is_cold)
+            yield _case(extent, "max", size, 2 * size, largest, is_cold=is_cold)
+            yield _case(extent, "amax", size, 2 * size, by_row, is_cold=is_cold)
+            yield _case(extent, "amax_columns", size, 2 * size, by_column, is_cold=is_cold)
+            yield _case(extent, "_to_copy", size, 5 * size, partial(cast, size), **float8)
+            yield _case(extent, "clone", size, 2 * size, partial(transposed, size), **float8)
 
 
 def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:

@@ -16,6 +16,9 @@ UNALIGNED_LAYER = (4267, 1600)
 LAYOUTS = ("forward", "input_gradient", "weight_gradient")
 """x Wᵀ, y W and yᵀ x, with x (tokens, inputs), y (tokens, outputs) and W (outputs, inputs)."""
 FEWEST_TOKENS = 256
+FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}
+"""Form of a float8 product -> recipe of its scales, and whether it is summed in float32. Forward is fast, with one
+scale or one a row; backward of torchao's recipes is exact, with one scale."""
 
 
 def product_cases(extent: Extent) -> Iterator[Case]:
@@ -32,8 +35,11 @@ def product_cases(extent: Extent) -> Iterator[Case]:
     ]
     for outputs, inputs in (*layers, *heads):
         for tokens in extent.powers(FEWEST_TOKENS):
-            for layout in LAYOUTS[:1] if extent.recipe else LAYOUTS:
-                yield _linear(extent, tokens, outputs, inputs, layout)
+            if not extent.recipe:
+                for layout in LAYOUTS:
+                    yield _linear(extent, tokens, outputs, inputs, layout)
+            elif outputs not in VOCABULARIES:
+                yield from _float8(extent, tokens, outputs, inputs)
     if not extent.recipe:
         yield from _batched(extent)
         yield from _unaligned(extent)
@@ -56,8 +62,6 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
     }[layout]
 
     def make() -> Callable[[], object]:
-        if extent.recipe:
-            return float8_product(extent.random(m, k), extent.random(k, n), extent.recipe)
         if layout == "forward":
             one, other = extent.random(m, k), extent.random(n, k).t()
         elif layout == "input_gradient":
@@ -67,17 +71,39 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
         out = torch.empty(m, n, dtype=extent.dtype, device=extent.device)
         return lambda: torch.mm(one, other, out=out)
 
-    size = 1 if extent.recipe else extent.dtype.itemsize
     return Case(
         kind="product",
-        name="_scaled_mm" if extent.recipe else "mm",
-        form=extent.recipe or layout,
+        name="mm",
+        form=layout,
         shapes=((m, k), (k, n)),
-        dtype="float8_e4m3fn" if extent.recipe else extent.type_name,
-        bytes=size * (m * k + k * n) + extent.dtype.itemsize * m * n,
+        dtype=extent.type_name,
+        bytes=extent.dtype.itemsize * (m * k + k * n + m * n),
         flops=2 * m * n * k,
         make=make,
     )
+
+
+def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
+    """The products of a layer, whose operands lie in one layout: of the gradients, which differ by their sizes only,
+    those of the inputs and of the weights by turns."""
+    by_turns = tokens.bit_length() % 2
+    backward = (outputs, inputs, tokens) if by_turns else (tokens, inputs, outputs)
+    for form, (recipe, exact) in FLOAT8.items():
+        m, n, k = backward if exact else (tokens, outputs, inputs)
+
+        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Callable[[], object]:
+            return float8_product(extent.random(m, k), extent.random(k, n), recipe, exact=exact)
+
+        yield Case(
+            kind="product",
+            name="_scaled_mm",
+            form=form,
+            shapes=((m, k), (k, n)),
+            dtype="float8_e4m3fn",
+            bytes=m * k + k * n + 2 * m * n,
+            flops=2 * m * n * k,
+            make=make,
+        )
 
 
 def _batched(extent: Extent) -> Iterator[Case]:
