@@ -14,9 +14,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RUNS = {
+    "cost": ("cost.yaml", "--budget", "150s"),
     "changes": ("changes.yaml", "--profile", "--budget", "180s"),
     "again": ("again.yaml", "--profile", "--budget", "80s"),
-    "cost": ("cost.yaml", "--budget", "150s"),
 }
 TINY = {
     "model: small": "model: tiny",

@@ -58,10 +58,27 @@ def events_of(
 ) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """Events of the host and of the device, from the profiler's raw events. shapes: of `launch_shapes`."""
     hosts, devices = [], []
-    on_host = []
+    threads: dict[int, int] = {}
     for event in events:
         if event.device_type() == DeviceType.CPU:
-            on_host.append(event)
+            name, start, number = event.name(), event.start_ns(), event.correlation_id()
+            sequence, thread = event.sequence_nr(), event.device_resource_id()
+            is_call = CALL.match(name) is not None
+            if sequence >= 0:
+                threads[event.start_thread_id()] = thread
+            hosts.append(
+                HostEvent(
+                    name,
+                    thread,
+                    start,
+                    start + event.duration_ns(),
+                    event.is_user_annotation(),
+                    0 if is_call else number,
+                    number if is_call else 0,
+                    sequence,
+                    event.fwd_thread_id(),
+                )
+            )
         elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
             found = device_event(event)
             if shapes and found.call in shapes:
@@ -69,24 +86,12 @@ def events_of(
                 found = found._replace(grid=grid, block=block)
             devices.append(found)
     # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.
-    system = {event.start_thread_id(): event.device_resource_id() for event in on_host if event.sequence_nr() >= 0}
-    for event in on_host:
-        name, start, number, thread = event.name(), event.start_ns(), event.correlation_id(), event.fwd_thread_id()
-        is_call = CALL.match(name) is not None
-        hosts.append(
-            HostEvent(
-                name,
-                event.device_resource_id(),
-                start,
-                start + event.duration_ns(),
-                event.is_user_annotation(),
-                0 if is_call else number,
-                number if is_call else 0,
-                event.sequence_nr(),
-                system.get(thread, thread),
-            )
-        )
-    return hosts, devices
+    return [
+        host._replace(forward_thread=threads.get(host.forward_thread, host.forward_thread))
+        if host.forward_thread
+        else host
+        for host in hosts
+    ], devices
 
 
 def launch_shapes(trace: bytes) -> dict[int, tuple[str, str]]:
