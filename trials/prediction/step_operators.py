@@ -6,6 +6,7 @@ from math import ceil
 
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.recomputation import group_size
+from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.float8_operators import in_float8
@@ -40,8 +41,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     else:
         found = _of_any_batch(config)
     wanted = PHASES[config.mode]
-    found = tuple(one for one in found if one.phase in wanted)
-    return in_float8(found, config) if config.precision in FLOAT8_PRECISIONS else found
+    return tuple(one for one in found if one.phase in wanted)
 
 
 def why_untimed(config: TrialConfig) -> str | None:
@@ -65,7 +65,8 @@ def _of_any_batch(config: TrialConfig) -> Operators:
     changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
     step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]
     try:
-        found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
+        with no_log_of_fake_operators():
+            found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
     except RuntimeError:  # with that batch the logits of a long context have more bytes than 64 bits count
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
@@ -81,7 +82,10 @@ def _at_full_depth(config: TrialConfig) -> Operators:
 
     def of(layers: int | None) -> Operators:
         log = step_run(as_run(replace(eager, num_layers=layers))).log
-        return log.operators(config.compile, compiles_loss=config.loss == "compiled")
+        seen = log.seen
+        if config.precision in FLOAT8_PRECISIONS:
+            seen = in_float8(seen, config, is_compiled=config.compile != "none")
+        return log.operators(config.compile, compiles_loss=config.loss == "compiled", seen=seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     alike = not config.references and (config.ddp == "none" or DDP_VARIANTS[config.ddp].call != "bucket")
