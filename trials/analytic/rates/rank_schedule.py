@@ -12,7 +12,7 @@ from typing import Literal
 
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rate_set import Rates
-from lmsweep.trials.analytic.rates.step_time import StepTime, step_time
+from lmsweep.trials.analytic.rates.step_time import WAITS, StepTime, step_time
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
@@ -49,7 +49,8 @@ class RankTime:
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step, as `StepTime.at`."""
         host = 1.0 if end is None else self.time.hosts[end]
-        return max(factor * (self.busy + self.time.unsure(end)), host * self.launching) + factor * self.after
+        busy = factor * (self.busy + self.time.unsure(end)) + WAITS * host * self.launching
+        return max(busy, host * self.launching) + factor * self.after
 
 
 def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTime:
