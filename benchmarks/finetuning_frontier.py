@@ -39,9 +39,11 @@ from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_operators import why_untimed
+from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.timing.clock import Clock, time_iteration
 
 Cell = tuple[str, str, str, int]
 """Model, method, checkpointing and tokens of a sequence."""
@@ -98,7 +100,9 @@ class Run(NamedTuple):
     building: int | None = None
     """The same, of building model and optimizer."""
     seconds: float | None = None
-    """Median of the steps after the first WARMING."""
+    """Median of the steps after the first ones."""
+    device_seconds: float | None = None
+    """Of these the time with a kernel or copy running, median of two more steps, where it was asked for."""
 
 
 def config_of(model: str, method: str, checkpointing: str, context: int) -> TrialConfig:
@@ -149,10 +153,10 @@ def _predicted(cell: Cell) -> dict[str, object]:
     return {"cell": cell, "config": vars(config), "batch": batch, "peak": peak, "seconds": seconds}
 
 
-def run(config: TrialConfig, steps: int, seconds: float) -> Run:
+def run(config: TrialConfig, steps: int, seconds: float, *, warming: int = WARMING, traces: bool = False) -> Run:
     """Run so many steps in a fresh process, at most so long."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_steps, args=(config, steps, sender))
+    process = multiprocessing.get_context("fork").Process(target=_steps, args=(config, steps, warming, traces, sender))
     process.start()
     sender.close()
     process.join(max(seconds, 1))
@@ -165,7 +169,7 @@ def run(config: TrialConfig, steps: int, seconds: float) -> Run:
     return Run(f"failed, exit status {process.exitcode}")
 
 
-def _steps(config: TrialConfig, steps: int, sender: Connection) -> None:
+def _steps(config: TrialConfig, steps: int, warming: int, traces: bool, sender: Connection) -> None:
     try:
         bench = Workbench(config, requested_at=time.monotonic(), code=Code(folder=str(Path.cwd())))
         with bench.quiet():
@@ -181,21 +185,35 @@ def _steps(config: TrialConfig, steps: int, sender: Connection) -> None:
                 torch.cuda.synchronize()
                 taken.append(time.perf_counter() - began)
                 bench.step.drop()
+            peak = torch.cuda.max_memory_allocated()
+
+            def once(clock: Clock) -> None:
+                time_iteration(phases, clock)
+                bench.step.drop()
+
+            traced = trace_device(once, device_type=config.device_type, trial_seconds=0.0) if traces else []
+            busy = statistics.median(one.step for one in traced) if traced else None
     except (RuntimeError, MemoryError) as error:
         if status_of(error) != Status.OOM:
             raise
         sys.exit(OUT_OF_MEMORY)
-    sender.send((torch.cuda.max_memory_allocated(), building, statistics.median(taken[WARMING:])))
+    sender.send((peak, building, statistics.median(taken[warming:]), busy))
+
+
+def import_before_forks() -> None:
+    """Import what each fork would import again, without touching CUDA, as PEFT would by bitsandbytes."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asked whether a GPU is there, PyTorch reads NVML then
+    sys.modules["torchao"] = None  # type: ignore[assignment]  # transformers imports it if it is there; it asks the GPU
+    import transformers.modeling_utils  # noqa: F401
+
+    if torch.cuda.is_initialized():
+        raise RuntimeError("something has initialized CUDA, so forked processes cannot use it")
 
 
 def measure(seconds: float, results: Path) -> None:
     """Measure cells until then, and print them beside what was predicted."""
     began = time.monotonic()
-    # Ahead of the forks, which would each do it again. It does not touch CUDA, as PEFT would by bitsandbytes; asked
-    # whether a GPU is there, PyTorch reads NVML then.
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    import transformers.modeling_utils  # noqa: F401
-
+    import_before_forks()
     predicted = json.loads(PREDICTED.read_text())
     name, memory = device()
     print(f"{name}, {memory} bytes; predicted for {predicted['gpu']}, {predicted['memory']} bytes", flush=True)

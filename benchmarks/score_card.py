@@ -10,25 +10,27 @@ Rates of operators were measured apart from all of these steps.
 
 import argparse
 import csv
+import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Literal, get_args
 
 from tabulate import tabulate
 
-from benchmarks.published_fleet import MODELS, fleet_cells, rank_operators
+from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from lmsweep.analysis import load
 from lmsweep.analysis.reference.reports import public_benchmarks, published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
-from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, learned, widened
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
@@ -38,7 +40,7 @@ from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
-from lmsweep.trials.spec.config import UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
@@ -99,21 +101,23 @@ def own_cells(every: int) -> Iterator[Cell]:
             )
 
 
-def unseen_cells() -> Iterator[Cell]:
-    """Yield the device time of the steps of one process that were predicted before they ran."""
+def unseen_cells() -> list[Cell]:
+    """Return the device time of the steps of one process that were predicted before they ran."""
     folder = Path(__file__).parent
     use_code(code_folder(str(folder.parent / "examples")))
     configs = {
         trial_id(one.config): one.config
         for one in load_sweep(str(folder / "unseen-steps.yaml"), code=str(folder.parent / "examples")).trials
     }
+    cells = []
     with (folder / UNSEEN).open(newline="") as file:
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
             found = step_time(in_precision(step_operators(config), config), rates_of(device))
-            yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
-                       published=float(row["device_seconds"]), predicted=found.computing)  # fmt: skip
+            cells.append(Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
+                              published=float(row["device_seconds"]), predicted=found.computing))  # fmt: skip
+    return cells
 
 
 def course_cells() -> Iterator[Cell]:
@@ -176,12 +180,15 @@ def attention_cells() -> Iterator[Cell]:
 
 def ranks_cells(path: str) -> Iterator[Cell]:
     use_code(code_folder(str(MODELS)))
-    for cell in fleet_cells(path):
+    for cell in chain(fleet_cells(path), fleet_cells(str(CHIPS))):
         device = find_device(cell.full_name)
         assert device is not None
-        network = Network(gpus=8, bytes_per_second=NETWORKS[device.name], source="") if cell.ranks > 8 else None
+        in_node = 72 if device.name.startswith("GB") else 8
+        adapter = NETWORKS.get(device.name, 0.0)
+        network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
         found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
-        yield Cell(level="ranks", source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
+        level = "tuned stacks" if cell.source in TUNED else "power limited" if cell.is_limited else "ranks"
+        yield Cell(level=level, source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
 
 
@@ -221,13 +228,17 @@ def product_cells(path: str) -> Iterator[Cell]:
 
 
 def compiled_cells(path: str) -> Iterator[Cell]:
-    """Yield the steps of GPT-2 XL that an issue of ROCm's TransformerEngine states as rates of model FLOPs; batch and
-    context are assumed."""
-    asked = {"workloads": "timing", "device": "cuda", "model": "gpt2-xl", "precision": "bf16", "compile": "block",
-             "attention": "sdpa_flash", "context_length": 1024, "batch_size": 8}  # fmt: skip
-    config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
-    operators, terms = step_operators(config), config.size.terms
-    flops = 3 * forward_flops(**terms, vocab_size=config.vocab_size, context_length=1024, batch_size=8)
+    """Yield the steps of GPT-2 XL that an issue of ROCm's TransformerEngine states as rates of 6 N + 12 L d s. Its
+    script states the sizes, and 14 sequences a day later; the batch is assumed to be these."""
+    use_code(code_folder(str(MODELS)))
+    layers, width, context, batch, vocabulary = 48, 1600, 1024, 14, 50304
+    args = json.dumps({"heads": 25, "layers": layers, "width": width}, separators=(",", ":"))
+    config = TrialConfig(model="gpt2-xl", model_code="mpt.py:build", model_args=args, vocab_size=vocabulary, d_model=0,
+                         context_length=context, batch_size=batch, precision="bf16", attention="sdpa_flash",
+                         loss="cross_entropy", compile="block", blocks="blocks", device="cuda")  # fmt: skip
+    operators = step_operators(config)
+    weights = 12 * layers * width**2 + (vocabulary + context) * width
+    flops = batch * context * (6 * weights + 12 * layers * width * context)
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
             if row["framework"] == "torch.compile nightly":
@@ -260,7 +271,7 @@ def by_device(residuals: Sequence[Residual]) -> None:
         groups[one.device, one.level].append(one)
     lines = []
     for (device, level), found in sorted(groups.items()):
-        wider = widened(level, residuals)
+        wider = widened(level, residuals, device)
         raw = median(math.exp(-one.log_ratio) - 1 for one in found)
         line: list[object] = [device, level, len(found), f"{raw:+.0%}"]
         for left in get_args(Left):
@@ -310,15 +321,14 @@ def ratios(cells: Sequence[Cell]) -> None:
 
 def tables(residuals: Sequence[Residual]) -> None:
     groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
-    levels = sorted({one.level for one in residuals})
-    wider = {level: widened(level, residuals) for level in levels}
+    wider = {(one.level, one.device): widened(one.level, residuals, one.device) for one in residuals}
     for one in residuals:
         if any(other.level == one.level and other.source != one.source for other in residuals):
             groups[one.level, one.source, one.device].append(one)
     lines = []
     for key, found in sorted(groups.items()):
         raw = median(math.exp(-one.log_ratio) - 1 for one in found)
-        answers = [held(one, residuals, wider[one.level]) for one in found]
+        answers = [held(one, residuals, wider[one.level, one.device]) for one in found]
         errors = sorted(abs(error) for error, _ in answers)
         within = sum(error < 0.25 for error in errors) / len(errors)
         kept = sum(one for _, one in answers) / len(answers)
@@ -335,14 +345,11 @@ def tables(residuals: Sequence[Residual]) -> None:
         )
     headers = ["level", "source", "GPU", "cells", "operators", "median", "largest", "within 25 %", "interval held"]
     print(tabulate(lines, headers=headers, tablefmt="github"))
-    for level in levels:
-        of_level = [one for one in residuals if one.level == level]
-        spread = learned(level, residuals, of_level[0].device)
+    for (level, device), more in sorted(wider.items()):
+        spread = learned(level, residuals, device)
         assert spread is not None
-        known = [held(one, residuals, wider[level])[1] for one in of_level]
-        width = math.exp(SURE * wider[level] * spread.deviation)
-        words = f"learned without its source, it held in {sum(known) / len(known):.0%} of {len(known)} cells"
-        print(f"{level}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way; {words}")
+        width = math.exp(SURE * more * spread.deviation)
+        print(f"{level}, {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
 
 
 def main() -> None:
@@ -353,7 +360,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.fleet:
         cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells()]
-        cells += [*own_cells(asked.every), *unseen_cells()]
+        cells += own_cells(asked.every)
+        with ProcessPoolExecutor(1, get_context("spawn")) as other:  # a process imports the code of one folder
+            cells += other.submit(unseen_cells).result()
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

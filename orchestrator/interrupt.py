@@ -98,7 +98,11 @@ class LastResort:
         ears, cls._wake = socket.socketpair()
         cls._wake.setblocking(False)
         signal.set_wakeup_fd(cls._wake.fileno(), warn_on_full_buffer=False)
+        ears.settimeout(SAME_SECONDS)
+        # The thread inherits the mask: no signal is delivered to it, and sigpending has those that nobody takes.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))
         threading.Thread(target=cls._watch, args=(ears,), name="last resort", daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     @classmethod
     def end_soon(cls, reason: str | None = None) -> None:
@@ -111,8 +115,6 @@ class LastResort:
     @classmethod
     def _watch(cls, ears: socket.socket) -> None:
         unheard: list[tuple[float, int]] = []
-        ears.settimeout(SAME_SECONDS)
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *TERMINATION_SIGNALS))  # so that sigpending has them
         while True:
             numbers: set[int] = set()
             with suppress(TimeoutError):

@@ -41,6 +41,8 @@ LONGEST_PAUSE = 1.5
 """Seconds that a screen which does not change is shown; more is left out of the recording."""
 READING_PAUSE = 5.0
 """Seconds that the last screen of a command is shown."""
+HOME = "/home/me"
+"""Shown in place of the temporary folder that the commands run in."""
 INTERVAL = 0.2
 """Seconds between two looks at the screen."""
 BOLD = ' class="b"'
@@ -71,7 +73,7 @@ def record(commands: tuple[str, ...], folder: Path) -> Iterator[Screen]:
         yield Screen(_lines(screen), 1.0)
         last, since = _lines(screen), time.monotonic()
         for piece in _output(command, folder):
-            stream.feed(piece)
+            stream.feed(piece.replace(str(folder.parent).encode(), HOME.encode()))
             if (lines := _lines(screen)) != last:
                 now = time.monotonic()
                 yield Screen(last, min(now - since, LONGEST_PAUSE))

@@ -1,5 +1,6 @@
 """A chart of points: which key is the x axis, which lines there are, in which panel, colour and dash each is."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, TypeAlias
@@ -8,8 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import label, natural_ranks
+from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
 from lmsweep.analysis.report.drilled import JsonObject
+from lmsweep.trials.results.roles import Role, fields_with
 
 COLOURS, DASHES = 7, 4
 """How many colours and dashes tell lines apart; report.css and charts.js have as many."""
@@ -19,6 +21,8 @@ Codes: TypeAlias = dict[str, NDArray[np.int64]]
 Key: TypeAlias = tuple[int, ...]
 """What distinguishes a line from others: ranks of values."""
 
+OFF = {"none", NO_VALUE}
+"""Labels of a field that is not used."""
 MOST_LINES, MOST_PANELS = 8, 12
 """Lines of one panel, and panels of a chart; what is left is counted below it."""
 
@@ -65,16 +69,25 @@ def chart_of(
             panels[panel].append(key)
     first = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in inside}
 
-    def words(key: Key, names: Sequence[str]) -> str:
-        return ", ".join(first[name][key[inside.index(name)]] for name in names)
+    of_line = _without_protocol(of_line, inside, [*lines])
+    switched = [name for name in of_line if not OFF.isdisjoint(first[name].values())]
+    often = Counter(text for name in of_line for text in set(first[name].values()))
+
+    def words(key: Key) -> str:
+        """The values of a line, but `none`; with the field's name if it is switched on, or another has such a value."""
+        texts = {name: first[name][key[inside.index(name)]] for name in of_line}
+        said = {name: text for name, text in texts.items() if text not in OFF} or texts
+        return ", ".join(
+            f"{name} {text}" if name in switched or often[text] > 1 else text for name, text in said.items()
+        )
 
     numbers = _numbers(shown, x)
     looks = _looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour)
-    beside = {name: place for place, name in enumerate(dict.fromkeys(words(key, of_line) for key in lines))}
+    beside = {name: place for place, name in enumerate(dict.fromkeys(map(words, lines)))}
     traces = []
     for place, of_panel in enumerate(panels.values()):
         for key in of_panel:
-            name = words(key, of_line)
+            name = words(key)
             aside = 0.0 if numbers is not None or x in ("model", over) else min(0.09, 0.6 / len(beside))
             shift = aside * (beside[name] - (len(beside) - 1) / 2)
             hue, dash = looks[key]
@@ -92,13 +105,24 @@ def chart_of(
         "labels": list(labels.values()),
         "numeric": numbers is not None,
         "ordered": numbers is not None or x in ("model", over),
-        "legend": ", ".join(of_line),
+        "legend": ", ".join([name for name in of_line if name not in switched] or of_line),
         "panels": [
-            ", ".join(f"{name} {first[name][code]}" for name, code in zip(facet, one, strict=True)) for one in panels
+            ", ".join(_panel_part(name, first[name][code]) for name, code in zip(facet, one, strict=True))
+            for one in panels
         ],
         "traces": traces,
         "left": left,
     }
+
+
+def _without_protocol(names: list[str], inside: Sequence[str], lines: Sequence[Key]) -> list[str]:
+    """The keys by which lines are named: how long each was measured is left out if they differ without it."""
+    kept = [name for name in names if name not in fields_with(Role.PROTOCOL)]
+    return kept if len({tuple(key[inside.index(name)] for name in kept) for key in lines}) == len(lines) else names
+
+
+def _panel_part(name: str, text: str) -> str:
+    return text if name in ("model", "option", "value") else f"{name} {text}"
 
 
 def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:

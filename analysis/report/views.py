@@ -135,7 +135,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     return View(
         name=name, cells=places, charts={f"% {more}": chart} if chart else {}, compared=True,
         columns=[*found.keys, *filter(None, shown)], lines=lines, zero=place(1.0),
-        caption=f"{found.question.measure.name}: how much {more} than {found.baseline}, with the 95 % interval",
+        caption="With 95 % intervals",
     )  # fmt: skip
 
 

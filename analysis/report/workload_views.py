@@ -63,7 +63,7 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where
 
 def _shares(rows: pd.DataFrame) -> list[str]:
     """The shares of the parts of a step that take most of its kernel time."""
-    shares = rows[rows["metric"] == "kernel_share"].groupby("phase")["median"].mean()
+    shares = rows[rows["metric"] == "kernel_share"].groupby("phase")["median"].sum()
     return [f"{phase}.kernel_share" for phase in shares.nlargest(MOST_PARTS).index]
 
 

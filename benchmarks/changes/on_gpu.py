@@ -1,8 +1,8 @@
 """Measures the changes on a GPU: ``python -m benchmarks.changes.on_gpu OUT [--tiny]``.
 
-Three stores, packed as OUT/explain.tar.gz after each of them, without traces: `changes`, `again` (five of its
-configurations once more), and `plain` (those five without --profile, which shows what it costs). --tiny: small sizes on
-a CPU, to try the script.
+Three stores, packed as OUT/explain.tar.gz after each of them, without traces: `changes`, `again` (some of its
+configurations once more), and `cost` (short trials with a profile and without). --tiny: small sizes on a CPU, to try
+the script.
 """
 
 import subprocess
@@ -14,15 +14,19 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RUNS = {
-    "changes": ("changes.yaml", "--profile", "--budget", "215s"),
-    "again": ("again.yaml", "--profile", "--budget", "60s"),
-    "plain": ("again.yaml", "--budget", "45s"),
+    "changes": ("changes.yaml", "--profile", "--budget", "180s"),
+    "again": ("again.yaml", "--profile", "--budget", "80s"),
+    "cost": ("cost.yaml", "--budget", "150s"),
 }
 TINY = {
+    "model: small": "model: tiny",
     "d_model: 768, num_layers: 12, num_heads: 12": "d_model: 64, num_layers: 3, num_heads: 2",
     "device: cuda": "device: cpu",
+    "[512, 1024]": "[32, 64]",
+    "[1024]": "[64]",
     "context_length: 1024": "context_length: 64",
     "batch_size: 16": "batch_size: 2",
+    "batch_size: 8": "batch_size: 2",
     "50304": "512",
     "50257": "500",
     "measure_steps: 15": "measure_steps: 6",
@@ -31,8 +35,8 @@ TINY = {
 
 
 def sweeps(folder: Path, *, tiny: bool) -> None:
-    """Write the model and both sweeps to a folder."""
-    for path in (HERE / "model.py", HERE / "changes.yaml", HERE / "again.yaml"):
+    """Write the model and the sweeps to a folder."""
+    for path in (HERE / "model.py", HERE / "changes.yaml", HERE / "again.yaml", HERE / "cost.yaml"):
         text = path.read_text()
         for large, small in TINY.items() if tiny and path.suffix == ".yaml" else ():
             text = text.replace(large, small)

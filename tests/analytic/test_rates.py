@@ -110,6 +110,27 @@ def test_attention_gains_less_from_an_a100_to_an_h100_than_products() -> None:
     assert "published" in a100.of(large).source and "datasheet" in rates_of(device("RTX 3090")).of(large).source
 
 
+def test_a_card_of_less_power_multiplies_slower_than_the_module_with_its_chip() -> None:
+    large, module = product(8192, 8192, 8192), rates_of(device("A100 SXM 80GB"))
+    for name in ("A100 PCIe 40GB", "A100 PCIe 80GB"):
+        card = rates_of(device(name))
+        assert card.of(large).seconds / module.of(large).seconds == pytest.approx(1 / 0.88, rel=0.01)
+        assert card.of(attention(8192)).seconds > 1.1 * module.of(attention(8192)).seconds
+        assert card.of(large).source == "88% of the published products of A100 SXM 80GB (AIConfigurator)"
+        assert card.level == "public"
+    small = rates_of(device("A100 SXM 40GB"))
+    assert small.level == "public" and small.of(large).seconds == pytest.approx(module.of(large).seconds, rel=0.01)
+
+
+@pytest.mark.parametrize(("sizes", "published"), [((16384, 8192, 1280), 493e12), ((16384, 1024, 8192), 546.4e12)])
+def test_products_of_llama_take_as_long_on_an_mi300x_as_published(
+    sizes: tuple[int, int, int], published: float
+) -> None:
+    m, n, k = sizes
+    seconds = rates_of(device("MI300X")).of(product(m, n, k, layout="nt")).seconds
+    assert 2 * m * n * k / seconds == pytest.approx(published, rel=0.1)
+
+
 def test_a_tf32_product_of_a_weight_gradient_is_slower_than_that_of_forward() -> None:
     rates = rates_of(device("H200 SXM"))
     of = {layout: rates.of(product(4096, 4096, 4096, dtype="tf32", layout=layout)).seconds for layout in ("nt", "tn")}

@@ -189,5 +189,5 @@ def test_a_trace_of_ranges_has_no_operators():
         with record_function("FSDP::all_gather (blocks.0)"):
             torch.ones(2) + 1
 
-    hosts, _ = events_of(ranges_traced(run, cuda=False), {})
+    hosts, _ = events_of(ranges_traced(run, cuda=False))
     assert [(one.name, one.is_annotation) for one in hosts] == [("FSDP::all_gather (blocks.0)", True)]

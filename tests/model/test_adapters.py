@@ -28,23 +28,36 @@ def adapted(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
 
 
+def whole_weight(weight: nn.Parameter) -> torch.Tensor:
+    """The weight, of one in 4 bits what bitsandbytes makes of it."""
+    if not hasattr(weight, "quant_state"):
+        return weight
+    return pytest.importorskip("bitsandbytes").functional.dequantize_4bit(weight.data, weight.quant_state)
+
+
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("checkpointing", ["none", "block"])
-@pytest.mark.parametrize("adapter", ["lora", "dora"])
-def test_gradients_are_those_of_merged_weights_in_float64(adapter, checkpointing):
-    step = step_of(adapter=adapter, adapter_args=ARGUMENTS, checkpointing=checkpointing)
+@pytest.mark.parametrize("adapter", ["lora", "dora", "qlora"])
+def test_gradients_are_those_of_merged_weights_in_float64(adapter, checkpointing, device):
+    if adapter == "qlora":
+        pytest.importorskip("bitsandbytes")
+    step = step_of(adapter=adapter, adapter_args=ARGUMENTS, checkpointing=checkpointing, device=device)
     layers = adapted(step.model)
     with torch.no_grad():
         for layer in layers.values():
             layer.lora_B["default"].weight.normal_(std=0.1)
             for magnitude in layer.lora_magnitude_vector.parameters():
                 magnitude.mul_(1.5)
-    merged = step_of()
+    merged = step_of(device=device)
     own = dict(merged.model.named_parameters())
     sums, scales = {}, {}
     with torch.no_grad():
         for name, weight in step.model.named_parameters():
             if (plain := name.replace(".base_layer", "")) in own:
-                own[plain].copy_(weight)
+                own[plain].copy_(whole_weight(weight))
         merged.model.double()
         merged.model.blocks[0].attention.rope.double()
         for name, layer in layers.items():

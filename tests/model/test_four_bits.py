@@ -66,8 +66,3 @@ def test_the_peak_is_below_that_of_lora_by_the_bits_saved():
     peaks = [summary(any_batch_step(one).trace.at(2), one).peak for one in (lora, qlora)]
     assert peaks[0] - peaks[1] <= saved + 2**20
     assert peaks[0] - peaks[1] >= saved - 4 * once
-
-
-if __name__ == "__main__":
-    test_gradients_of_qlora_are_those_of_lora_on_the_dequantized_weights("cuda")
-    print("gradients of qlora on CUDA are those of lora on the dequantized weights")

@@ -1,10 +1,17 @@
 """`offload`: what forward saves waits on the host, and gradients stay what they were."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
+from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.analytic.rates.intervals import spread_for
+from lmsweep.trials.analytic.rates.operators import HOST_OPERATORS
+from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MATH_MODES
@@ -42,7 +49,7 @@ def test_gradients_with_offloaded_activations_are_the_same_and_weights_are_not_c
         torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=0)
 
 
-def test_the_device_holds_next_to_nothing_between_forward_and_backward_and_no_time_is_predicted():
+def test_the_device_holds_next_to_nothing_between_forward_and_backward():
     on_gpu = replace(SMALL, device="cuda", num_layers=8, context_length=256, attention="sdpa", loss="cross_entropy")
     moved = replace(on_gpu, offload="activations")
     before, after = predict(on_gpu), predict(moved)
@@ -51,8 +58,68 @@ def test_the_device_holds_next_to_nothing_between_forward_and_backward_and_no_ti
     held, left = (one.before_backward - one.after_init for one in (before, after))
     assert left < 0.2 * held
     assert after.peak < before.peak - 0.5 * (held - left)
-    with pytest.raises(UnpredictableError, match="copies between host and device"):
-        step_operators(moved)
+
+
+@pytest.mark.parametrize("adapter", ["none", "lora"])
+def test_the_bytes_that_are_predicted_to_be_copied_are_those_that_a_step_copies(adapter):
+    moved = replace(SMALL, offload="activations", adapter=adapter)
+    copied: dict[str, int] = {}
+    with StorageTracker("cpu") as tracker:
+        step = TrainingStep(moved, MATH_MODES["fp32"])
+
+        def note(func: object, args: Sequence[Tensor], result: object) -> None:
+            if "aten.copy_." in str(func):
+                copied["copy_to_host"] = copied.get("copy_to_host", 0) + args[0].nbytes
+
+        tracker.on_operation = note
+        step.forward()
+    predicted = _host_operators(moved)
+    assert copied["copy_to_host"] == predicted["copy_to_host"] == predicted["copy_to_device"]
+
+
+def test_an_update_on_the_host_copies_gradients_and_weights():
+    moved = replace(SMALL, offload="optimizer", mode="train_step")
+    predicted = _host_operators(moved)
+    weights = sum(one.nbytes for one in TrainingStep(SMALL, MATH_MODES["fp32"]).model.parameters())
+    assert set(predicted) == {"copy_to_host", "update_on_host", "copy_to_device"}
+    assert set(predicted.values()) == {weights}
+    with pytest.raises(UnpredictableError, match="the time of adamw_foreach on the host is not known"):
+        step_operators(replace(moved, optimizer="adamw_foreach"))
+
+
+def _host_operators(config: TrialConfig) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for one in step_operators(replace(config, device="cuda")):
+        if one.name in HOST_OPERATORS:
+            name = one.name.removeprefix("lmsweep::")
+            found[name] = found.get(name, 0) + one.count * one.bytes
+    return found
+
+
+# Steps of Qwen-1.8B on an H200, 2026-11-25: docs/lab/2026-11-25-finetuning.md.
+@pytest.mark.parametrize(
+    ("method", "way", "context", "seconds"),
+    [
+        ("none", "activations", 8192, 1.78),
+        ("lora", "activations", 8192, 1.691),
+        ("none", "optimizer", 2048, 0.44),
+        ("lora", "optimizer", 2048, 0.169),
+    ],
+)
+def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
+    if method == "lora":
+        pytest.importorskip("peft")
+    config = TrialConfig(
+        d_model=2048, d_ff=5504, num_layers=24, num_heads=16, vocab_size=151936, context_length=context, batch_size=1,
+        adapter=method, adapter_args=None if method == "none" else '{"alpha": 16, "rank": 64}', precision="bf16_pure",
+        attention="sdpa", loss="cross_entropy", mode="train_step", device="cuda", offload=way,
+    )  # fmt: skip
+    gpu = device_named("H200 SXM")
+    rates = rates_of(gpu)
+    sure = spread_for(gpu.name, rates.level).of(step_time(step_operators(config), rates))
+    assert sure.low < seconds < sure.high < 5 * sure.low
+    if way == "activations":
+        assert sure.seconds == pytest.approx(seconds, rel=0.05)
 
 
 def test_weights_updated_on_the_host_are_those_updated_on_the_device():

@@ -138,11 +138,27 @@ def test_an_interval_is_learned_from_residuals_and_is_wider_where_less_is_known(
 @pytest.mark.parametrize("level", ["measured", "public", "ranks", "two ranks"])
 def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each_gpu(level: str) -> None:
     cells = [one for one in known_residuals() if one.level == level]
-    wider = widened(level, known_residuals())
     for device in {one.device for one in cells}:
+        wider = widened(level, known_residuals(), device)
         found = [judged(one, known_residuals()) or 0.0 for one in cells if one.device == device]
         kept = sum(distance <= SURE * wider * (1 + 1e-9) for distance in found)
         assert kept / len(found) >= 0.9, device
+
+
+@pytest.mark.parametrize("name", ["H100 SXM", "H200 SXM"])
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+def test_the_interval_of_a_measured_chip_is_no_wider_than_a_factor_of_one_and_a_half(name: str, ranks: int) -> None:
+    _, low, high = spread_for(name, "measured", ranks).of(Second())
+    assert high / low <= 1.5
+
+
+def test_a_gpu_that_differs_in_one_source_makes_neither_others_nor_sources_less_sure() -> None:
+    alike = [Residual("ranks", name, "one", ratio) for name in "abc" for ratio in (0.1, 0.12)]
+    with_odd = [*alike, Residual("ranks", "a", "odd", 0.6), Residual("ranks", "a", "odd", 0.62)]
+    assert widened("ranks", with_odd, "odd") > widened("ranks", with_odd, "one")
+    assert widened("ranks", with_odd, "new") == widened("ranks", with_odd, "odd")
+    one = learned("ranks", with_odd, "one")
+    assert one and one.deviation < 0.07
 
 
 def test_a_gpu_is_moved_by_how_it_differs_within_a_source_and_an_unknown_one_is_less_sure() -> None:

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.profiling.attribution import UNATTRIBUTED, Piece, device_pieces, host_pieces, surroundings
-from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent
+from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
 from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
+from lmsweep.trials.workloads.profile import profile_rows
 from tests.support.recorded import recorded
 
 MAIN, AUTOGRAD = 11, 22
@@ -180,6 +182,32 @@ def test_a_gpu_s_kernels_have_their_shape_of_launch_and_the_operator_that_launch
     embedding = next(piece for piece in pieces if piece.range == "forward")  # of 64 tokens
     assert "gather" in embedding.kernel and embedding.operator == "aten::index"
     assert (embedding.grid, embedding.block) == ("64 1 1", "32 1 1")
+
+
+def test_kernels_have_the_durations_of_the_steps_that_timing_traced_unless_those_ran_other_kernels():
+    hosts, devices = recorded("h200-tiny-none")
+    trace = Trace(hosts=hosts, devices=devices, file=b"", file_name="trace.json.gz")
+    total = sum(event.end - event.start for event in devices) / 1e9
+
+    def longer(times: int) -> list[DeviceEvent]:
+        later = times * 10**9
+        found = [event._replace(start=event.start + later, end=event.start + later + times * (event.end - event.start))
+                 for event in devices]  # fmt: skip
+        return found[::-1]
+
+    other = [*devices[:-1], devices[-1]._replace(name="another kernel")]
+    alone, repeated = (list(profile_rows(trace, steps, any_range=False)) for steps in ([other], [longer(2), longer(3)]))
+    for rows, expected in ((alone, [1]), (repeated, [2, 3])):
+        samples = {
+            row.phase: row.samples for row in rows if isinstance(row, Measurement) and row.metric == "kernel_time"
+        }
+        assert samples["step"] == pytest.approx([times * total for times in expected])
+        assert {row.steps for row in rows if isinstance(row, Kernel)} == {len(expected)}
+        assert {row.steps for row in rows if isinstance(row, Operator)} == {1}
+    kernels = [
+        [(row.range, row.kernel, row.grid) for row in rows if isinstance(row, Kernel)] for rows in (alone, repeated)
+    ]
+    assert kernels[0] == kernels[1]
 
 
 def pieces_of(name: str) -> list[Piece]:

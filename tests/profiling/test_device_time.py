@@ -41,6 +41,12 @@ class Raw:
     def start_ns(self) -> int:
         return self.start
 
+    def linked_correlation_id(self) -> int:
+        return 0
+
+    def device_resource_id(self) -> int:
+        return 7
+
     def duration_ns(self) -> int:
         return self.end - self.start
 
@@ -105,7 +111,7 @@ def test_the_phases_of_a_recorded_step_hold_the_kernels_of_their_ranges(name: st
     hosts, devices = recorded(name)
     pieces = device_pieces(hosts, surroundings(hosts), devices)
     expected = [union_length(intervals_of(pieces, phase)) / 1e9 for phase in ("forward", "backward", "optimizer")]
-    (found,) = device_times(raw_events(name)[0], [marks_of(hosts)])
+    (found,) = device_times(raw_events(name), [marks_of(hosts)])
     assert found.phases == pytest.approx(expected) and min(expected) > 0
     assert found.step == pytest.approx(union_length((one.start, one.end) for one in devices) / 1e9)
     window = max(one.end for one in devices) - marks_of(hosts)[0]

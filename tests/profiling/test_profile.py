@@ -175,7 +175,7 @@ def test_operators_times_are_those_of_pytorch_s_own_table():
     with profile(activities=[ProfilerActivity.CPU]) as trace:
         for phase in step.phases():
             phase.run()
-    hosts, _ = events_of(trace.profiler.kineto_results.events(), {})
+    hosts, _ = events_of(trace.profiler.kineto_results.events())
     ours = {row.name: row for row in operator_rows(hosts, surroundings(hosts), None, 1)}
     theirs = {row.key: row for row in trace.key_averages() if not row.is_user_annotation}
     assert ours.keys() == theirs.keys()

@@ -136,3 +136,20 @@ def test_lines_of_one_panel_differ_in_colour_and_in_dash() -> None:
     looks = [(trace["colour"], trace["dash"]) for trace in chart["traces"]]
     assert len({colour for colour, _ in looks}) == 7 and len({dash for _, dash in looks}) == 4
     assert all(one[1] != other[1] for one, other in pairwise(looks))
+
+
+def test_a_line_is_named_after_what_is_switched_on_and_not_after_how_long_it_was_measured() -> None:
+    lines = [
+        ("fp32", "none", "none", "naive", 10), ("fp32", "block", "none", "naive", 10),
+        ("fp32", "none", "block", "naive", 10), ("bf16", "none", "none", "sdpa", 5),
+    ]  # fmt: skip
+    names = ["precision", "compile", "checkpointing", "attention", "measure_steps"]
+    points = pd.DataFrame(
+        [(length, *line, 1.0) for length in (128, 256) for line in lines], columns=["context_length", *names, "y"]
+    )
+    points = points.assign(low=points["y"], high=points["y"], limit=np.nan, text="", cell=range(len(points)))
+    chart: Any = chart_of(points, ["context_length", *names], title="y", unit="ms")
+    assert {trace["name"] for trace in chart["traces"]} == {
+        "fp32, naive", "fp32, compile block, naive", "fp32, checkpointing block, naive", "bf16, sdpa",
+    }  # fmt: skip
+    assert chart["legend"] == "precision, attention"

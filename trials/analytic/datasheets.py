@@ -265,8 +265,36 @@ LINKS: dict[str, float] = {
     **dict.fromkeys(("H100 SXM", "H200 SXM", "H20", "GH200 96GB", "GH200 144GB"), 450e9),
     **dict.fromkeys(("B200 SXM", "B300 SXM", "GB200", "GB300"), 900e9),
     **dict.fromkeys(("V100 SXM 16GB", "V100 SXM 32GB"), 150e9),
+    **dict.fromkeys(("MI300X", "MI325X"), 448e9),
 }
-"""Name of a device -> B/s of NVLink in one direction; datasheets state both: 300, 600, 900 and 1800 GB/s."""
+"""Name of a device -> B/s in one direction over all its links to the GPUs of a node; datasheets state both directions:
+NVLink 300, 600, 900 and 1800 GB/s, seven links of AMD's Infinity Fabric 896 GB/s."""
+
+_PCIE = {3: 15.75e9, 4: 31.5e9, 5: 63e9}
+"""Generation -> B/s of sixteen lanes in one direction."""
+_PCIE_OF = {
+    "V100": 3,
+    "T4": 3,
+    "A100": 4,
+    "A10": 4,
+    "A10G": 4,
+    "RTX 3090": 4,
+    "RTX A6000": 4,
+    "RTX 4090": 4,
+    "L40S": 4,
+    "L4": 4,
+}
+"""First words of a name -> generation; others have the fifth."""
+_SUPERCHIPS = ("GH200", "GB200", "GB300")
+
+
+def host_link(device: Device) -> float:
+    """Return the datasheet's B/s between device and host in one direction."""
+    if device.name.startswith(_SUPERCHIPS):
+        return 450e9  # NVLink-C2C
+    generation = next((one for words, one in _PCIE_OF.items() if f"{device.name} ".startswith(f"{words} ")), 5)
+    return _PCIE[generation]
+
 
 NETWORKS: dict[str, float] = {
     **dict.fromkeys(("A100 SXM 40GB", "A100 SXM 80GB"), 25e9),

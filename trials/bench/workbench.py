@@ -25,6 +25,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.users.users_step import UsersStep
+from lmsweep.trials.profiling.events import DeviceEvent
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
@@ -54,6 +55,8 @@ class Workbench:
             use_code(code)
         self.repeated_layers: str | None = None
         """Those of the user's own model that has been built."""
+        self.traced: list[list[DeviceEvent]] = []
+        """Kernels of each step that `timing` has traced."""
         self.rank = rank
         self.seconds = {"setup": 0.0, "compile": 0.0, "warmup": 0.0, "measured": 0.0}
         self._since = requested_at

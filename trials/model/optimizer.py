@@ -13,6 +13,7 @@ from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.torch_private import FakeTensor
 from lmsweep.trials.model.adapted_layers import trainable
+from lmsweep.trials.model.host_copies import update_fakes
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
@@ -52,6 +53,7 @@ class OptimizerOnHost(torch.optim.Optimizer):
 
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         if self._optimizer is None:
+            update_fakes([one.detach() for one in self._weights])
             return
         for weight, copy in zip(self._weights, self._copies, strict=True):
             assert weight.grad is not None and copy.grad is not None, "every weight is used"

@@ -12,11 +12,11 @@ from lmsweep.trials.model.adapted_layers import add_adapters
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
+from lmsweep.trials.model.host_copies import saved_on_host
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.attention_functions import attention_for
-from lmsweep.trials.model.transformer.checkpointing import saved_on_host
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer

@@ -108,6 +108,16 @@ def device_pieces(hosts: Sequence[HostEvent], around: Surroundings, devices: Seq
     return pieces
 
 
+def matched(events: Sequence[DeviceEvent], others: Sequence[DeviceEvent]) -> list[DeviceEvent]:
+    """Return, for each of these events, that of another step, by their order on each stream; none if another kernel
+    ran in one of them."""
+    order = sorted(range(len(events)), key=lambda i: (events[i].stream, events[i].start))
+    ordered = sorted(others, key=lambda other: (other.stream, other.start))
+    if [(events[i].stream, events[i].name) for i in order] != [(other.stream, other.name) for other in ordered]:
+        return []
+    return [other for _, other in sorted(zip(order, ordered, strict=True))]
+
+
 def host_pieces(hosts: Sequence[HostEvent], around: Surroundings) -> list[Piece]:
     """One piece for each operator on the host, with its self time."""
     return [

@@ -14,11 +14,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
+from lmsweep.trials.profiling.events import DeviceEvent
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.timing.clock import EventClock
 
@@ -60,6 +62,8 @@ class DeviceTime:
     """With at least one kernel or copy of any phase running."""
     gap: float
     """Idle from the first mark to the last mark or the end of the last kernel, whichever is later."""
+    work: list[DeviceEvent]
+    """The kernels and copies of all phases."""
 
 
 def trace_device(run: Callable[[TracedClock], object], *, device_type: str, trial_seconds: float) -> list[DeviceTime]:
@@ -72,8 +76,8 @@ def trace_device(run: Callable[[TracedClock], object], *, device_type: str, tria
     os.environ["TEARDOWN_CUPTI"] = "1"
     clock = TracedClock(device_type)
     budget = SHARE / (1 - SHARE) * trial_seconds
-    began = time.perf_counter()
     with _only_calls_traced(seen) as trace:
+        began = time.perf_counter()
         for steps in range(1, MOST_STEPS + 1):
             run(clock)
             one_more = (time.perf_counter() - began) / steps * (steps + 1)
@@ -95,27 +99,38 @@ def device_times(events: Iterable[KinetoEvent], intervals: Sequence[Sequence[int
     """Device time of each iteration, from the profiler's raw events; empty if there are no device events. `intervals`
     holds the marks of each iteration, in nanoseconds."""
     of_host: list[KinetoEvent] = []
-    ran: list[tuple[int, int, int]] = []
+    ran: list[DeviceEvent] = []
     for event in events:
         if event.device_type() != DeviceType.CPU:
-            if not event.is_user_annotation():  # the device's copy of a range
-                begin = event.start_ns()
-                ran.append((event.correlation_id(), begin, begin + event.duration_ns()))
+            if not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
+                ran.append(device_event(event))
         else:
             of_host.append(event)
     if not ran:
         return []
-    launched = _launched(of_host, {call for call, _, _ in ran})
+    launched = _launched(of_host, {one.call for one in ran})
     edges = [(mark, i, phase) for i, marks in enumerate(intervals) for phase, mark in enumerate(marks)]
-    work: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for call, begin, end in ran:
-        place = bisect_right(edges, (launched.get(call, begin), len(intervals), 0)) - 1
+    work: dict[tuple[int, int], list[DeviceEvent]] = {}
+    for one in ran:
+        place = bisect_right(edges, (launched.get(one.call, one.start), len(intervals), 0)) - 1
         if place >= 0:
-            work.setdefault(edges[place][1:], []).append((begin, end))
+            work.setdefault(edges[place][1:], []).append(one)
     return [
         _device_time([work.get((i, phase), []) for phase in range(len(marks) - 1)], marks)
         for i, marks in enumerate(intervals)
     ]
+
+
+def device_event(event: KinetoEvent) -> DeviceEvent:
+    start = event.start_ns()
+    return DeviceEvent(
+        name=event.name(),
+        start=start,
+        end=start + event.duration_ns(),
+        operator=event.linked_correlation_id(),
+        call=event.correlation_id(),
+        stream=event.device_resource_id(),
+    )
 
 
 def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
@@ -127,16 +142,21 @@ def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
     }
 
 
-def _device_time(work: Sequence[Sequence[tuple[int, int]]], marks: Sequence[int]) -> DeviceTime:
-    """`work`: for each phase, the intervals of its kernels and copies, in nanoseconds."""
-    whole = [interval for of_phase in work for interval in of_phase]
-    worked = union_length(whole)
-    end = max([marks[-1], *(end for _, end in whole)])
+def _device_time(phases: Sequence[Sequence[DeviceEvent]], marks: Sequence[int]) -> DeviceTime:
+    """phases: the kernels and copies of each."""
+    work = list(chain(*phases))
+    worked = _busy(work)
+    end = max([marks[-1], *(one.end for one in work)])
     return DeviceTime(
-        phases=tuple(union_length(of_phase) / 1e9 for of_phase in work),
+        phases=tuple(_busy(phase) / 1e9 for phase in phases),
         step=worked / 1e9,
         gap=(end - marks[0] - worked) / 1e9,
+        work=work,
     )
+
+
+def _busy(work: Iterable[DeviceEvent]) -> int:
+    return union_length((one.start, one.end) for one in work)
 
 
 def device_rows(phases: Sequence[str], times: Sequence[DeviceTime]) -> Iterator[Measurement]:

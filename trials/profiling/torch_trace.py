@@ -1,23 +1,24 @@
 """Trace a run with PyTorch's profiler, as events and as a file for Perfetto or chrome://tracing."""
 
 import gzip
-import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent, traced_without_operators
 from lmsweep.trials.model.annotations import ranges_on
-from lmsweep.trials.profiling.device_time import CALL
+from lmsweep.trials.profiling.device_time import CALL, device_event
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
 from lmsweep.trials.results.measurement import Artifact, Measurement
 
 MOST_TRACE_BYTES = 64 * 2**20
 """Largest trace file that is kept, compressed; viewers cannot open larger ones."""
+
+_SHAPE = re.compile(r'"(grid|block)": ?\[([^\]]*)\]')
 
 
 def take_trace(run: Callable[[], object], device_type: str) -> Trace:
@@ -30,9 +31,7 @@ def take_trace(run: Callable[[], object], device_type: str) -> Trace:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))
         content = path.read_bytes()
-    # Only the events know the thread that created an autograd node; only the file knows launch shapes.
-    shapes = launch_shapes(json.loads(content)["traceEvents"]) if seen else {}
-    hosts, devices = events_of(trace.profiler.kineto_results.events(), shapes)
+    hosts, devices = events_of(trace.profiler.kineto_results.events())
     return Trace(
         hosts=hosts,
         devices=devices if seen else None,
@@ -48,31 +47,16 @@ def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]
     return traced_without_operators(run, activities)
 
 
-def events_of(
-    events: Iterable[KinetoEvent], shapes: Mapping[int, tuple[str, str]]
-) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """Events of the host and of the device, from the profiler's raw events. `shapes` comes from `launch_shapes`."""
+def events_of(events: Iterable[KinetoEvent]) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """Events of the host and of the device, from the profiler's raw events."""
     hosts, devices = [], []
     on_host = []
     for event in events:
         if event.device_type() == DeviceType.CPU:
             on_host.append(event)
         elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
-            call = event.correlation_id()
-            start = event.start_ns()
-            grid, block = shapes.get(call, (None, None))
-            devices.append(
-                DeviceEvent(
-                    event.name(),
-                    start,
-                    start + event.duration_ns(),
-                    event.linked_correlation_id(),
-                    call,
-                    grid,
-                    block,
-                    event.device_resource_id(),
-                )
-            )
+            shape = {side: words.replace(",", "") for side, words in _SHAPE.findall(event.metadata_json())}
+            devices.append(device_event(event)._replace(**shape))
     # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.
     system = {event.start_thread_id(): event.device_resource_id() for event in on_host if event.sequence_nr() >= 0}
     for event in on_host:
@@ -92,20 +76,6 @@ def events_of(
             )
         )
     return hosts, devices
-
-
-def launch_shapes(entries: Iterable[dict[str, Any]]) -> dict[int, tuple[str, str]]:
-    """Correlation id of a driver call -> blocks of the grid and threads of a block of the kernel that it launched, each
-    as x, y and z separated by spaces. `entries`: traceEvents of a Chrome trace."""
-    return {
-        entry["args"]["correlation"]: (_words(entry["args"]["grid"]), _words(entry["args"]["block"]))
-        for entry in entries
-        if entry.get("cat") == "kernel" and "grid" in entry.get("args", {})
-    }
-
-
-def _words(shape: Iterable[int]) -> str:
-    return " ".join(map(str, shape))
 
 
 def trace_file(name: str, content: bytes) -> Artifact | Measurement:

@@ -119,8 +119,10 @@ BUILT_IN: dict[str, Workload] = {
             module=f"{_ROOM}.profile",
             protocol=("mode", "profiler"),
             holds="model",
-            iterations=30,
-            least_seconds=5.0,
+            may_follow=True,
+            preloads=True,
+            iterations=7,
+            least_seconds=1.0,
             tables=("kernels", "operators"),
         ),
         Workload(

@@ -11,8 +11,8 @@ from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_model import CHECKPOINTED
-from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, surroundings
-from lmsweep.trials.profiling.events import STEP, Trace
+from lmsweep.trials.profiling.attribution import device_pieces, host_pieces, matched, surroundings
+from lmsweep.trials.profiling.events import STEP, DeviceEvent, Trace
 from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
 from lmsweep.trials.profiling.nsys import profile_with_nsys
 from lmsweep.trials.profiling.torch_trace import take_trace, trace_file
@@ -22,6 +22,7 @@ from lmsweep.trials.spec.words import Compile
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
+"""Where `timing` has not traced steps in the same process, whose kernels have the same durations."""
 WARMUP_ITERATIONS = 3
 
 
@@ -30,6 +31,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     device = bench.config.device_type
     if device != "cpu" and activity(device) is None:
         raise UnsupportedError(f"PyTorch's profiler does not support device {device}")
+    traced = bench.traced if bench.config.profiler == "torch" else []
     if bench.config.profiler == "nsys":
         bench.clear()  # the steps run in another process, which needs the device's memory
         with bench.account("measured"):
@@ -40,12 +42,12 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
             with bench.account("measured"), modules_ranged(bench.step):
                 found = take_trace(run_steps, device)
     with bench.account("measured"):
-        rows = list(_rows(found, any_range=bool(bench.config.references)))
+        rows = list(profile_rows(found, traced, any_range=bool(bench.config.references)))
     yield from rows
 
 
 def ready_steps(bench: Workbench) -> Callable[[], None]:
-    """Warm up; return a function that runs PROFILED_STEPS steps, each inside a range."""
+    """Warm up, unless `timing` has; return a function that runs the steps to profile, each inside a range."""
     phases = bench.step.phases()
     clock = clock_for(bench.config.device_type)
 
@@ -55,9 +57,11 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
         bench.step.drop()
 
     def run_steps() -> None:
-        for _ in range(PROFILED_STEPS):
+        for _ in range(1 if bench.traced else PROFILED_STEPS):
             run()
 
+    if bench.traced:
+        return run_steps
     with bench.account("compile" if bench.config.compiles else "warmup"):
         run()
     if not bench.seconds["measured"]:  # else another workload has warmed the step up in this process
@@ -67,15 +71,23 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
     return run_steps
 
 
-def _rows(trace: Trace, *, any_range: bool) -> Iterator[Yielded]:
+def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bool) -> Iterator[Yielded]:
+    """traced: kernels of further steps, which operators did not slow down; their times are those of `timing`."""
     around = surroundings(trace.hosts, any_range=any_range)
     starts = step_starts(trace.hosts, around)
+    yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
     if trace.devices is None:
         pieces = host_pieces(trace.hosts, around)
     else:
         pieces = device_pieces(trace.hosts, around, trace.devices)
+        if same := [step for step in (matched(trace.devices, one) for one in traced) if step]:
+            pieces = [
+                piece._replace(start=event.start, duration=event.end - event.start)
+                for step in same
+                for piece, event in zip(pieces, step, strict=True)
+            ]
+            starts = [min(event.start for event in step) for step in same]
     yield from kernel_rows(pieces, len(starts))
-    yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
     yield from range_rows(pieces, starts)
     yield trace_file(trace.file_name, trace.file)
 

@@ -65,6 +65,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                         run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far
                     )
                 ]
+        if config.capture == "none":
+            bench.traced = [one.work for one in device]
 
     if config.compiles:
         yield from _compile_counts(graphs)
@@ -78,7 +80,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         *gpu_flags(watch, since=series.since, until=series.until),
     )
     names = phase_names(phases)
-    flops = _flops(bench)
+    with bench.account("setup"):
+        flops = _flops(bench)
     yield from _times(bench, names, series, common, flops)
     if has_events(config.device_type):
         yield from device_rows(names, device)

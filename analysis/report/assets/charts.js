@@ -78,12 +78,12 @@ function draw(target, make) {
 // Buttons that keep a chart as a picture, with its title, on white or dark paper as it is shown.
 function pictureButtons(target, name) {
   const keep = (format) => element("button", {
-    type: "button", onclick: () => Plotly.downloadImage(target, {
+    type: "button", "aria-label": `Save chart as ${format.toUpperCase()}`, onclick: () => Plotly.downloadImage(target, {
       format, filename: name(), width: target.clientWidth, height: target.offsetHeight, scale: format === "png" ? 2 : 1,
       setBackground: () => {},
     }),
   }, format.toUpperCase());
-  return element("span", { class: "pictures" }, "Save chart as ", keep("svg"), " ", keep("png"));
+  return element("span", { class: "pictures" }, keep("svg"), " ", keep("png"));
 }
 
 // A custom property holds the text light-dark(...); the browser resolves it only where it is used as a colour.
@@ -182,7 +182,7 @@ function drawLines(target, chart, { isLog, allowed, compared }) {
       traces,
       layout: {
         title: { text: `<b>${plain(unit)}</b>` }, margin: { l: 56, r: 12, t: panels.length > 1 ? 70 : 50, b: 48 }, showlegend: Boolean(chart.legend),
-        legend: { title: { text: plain(chart.legend) } }, ...(panels.length === 1 && width < 560 && { height: 320 }),
+        legend: { title: { text: chart.legend === "option" ? "" : plain(chart.legend) } }, ...(panels.length === 1 && width < 560 && { height: 320 }),
         ...panelAxes(panels, across, { xAxis, yAxis, room, xTitle: chart.x, yTitle: "" }),
       },
     };
@@ -241,7 +241,7 @@ function panelAxes(panels, across, { xAxis, yAxis, room, xTitle, yTitle }) {
   const down = Math.ceil(panels.length / across);
   const [gapX, gapY] = [across === 1 ? 0 : 0.05, down === 1 ? 0 : Math.min(0.16, 0.3 / down)];
   const [width, height] = [(1 - gapX * (across - 1)) / across, (1 - gapY * (down - 1)) / down];
-  const layout = { annotations: [], height: 150 + 210 * down };
+  const layout = { annotations: [], height: Math.max(460, 150 + 210 * down) };
   panels.forEach(({ name, index }) => {
     const [row, column] = [Math.floor(index / across), index % across];
     const left = column * (width + gapX);
@@ -249,7 +249,7 @@ function panelAxes(panels, across, { xAxis, yAxis, room, xTitle, yTitle }) {
     const lowest = index + across >= panels.length;
     layout[`xaxis${index ? index + 1 : ""}`] = {
       ...xAxis, domain: [left, left + width], anchor: axisNumber("y", index), ...(index && { matches: "x" }),
-      title: { text: lowest ? plain(xTitle) : "" }, showticklabels: lowest,
+      title: { text: lowest && column === Math.floor((across - 1) / 2) ? plain(xTitle) : "" }, showticklabels: lowest,
     };
     layout[`yaxis${index ? index + 1 : ""}`] = {
       ...yAxis, domain: [Math.max(0, top - height), top], anchor: axisNumber("x", index), ...(index && { matches: "y" }),

@@ -6,7 +6,7 @@ from functools import cache
 from statistics import median
 from typing import Literal
 
-from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.datasheets import Device, find_device, host_link
 from lmsweep.trials.analytic.rates.rate_data import public_products
 
 Level = Literal["measured", "scaled", "public", "datasheet"]
@@ -55,9 +55,23 @@ REFERENCE = "H200 SXM"
 """The device whose measured efficiencies are taken where a kind of GPU has none of its own."""
 SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.95, "float8_e4m3fn": 0.7}
 """Share of a datasheet's rate that the largest tiles reach on the reference, and where no product was published."""
-OVER_SHARE = {"MI300X": 0.65, "MI325X": 0.65}
-"""Rate of tensor cores over that by SHARE_OF_PEAK, of chips with a published fastest product in bf16: 668 TFLOP/s, 0.51
-of the datasheet, by the search over shapes that finds 0.80 on an H100 (MAMF in ml-engineering by Stas Bekman)."""
+OVER_SHARE = {"MI300X": 0.58, "MI325X": 0.68, "MI355X": 0.79}
+"""Rate of tensor cores over that by SHARE_OF_PEAK, of chips with a few published products in bf16. MI300X: the median
+of 493 and 546 TFLOP/s in shapes of Llama (ROCm/TransformerEngine issue 73), and 668 after a search over shapes and
+kernels (MAMF in ml-engineering by Stas Bekman). The others by that search: 785 (1000 W) and 1565 TFLOP/s."""
+SAME_CHIP = {
+    "A100 SXM 40GB": ("A100 SXM 80GB", 1.0),
+    "A100 PCIe 40GB": ("A100 SXM 80GB", 0.88),
+    "A100 PCIe 80GB": ("A100 SXM 80GB", 0.88),
+}
+"""Device -> one with the same chip and published products, and the rate of its own products over theirs. A card may use
+less power than a module, so its clocks are lower: 220 of 263 TFLOP/s (cards of 40 GB and 250 W, artifact of "Fire-Flyer
+AI-HPC", SC24) and 252.9 of 271.2 (MAMF in ml-engineering); their geometric mean."""
+FASTEST_FLOAT8 = {"B200 SXM": 3432e12, "B300 SXM": 3353e12, "GB200": 3616e12, "GB300": 3353e12}
+"""FLOP/s of the fastest product in float8 by PyTorch's kernels (MAMF in ml-engineering; GB300 has the chip of B300),
+where AIConfigurator has those of vLLM's kernels, which reach half of it."""
+TILES_OVER_FASTEST = 0.97
+"""Rate of the largest tiles over that of the fastest product, of the reference in float8."""
 TILES_OVER_PRODUCTS = 1.1
 """Rate of the largest tiles over the median of the published products, of the reference."""
 SHARE_OF_BANDWIDTH = 0.87
@@ -65,13 +79,26 @@ SHARE_OF_BANDWIDTH = 0.87
 SHARES_OF_BANDWIDTH = {"H100 SXM": 0.945}
 """The same of a device whose steps were measured: updates of AdamW in `h100-devices`."""
 
-ATTENTION_SCALE = {
+ATTENTION_SCALE: dict[tuple[int, int] | str, float] = {
     (8, 0): 1 / 1.85,
     (10, 0): 1.6,
     (10, 3): 1.6,
+    "MI300X": 0.78,
+    "MI325X": 0.78,
 }
-"""Compute capability -> rate of PyTorch's fused attention over that on an H200, from published rates: FlashAttention 2
-gained 1.85 from A100 to H100, though the tensor cores' peaks gained 3.2."""
+"""Compute capability or device -> rate of PyTorch's fused attention over that on an H200, from published rates:
+FlashAttention 2 gained 1.85 from A100 to H100, though the tensor cores' peaks gained 3.2; on an MI300X it reaches 223
+to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of SAME_CHIP has its share of it."""
+
+
+SHARE_OF_HOST_LINK = 0.85
+"""Share of the host link's bandwidth that copies of pinned memory reach."""
+COPY_SECONDS = 25e-6
+"""Of a copy to pinned memory beside its bytes: the host waits for it before it launches more."""
+UPDATE_BYTES_PER_SECOND = 100e9
+"""Host memory that an update of AdamW on the CPU reads and writes a second."""
+UPDATE_PASSES = 7
+"""It reads weight, gradient and two states, and writes all but the gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +120,23 @@ class Hardware:
     def rate(self, dtype: str) -> float:
         return self.products.get(dtype) or self.products["float32"]
 
+    def host_seconds(self, name: str, size: float) -> float:
+        """Return the seconds of one of HOST_OPERATORS with so many bytes, during which the device waits."""
+        if name.endswith("update_on_host"):
+            return UPDATE_PASSES * size / UPDATE_BYTES_PER_SECOND
+        return COPY_SECONDS + size / (SHARE_OF_HOST_LINK * host_link(self.device))
+
 
 @cache
 def hardware_of(device: Device) -> Hardware:
     """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
     reference = find_reference()
     rates, source = {}, f"the datasheet of {device.name}"
-    published = {} if device.name in (reference.name, *CHIP) else _published(device)
+    chip, share_of_chip = SAME_CHIP.get(device.name, (device.name, 1.0))
+    published = {} if device.name in (reference.name, *CHIP) else _published(chip)
+    published = {dtype: share_of_chip * rate for dtype, rate in published.items()}
+    if device.name in FASTEST_FLOAT8:
+        published["float8_e4m3fn"] = TILES_OVER_FASTEST * FASTEST_FLOAT8[device.name]
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         peak = getattr(device, field)
         share = SHARE_OF_PEAK[dtype] * (OVER_SHARE.get(device.name, 1.0) if dtype != "float32" else 1.0)
@@ -110,10 +147,13 @@ def hardware_of(device: Device) -> Hardware:
     rates.setdefault("bfloat16", SHARE_OF_PEAK["bfloat16"] * device.fp16)
     rates["float16"] = rates["bfloat16"]
     if published:
-        source = f"published products of {device.name} (AIConfigurator)"
+        source = f"{share_of_chip:.0%} of the " if share_of_chip < 1 else ""
+        source += f"published products of {chip} (AIConfigurator)"
     elif device.name in OVER_SHARE:
-        source += " and its fastest published product"
-    scale = 1.0 if device.name in (reference.name, *CHIP) else ATTENTION_SCALE.get(device.compute)
+        source += " and its few published products"
+    scale = ATTENTION_SCALE.get(device.compute, ATTENTION_SCALE.get(device.name))
+    scale = 1.0 if device.name in (reference.name, *CHIP) else scale
+    scale = scale and scale * share_of_chip
     words = "published rates of FlashAttention" if scale else "the ratio of products"
     return Hardware(
         device=device,
@@ -144,12 +184,12 @@ def find_reference() -> Device:
 
 
 @cache
-def _published(device: Device) -> dict[str, float]:
-    """Return the median FLOP/s of published large products of a device, by type."""
+def _published(name: str) -> dict[str, float]:
+    """Return the median FLOP/s of published large products of the device with this name, by type."""
     rates: dict[str, list[float]] = {}
     for row in public_products():
         met = find_device(row.device_name)
-        if met is not None and met.name == device.name and row.m >= 4096:
+        if met is not None and met.name == name and row.m >= 4096:
             rates.setdefault(row.dtype, []).append(2 * row.m * row.n * row.k / row.seconds)
     return {dtype: TILES_OVER_PRODUCTS * median(found) for dtype, found in rates.items()}
 

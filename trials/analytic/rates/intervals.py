@@ -3,11 +3,12 @@
 import csv
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from statistics import fmean, pvariance
 from typing import Literal, NamedTuple, Protocol
 
+from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.rate_data import DATA
 
 FILE = DATA / "residuals.csv"
@@ -23,7 +24,7 @@ NEAR = {"public": "measured"}
 NEAR_DEVIATION = 0.07
 """Standard deviation of the logarithm of a factor around that: as between measured steps of one and two ranks."""
 OTHER_GPU = 0.06
-"""Standard deviation between GPUs, as between A100 and H100, where none of a level's residuals is of the GPU."""
+"""Standard deviation between GPUs, as between A100 and H100, where none of a level's residuals is of the chip."""
 LIKE = {"scaled": "measured"}
 """Level -> the one whose residuals are its own: GPUs of one chip were measured."""
 HELD = 0.9
@@ -74,10 +75,12 @@ def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spr
     """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one.
     near: the logarithm of the factor that is expected, from which few sources that disagree move it little."""
     by_source: dict[str, list[float]] = defaultdict(list)
+    by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in residuals:
         by_source[one.source].append(one.log_ratio)
+        by_place[one.source, one.device].append(one.log_ratio)
     means = [fmean(found) for found in by_source.values()]
-    within = fmean(pvariance(found) for found in by_source.values())
+    within = fmean(pvariance(found) for found in by_place.values())
     between = pvariance(means) if len(means) > 1 else FEW**2
     middle = fmean(means)
     if near is not None:
@@ -93,21 +96,36 @@ def learned(
     found = [one for one in residuals if one.level == level and keep(one)]
     if not found:
         return None
+    moves = _moves(found)
     like = learned(NEAR[level], residuals, device) if level in NEAR else None
-    return _on(device, found, spread_from(found, math.log(like.factor) if like else None))
+    as_one = [one._replace(log_ratio=one.log_ratio - moves[one.device]) for one in found]
+    spread = spread_from(as_one, math.log(like.factor) if like else None)
+    known = _nearest(device, moves)
+    if known:
+        return spread._replace(factor=spread.factor * math.exp(moves[known]))
+    return spread._replace(deviation=math.hypot(spread.deviation, OTHER_GPU))
 
 
-def _on(device: str, residuals: Sequence[Residual], spread: Spread) -> Spread:
-    """Return the spread on one GPU, moved by how it differs from others in the sources that have several."""
+def _nearest(device: str, known: Collection[str]) -> str | None:
+    """Return the GPU itself or one with the same chip, of those that are known."""
+    return next((name for name in (device, *known) if name in known and _chip(name) == _chip(device)), None)
+
+
+def _chip(device: str) -> str:
+    return CHIP.get(device, device)
+
+
+def _moves(residuals: Sequence[Residual]) -> dict[str, float]:
+    """Return by how much each GPU differs from others in the sources that have several; 0 where no source has."""
     by_place: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in residuals:
         by_place[one.source][one.device].append(one.log_ratio)
-    means = [{name: fmean(cells) for name, cells in places.items()} for places in by_place.values()]
-    moves = [one[device] - fmean(one.values()) for one in means if device in one and len(one) > 1]
-    if moves:  # one source says half of it
-        return spread._replace(factor=spread.factor * math.exp(sum(moves) / (len(moves) + 1)))
-    known = any(one.device == device for one in residuals)
-    return spread if known else spread._replace(deviation=math.hypot(spread.deviation, OTHER_GPU))
+    found: dict[str, list[float]] = {one.device: [] for one in residuals}
+    for places in by_place.values():
+        means = {name: fmean(cells) for name, cells in places.items()}
+        for name, mean in means.items() if len(means) > 1 else ():
+            found[name].append(mean - fmean(means.values()))
+    return {name: sum(moves) / (len(moves) + 1) for name, moves in found.items()}  # one source says half of it
 
 
 def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
@@ -117,13 +135,16 @@ def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
     return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
-def widened(level: str, residuals: Sequence[Residual]) -> float:
-    """Return by how much the spread of a level must grow, so that its intervals hold in HELD of each GPU's cells."""
+def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
+    """Return by how much the spread of a level must grow on a GPU, so that its intervals hold in HELD of the cells of
+    that GPU or one with its chip; where there is none, in HELD of each GPU's."""
     by_device: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (distance := judged(one, residuals)) is not None:
             by_device[one.device].append(distance)
-    needed = (sorted(found)[math.ceil(HELD * len(found)) - 1] for found in by_device.values())
+    known = _nearest(device, by_device)
+    counted = [by_device[known]] if known else by_device.values()
+    needed = (sorted(found)[math.ceil(HELD * len(found)) - 1] for found in counted)
     return max(1.0, *(distance / SURE for distance in needed), 1.0)
 
 
@@ -146,7 +167,7 @@ def spread_for(device_name: str, level: str, ranks: int = 1) -> Spread:
         which = "two ranks" if ranks == 2 and which == "measured" else "ranks"
     spread = learned(which, known_residuals(), device_name)
     assert spread is not None, "each level has residuals that ship"
-    spread = spread._replace(deviation=widened(which, known_residuals()) * spread.deviation)
+    spread = spread._replace(deviation=widened(which, known_residuals(), device_name) * spread.deviation)
     if ranks == 1 or any(one.level == which and one.device == device_name for one in known_residuals()):
         return spread
     return spread._replace(deviation=max(spread.deviation, spread_for(device_name, level).deviation))

@@ -22,7 +22,8 @@ class Operator:
     """Without namespace and overload: `mm`, `addmm`, `bmm`, `_scaled_mm`, `_grouped_mm`, `native_layer_norm`,
     `_fused_adamw_`, `_foreach_add_`, `_scaled_dot_product_flash_attention_backward`, ... Of compiled code `fused` for a
     kernel that Inductor generates; of attention also `flex_attention`, `sdpa_cudnn` with `_backward`, which no fake
-    device runs. Collectives are `all_reduce`, `all_gather`, `reduce_scatter`, `broadcast`, `send_recv`."""
+    device runs. Of `offload` one of HOST_OPERATORS. Collectives are `all_reduce`, `all_gather`, `reduce_scatter`,
+    `broadcast`, `send_recv`."""
     shapes: tuple[Shape, ...]
     """Of the input tensors, in the order of the operator's schema: mm (m, k), (k, n); addmm (n,), (m, k), (k, n); bmm
     (b, m, k), (b, k, n); attention (batch, heads, context, d_head) of query, key, value, and in backward first the
@@ -79,14 +80,16 @@ def from_values(found: list[list[object]]) -> Operators:
     return tuple(operator(dict(zip(FIELDS, values, strict=True))) for values in found)
 
 
-CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives")
-"""What decides an operator's time: a rate of products, of attention, of bytes moved, ..."""
+CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives", "host")
+"""What decides an operator's time: a rate of products, of attention, of bytes moved, ..., of the host's memory."""
 
 
 def class_of(operator: Operator) -> str:
     """Return the class of an operator, one of CLASSES."""
     if operator.stream == "communication":
         return "collectives"
+    if operator.name in HOST_OPERATORS:
+        return "host"
     if "attention" in operator.name or operator.name.startswith("sdpa_cudnn"):
         return "attention"
     if operator.name in PRODUCTS:
@@ -101,3 +104,6 @@ PRODUCTS = frozenset(
     | {"convolution_backward", "_int_mm"}
 )
 """Operators that are matrix products."""
+
+HOST_OPERATORS = frozenset({"lmsweep::copy_to_host", "lmsweep::copy_to_device", "lmsweep::update_on_host"})
+"""What `offload` does, while the device waits: copies of `bytes`, and AdamW's update of weights of `bytes`."""

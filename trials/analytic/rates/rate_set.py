@@ -17,22 +17,22 @@ from lmsweep.trials.analytic.rates.step_time import SURE
 from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {
-    "eager": 11e-6,
+    "eager": 12e-6,
     "optimizer": 9e-6,
-    "cast": 5.5e-6,
-    "again": 20e-6,
-    "compiled": 10e-6,
-    "call": 130e-6,
+    "cast": 6e-6,
+    "again": 22e-6,
+    "compiled": 11e-6,
+    "call": 145e-6,
 }
 """What is launched -> the host's seconds for it, on the reference host: a kernel of eager code, of the optimizer; a
-cast, most of which autocast launches without Python; a kernel that a checkpoint launches again, through hooks; a kernel
+cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a kernel
 of compiled code; a call of compiled code with its guards. Fitted to steps of the shipped sets that the host decides:
 `python -m benchmarks.host_prices` leaves each machine out."""
-COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.66e-3, "reduce_scatter": 0.53e-3, "all_reduce": 0.045e-3}
+COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.73e-3, "reduce_scatter": 0.58e-3, "all_reduce": 0.05e-3}
 """Kind -> the host's seconds for a collective with the hooks and copies around it, fitted to steps of two H200."""
 HOSTS = (0.8, 3.4)
 """How long hosts take to launch, over the reference host: the fastest and the slowest seen with an H200 and an H100."""
-LAUNCHES = {"launch_forward": 6e-6, "launch_backward": 10e-6}
+LAUNCHES = {"launch_forward": 6.6e-6, "launch_backward": 11e-6}
 """Launch that `lmsweep run operators` measures -> its seconds on the reference host, from the steps of one machine."""
 MEASURED_HOSTS = (0.75, 1.33)
 """The same as HOSTS, over what follows from the launches measured on the host."""
@@ -46,6 +46,10 @@ ASSUMED = (
     f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are multiples of {ALIGNED} "
     "bytes, not measured"
 )
+
+UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
+"""Whether it is an update -> least and most of what the host's memory and link take, over what is assumed."""
+ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
 
 
 class Cost(NamedTuple):
@@ -169,6 +173,9 @@ class Rates:
             name: Collective = operator.name  # type: ignore[assignment]
             seconds = self.collective(name, size, ranks=ranks, stride=operator.stride)
             return Cost(seconds, self.source_of_links(ranks, operator.stride))
+        if kind == "host":
+            seconds = self.hardware.host_seconds(operator.name, operator.bytes)
+            return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
         if kind == "products":
             product = product_of(
                 operator.name,

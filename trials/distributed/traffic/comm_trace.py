@@ -51,14 +51,14 @@ def trace_communication(step: DataParallelStep) -> Communication:
     step.align()
     if step.config.device_type == "cuda":
         events = ranges_traced(step.run, cuda=True)
-        found = replace(on_gpu(events), needed=tuple(needed_on_gpu(*events_of(events, {}))))
+        found = replace(on_gpu(events), needed=tuple(needed_on_gpu(*events_of(events))))
     else:
         with profile(activities=[ProfilerActivity.CPU]) as trace:
             step.run()
             time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
         # Raw events: converting each to a FunctionEvent would take longer than the step.
         events = trace.profiler.kineto_results.events()
-        found = replace(on_cpu(events), needed=tuple(needed_on_cpu(events_of(events, {})[0])))
+        found = replace(on_cpu(events), needed=tuple(needed_on_cpu(events_of(events)[0])))
     step.forget_gradients()
     return found
 

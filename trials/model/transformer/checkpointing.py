@@ -1,4 +1,4 @@
-"""What forward saves for backward: activation checkpointing of the transformer's blocks, and offloading to the host.
+"""What forward saves for backward: activation checkpointing of the transformer's blocks.
 
 Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective checkpointing after Korthikanti et al.
 2022, "Reducing Activation Recomputation in Large Transformer Models".
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from lmsweep.trials.analytic.recomputation import group_size
@@ -21,8 +20,6 @@ from lmsweep.trials.machine.torch_private import (
     FLASH_ON_CPU,
     OVERRIDEABLE,
     SCALED_MM,
-    FakeTensor,
-    storage_key_of,
 )
 
 _ATEN = torch.ops.aten
@@ -70,24 +67,3 @@ def _save_input(run: Run, x: Tensor, **options: Any) -> Tensor:
     # The model draws no random numbers, so there is no state to restore.
     result: Tensor = checkpoint(run, x, use_reentrant=False, preserve_rng_state=False, **options)
     return result
-
-
-def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
-    """Return a context that moves what forward saves to pinned memory of the host, until backward asks for it. Weights
-    and buffers of the model, which stay on the device anyway, are not moved."""
-    staying = {storage_key_of(one.untyped_storage()) for one in (*model.parameters(), *model.buffers())}
-    host = save_on_cpu(pin_memory=True)
-
-    def pack(tensor: Tensor) -> Any:
-        if storage_key_of(tensor.untyped_storage()) in staying:
-            return tensor
-        if isinstance(tensor, FakeTensor):  # it has no storage, and the host's memory does not count
-            tensor.contiguous()  # PyTorch copies others to the host by way of a contiguous copy on the device
-            return partial(torch.empty, tensor.size(), dtype=tensor.dtype, device=tensor.device)
-        return partial(host.unpack_hook, host.pack_hook(tensor))
-
-    def unpack(saved: Any) -> Tensor:
-        found: Tensor = saved if isinstance(saved, Tensor) else saved()
-        return found
-
-    return saved_tensors_hooks(pack, unpack)

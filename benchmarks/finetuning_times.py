@@ -1,0 +1,209 @@
+"""Times of fine-tuning steps that no figure was fitted to: write predictions before they run, then compare.
+
+python benchmarks/finetuning_times.py predict                          # without a GPU, into finetuning-times.json
+python benchmarks/finetuning_times.py measure SECONDS RESULTS.json     # on GPU; starts no step after SECONDS
+python benchmarks/finetuning_times.py compare RESULTS.json
+
+Each cell is timed in a fresh process from random weights: STEPS steps, the first WARMING of them not counted, and two
+more that are traced for the device's time. The host's launches are measured as `lmsweep run operators` does it.
+`compare` counts how many intervals held, with a host that nobody measured and with those launches. Needs
+lmsweep[hf,qlora], and no network.
+"""
+
+import json
+import multiprocessing
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from finetuning_frontier import GPU, LONGEST, import_before_forks, run
+from frontier import device
+from tabulate import tabulate
+
+from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest
+from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates.intervals import Spread, spread_for
+from lmsweep.trials.analytic.rates.rate_set import HOSTS, LAUNCHES, MEASURED_HOSTS, rates_of
+from lmsweep.trials.analytic.rates.step_time import StepTime, step_time
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
+from lmsweep.trials.prediction.peak_memory import summary
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.workloads.operators.operator_times import launch_times
+
+PREDICTED = Path(__file__).with_name("finetuning-times.json")
+SMALL, MEDIUM, LARGE = (f"Qwen/Qwen3-{size}" for size in ("0.6B", "1.7B", "8B"))
+LLAMA = "meta-llama/Llama-3.1-8B"
+CELLS: tuple[tuple[str, str, tuple[str, ...], int, int], ...] = (
+    (LLAMA, "lora", (), 4096, 2),
+    (SMALL, FULL, (), 2048, 8),
+    (MEDIUM, "lora", ("offload=activations",), 2048, 2),
+    (LLAMA, "qlora", (), 2048, 4),
+    (SMALL, "lora", ("checkpointing=block",), 1024, 4),
+    (MEDIUM, FULL, (), 1024, 8),
+    (LARGE, "dora", (), 2048, 2),
+    (SMALL, "qlora", (), 512, 2),
+    (LLAMA, FULL, ("checkpointing=block",), 4096, 2),
+    (MEDIUM, "qlora", ("checkpointing=block",), 4096, 2),
+    (SMALL, "dora", (), 1024, 2),
+    (LARGE, "lora", ("checkpointing=block",), 1024, 8),
+    (SMALL, FULL, ("offload=activations",), 4096, 2),
+    (LLAMA, "dora", ("checkpointing=block",), 2048, 4),
+    (MEDIUM, "lora", (), 2048, 4),
+    (SMALL, FULL, (), 16384, 1),
+    (LARGE, "qlora", (), 8192, 1),
+    (SMALL, FULL, ("offload=optimizer",), 1024, 4),
+    (LLAMA, "qlora", ("checkpointing=block",), 1024, 1),
+    (MEDIUM, FULL, ("checkpointing=block",), 2048, 4),
+    (LARGE, FULL, (), 1024, 2),
+    (MEDIUM, "dora", (), 512, 8),
+    (LLAMA, "lora", ("checkpointing=block",), 8192, 1),
+    (SMALL, "lora", (), 256, 4),
+    (MEDIUM, "lora", (), 16384, 1),
+    ("Qwen/Qwen3-30B-A3B", "lora", ("checkpointing=block",), 2048, 1),
+    ("Qwen/Qwen3-32B", "qlora", ("checkpointing=block",), 2048, 1),
+    ("Qwen/Qwen3-32B", "lora", (), 1024, 1),
+)
+"""Model, method, settings, tokens of a sequence and batch; the most important first."""
+STEPS = 5
+WARMING = 2
+
+
+def config_of(model: str, method: str, settings: tuple[str, ...], context: int, batch: int) -> TrialConfig:
+    chosen = settings if any("checkpointing" in one for one in settings) else (*settings, "checkpointing=none")
+    request = FitRequest(f"hf:{model}", context=context, methods=[method], settings=chosen)
+    return replace(request.trial().config, batch_size=batch)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The parts of a StepTime."""
+
+    computing: float
+    launching: float
+    unsure: tuple[float, float]
+    """What assumptions about operators change at least and at most, in seconds."""
+    hosts: tuple[float, float] = HOSTS
+
+    def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
+        more = 0.0 if end is None else self.unsure[end]
+        time = StepTime(
+            parts=(), computing=self.computing + more, launching=self.launching, hosts=self.hosts, host_source=""
+        )
+        return time.at(factor, end)
+
+
+def spread() -> Spread:
+    found = find_device(GPU)
+    assert found is not None, "it has a datasheet"
+    return spread_for(found.name, rates_of(found).level)
+
+
+def predict() -> None:
+    """Write what is predicted of each cell."""
+    if code := FitRequest(f"hf:{SMALL}", methods=[FULL]).trial().code:
+        use_code(code)
+    import_ahead([config_of(*CELLS[0])])
+    with multiprocessing.get_context("fork").Pool() as pool, PREDICTED.open("w") as file:
+        file.write("[")
+        for number, cell in enumerate(pool.imap(_predicted, CELLS)):
+            file.write((",\n" if number else "\n") + json.dumps(cell))
+            file.flush()
+        file.write("\n]\n")
+
+
+def _predicted(cell: tuple[str, str, tuple[str, ...], int, int]) -> dict[str, object]:
+    gpu, config = find_device(GPU), config_of(*cell)
+    assert gpu is not None, "it has a datasheet"
+    step = any_batch_step(config)
+    time = step_time(in_precision(step.operators(config.batch_size), config), rates_of(gpu))
+    stored = Stored(time.computing, time.launching, (time.unsure(0), time.unsure(1)))
+    return {
+        "cell": cell,
+        "config": vars(config),
+        "peak": summary(step.trace.at(config.batch_size), config).on(gpu.name).peak,
+        "time": [stored.computing, stored.launching, stored.unsure],
+        "seconds": spread().of(stored),
+    }
+
+
+def measure(seconds: float, results: Path) -> None:
+    """Measure cells until then, and write each at once."""
+    began = time.monotonic()
+    import_before_forks()
+    found: dict[str, Any] = {"gpu": device(), "cells": [], "launches": [_launches()]}
+    predicted = json.loads(PREDICTED.read_text())
+    for one in predicted:
+        left = seconds - (time.monotonic() - began)
+        if left < 15:
+            break
+        ran = run(TrialConfig(**one["config"]), STEPS, min(left, LONGEST), warming=WARMING, traces=True)
+        found["cells"].append({"cell": one["cell"], **ran._asdict()})
+        results.write_text(json.dumps(found, indent=1))
+        print(f"{time.monotonic() - began:.0f} s", *one["cell"], ran, "predicted", one["seconds"], flush=True)
+    found["launches"].append(_launches())
+    results.write_text(json.dumps(found, indent=1))
+    compare(results)
+
+
+def _launches() -> dict[str, float]:
+    """Seconds of the launches of a plan's LAUNCHES, in a fresh process."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        return pool.apply(_launches_here)
+
+
+def _launches_here() -> dict[str, float]:
+    return {f"launch_{name}": seconds for name, seconds in launch_times("cuda")}
+
+
+def compare(results: Path) -> None:
+    """Print each cell beside its prediction, and how many intervals held."""
+    found = json.loads(results.read_text())
+    ratios = [one[name] / usual for one in found["launches"] for name, usual in LAUNCHES.items()]
+    host = min(ratios)  # as `plan` takes them from a store
+    print(f"launches take {', '.join(f'{one:.2f}' for one in ratios)} times those of the reference host")
+    predicted = {json.dumps(one["cell"]): one for one in json.loads(PREDICTED.read_text())}
+    lines, held, off = [], {"unknown": 0, "measured": 0}, {"unknown": [], "measured": []}  # type: ignore[var-annotated]
+    for one in found["cells"]:
+        known = predicted[json.dumps(one["cell"])]
+        if not one["seconds"]:
+            lines.append([*one["cell"], one["ending"]])
+            continue
+        computing, launching, unsure = known["time"]
+        timed = Stored(computing, host * launching, unsure, MEASURED_HOSTS)
+        line = [*one["cell"], f"{one['seconds']:.4g}", f"{one['device_seconds'] or 0:.4g}"]
+        for name, (middle, low, high) in (("unknown", known["seconds"]), ("measured", spread().of(timed))):
+            holds = low <= one["seconds"] <= high
+            held[name] += holds
+            off[name].append(abs(middle / one["seconds"] - 1))
+            line += [f"{middle:.4g} ({low:.4g} to {high:.4g})", f"{middle / one['seconds'] - 1:+.0%}", holds]
+        lines.append([*line, f"{known['peak'] / one['peak'] - 1:+.2%}"])
+    headers = ("model", "method", "settings", "tokens", "batch", "s measured", "s of the device")
+    headers += (
+        "host unknown: s (interval)",
+        "off",
+        "held",
+        "launches measured: s (interval)",
+        "off",
+        "held",
+        "peak off",
+    )
+    print(tabulate(lines, headers=headers, disable_numparse=True, tablefmt="github"))
+    for name, count in held.items():
+        print(f"host {name}: {count} of {len(off[name])} intervals held, {median(off[name]):.1%} off in the median")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["predict"]:
+            predict()
+        case ["measure", seconds, results]:
+            measure(float(seconds), Path(results))
+        case ["compare", results]:
+            compare(Path(results))
+        case _:
+            sys.exit(__doc__)

@@ -1,0 +1,51 @@
+"""What waits in the host's memory: activations that forward saved. Without a device, operators stand for the copies."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
+from torch.library import Library
+
+from lmsweep.trials.machine.torch_private import FakeTensor, storage_key_of
+
+_OPERATORS = Library("lmsweep", "FRAGMENT")
+for _name in ("copy_to_host", "copy_to_device", "update_on_host"):  # HOST_OPERATORS, which have costs
+    _OPERATORS.define(f"{_name}(Tensor x) -> ()")
+    _OPERATORS.impl(_name, lambda x: None, "CompositeExplicitAutograd")
+
+
+def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
+    """Return a context that moves what forward saves to pinned memory of the host, until backward asks for it. Weights
+    and buffers of the model, which stay on the device anyway, are not moved."""
+    staying = {storage_key_of(one.untyped_storage()) for one in (*model.parameters(), *model.buffers())}
+    host = save_on_cpu(pin_memory=True)
+
+    def pack(tensor: Tensor) -> Any:
+        if storage_key_of(tensor.untyped_storage()) in staying:
+            return tensor
+        if isinstance(tensor, FakeTensor):  # it has no storage, and the host's memory does not count
+            # PyTorch copies others to the host by way of a contiguous copy on the device.
+            torch.ops.lmsweep.copy_to_host(tensor.contiguous())
+            return partial(_copied_back, tensor.size(), dtype=tensor.dtype, device=tensor.device)
+        return partial(host.unpack_hook, host.pack_hook(tensor))
+
+    def unpack(saved: Any) -> Tensor:
+        found: Tensor = saved if isinstance(saved, Tensor) else saved()
+        return found
+
+    return saved_tensors_hooks(pack, unpack)
+
+
+def _copied_back(size: torch.Size, **options: Any) -> Tensor:
+    found = torch.empty(size, **options)
+    torch.ops.lmsweep.copy_to_device(found)
+    return found
+
+
+def update_fakes(weights: list[Tensor]) -> None:
+    """Run the operators that stand for an update of these weights on the host, in the order of OptimizerOnHost."""
+    for name in ("copy_to_host", "update_on_host", "copy_to_device"):
+        for weight in weights:
+            getattr(torch.ops.lmsweep, name)(weight)
