@@ -10,13 +10,18 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.acceptance.acceptance import NodeSeen, accept
-from lmsweep.analysis.acceptance.parts import JUDGED, Cell, Judged, Process
+from lmsweep.analysis.acceptance.expected import Known, expected_times
+from lmsweep.analysis.acceptance.parts import JUDGED, Cell, Judged, Process, shipped
+from lmsweep.orchestrator.acceptance.accepting import operators_of
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.analytic.datasheets import device_named
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 NAME = "NVIDIA H200"
@@ -33,13 +38,15 @@ PARTS: tuple[tuple[Cell, Judged, int], ...] = tuple(
 @dataclass(frozen=True, kw_only=True)
 class Case:
     machines: int
-    """That the shipped sets measured."""
+    """That the shipped sets measured; 0: the kind is unknown."""
     spread: float = 1.0
     """True standard deviation of machines over that of the priors."""
     slower: float = 0.0
     """Share by which the GPU is slower."""
     parts: Collection[str] = ()
     """Slower parts; none: all."""
+    nodes: int = 1
+    """Of the acceptance, each with a GPU; the first is slower."""
 
 
 def machine(rng: np.random.Generator, case: Case, name: str, source: str, *, slower: float = 0.0) -> list[Process]:
@@ -70,16 +77,46 @@ def machine(rng: np.random.Generator, case: Case, name: str, source: str, *, slo
 
 
 def verdicts(case: Case, runs: int, seed: int = 0) -> Counter[str]:
-    """Return how often the GPU of an acceptance has each verdict; and `other`, if the links or the host are slow."""
+    """Return how often the GPU of an acceptance has each verdict; and `other`, if its links or host, or anything of
+    another node, are slow."""
     rng = np.random.default_rng(seed)
     found: Counter[str] = Counter()
     for _ in range(runs):
         sets = [one for i in range(case.machines) for one in machine(rng, case, f"m{i}", f"set{i}")]
-        measured = machine(rng, case, "here", "mine", slower=case.slower)
-        node = NodeSeen(node="here", gpus={"here": "GPU 0"}, device_name=NAME)
-        units = {unit.unit: unit.verdict for _, unit in accept(measured, [node], shipped=sets).units}
-        found[units["GPU 0"]] += 1
-        found["other"] += "slow" in (units["links"], units["host"])
+        names = [f"node{i}" for i in range(case.nodes)]
+        measured = [
+            one for name in names for one in machine(rng, case, name, "mine", slower=case.slower * (name == names[0]))
+        ]
+        nodes = [
+            NodeSeen(node=name, gpus={name: "GPU 0"}, device_name=NAME if case.machines else None) for name in names
+        ]
+        answers = {(node.node, unit.unit): unit.verdict for node, unit in accept(measured, nodes, shipped=sets).units}
+        found[answers.pop((names[0], "GPU 0"))] += 1
+        found["other"] += "slow" in answers.values()
+    return found
+
+
+def public_verdicts(name: str, runs: int, *, slower: float = 0.0, common: bool = True) -> Counter[str]:
+    """Return how often a GPU that no set knows has each verdict by public rates, if its kind is as far from them as
+    their interval says: all its parts together (`common`), or each by itself."""
+    rng = np.random.default_rng(0)
+    device = device_named(name)
+    ids = {trial_id(one.config) for one in load_sweep("accept").grids["gpu"]}
+    rows = [
+        one for one in shipped(ids) if one.source == "h200-accept" and one.judged.unit == "GPU" and one.gpu == "GPU-1"
+    ]
+    known = Known(shipped=(), history=(), peers=(), operators=operators_of)
+    expected = {one.cell: expected_times(one, device, known)[0] for one in rows}
+    node = NodeSeen(node=rows[0].node, gpus={"GPU-1": "GPU 0"})
+    found: Counter[str] = Counter()
+    for _ in range(runs):
+        each = rng.normal(size=len(expected))
+        z = {cell: each[0 if common else place] for place, cell in enumerate(expected)}
+        measured = [
+            replace(one, seconds=(1 + slower) * it.seconds * math.exp(z[one.cell] * it.error))
+            for one, it in ((one, expected[one.cell]) for one in rows)
+        ]
+        found[accept(measured, [node], device, shipped=(), operators=operators_of).verdict] += 1
     return found
 
 
@@ -95,6 +132,24 @@ def main() -> None:
                 }
                 what = f"{100 * slower:.0f} %{' in bytes' if parts else ''}"
                 lines.append({"machines": machines, "spread": spread, "slower": what} | shares)
+    print(pd.DataFrame(lines).to_markdown(index=False))
+    lines = []
+    for nodes in (2, 4, 8):
+        for machines in (0, 3):
+            for slower in (0.0, 0.1):
+                counts = verdicts(Case(machines=machines, nodes=nodes, slower=slower), runs)
+                shares = {word: f"{100 * counts[word] / runs:.0f} %" for word in WORDS}
+                lines.append({"nodes": nodes, "machines": machines, "slower": f"{100 * slower:.0f} %"} | shares)
+    print(pd.DataFrame(lines).to_markdown(index=False))
+    lines = []
+    for name in ("A100 SXM 80GB", "B200 SXM", "H100 NVL"):
+        for common in (True, False):
+            for slower in (0.0, 0.25, 0.5, 1.0, 2.0):
+                counts = public_verdicts(name, runs, slower=slower, common=common)
+                shares = {word: f"{100 * counts[word] / runs:.0f} %" for word in WORDS[:3]}
+                lines.append(
+                    {"GPU": name, "parts": "together" if common else "each", "slower": f"{100 * slower:.0f} %"} | shares
+                )
     print(pd.DataFrame(lines).to_markdown(index=False))
 
 

@@ -200,14 +200,20 @@ def _steps(config: TrialConfig, steps: int, warming: int, traces: bool, sender: 
     sender.send((peak, building, statistics.median(taken[warming:]), busy))
 
 
+def import_before_forks() -> None:
+    """Import what each fork would import again, without touching CUDA, as PEFT would by bitsandbytes."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asked whether a GPU is there, PyTorch reads NVML then
+    sys.modules["torchao"] = None  # type: ignore[assignment]  # transformers imports it if it is there; it asks the GPU
+    import transformers.modeling_utils  # noqa: F401
+
+    if torch.cuda.is_initialized():
+        raise RuntimeError("something has initialized CUDA, so forked processes cannot use it")
+
+
 def measure(seconds: float, results: Path) -> None:
     """Measure cells until then, and print them beside what was predicted."""
     began = time.monotonic()
-    # Ahead of the forks, which would each do it again. It does not touch CUDA, as PEFT would by bitsandbytes; asked
-    # whether a GPU is there, PyTorch reads NVML then.
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-    import transformers.modeling_utils  # noqa: F401
-
+    import_before_forks()
     predicted = json.loads(PREDICTED.read_text())
     name, memory = device()
     print(f"{name}, {memory} bytes; predicted for {predicted['gpu']}, {predicted['memory']} bytes", flush=True)

@@ -12,7 +12,6 @@ lmsweep[hf,qlora], and no network.
 
 import json
 import multiprocessing
-import os
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from finetuning_frontier import GPU, LONGEST, run
+from finetuning_frontier import GPU, LONGEST, import_before_forks, run
 from frontier import device
 from tabulate import tabulate
 
@@ -135,9 +134,7 @@ def _predicted(cell: tuple[str, str, tuple[str, ...], int, int]) -> dict[str, ob
 def measure(seconds: float, results: Path) -> None:
     """Measure cells until then, and write each at once."""
     began = time.monotonic()
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as in finetuning_frontier.py
-    import transformers.modeling_utils  # noqa: F401
-
+    import_before_forks()
     found: dict[str, Any] = {"gpu": device(), "cells": [], "launches": [_launches()]}
     predicted = json.loads(PREDICTED.read_text())
     for one in predicted:

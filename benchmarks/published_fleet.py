@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import parameter_count
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
-from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.step_operators import deepened, step_operators
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -225,8 +225,19 @@ def _few(cell: FleetCell, layers: int) -> Operators:
 @cache
 def _operators(config: TrialConfig) -> Operators:
     if config.precision == "fp8_tensorwise":  # TransformerEngine casts in one kernel, as compiled code does
-        return in_float8(step_operators(replace(config, precision="bf16_pure")), replace(config, compile="block"))
+        return tuple(_in_float8(step_operators(replace(config, precision="bf16_pure"))))
     return step_operators(config)
+
+
+def _in_float8(operators: Operators) -> Iterator[Operator]:
+    """Yield the operators with the products of layers in float8: a kernel reads both operands once to round them."""
+    for one in operators:
+        if one.name != "mm" or ".*" not in one.module:
+            yield one
+            continue
+        elements = sum(prod(shape) for shape in one.shapes)
+        yield replace(one, name="fused", flops=0, shapes=one.shapes[:1], bytes=3 * elements, layout="")
+        yield replace(one, name="_scaled_mm", dtype="float8_e4m3fn", bytes=one.bytes - elements, layout="fast")
 
 
 def size_of(name: str) -> int:

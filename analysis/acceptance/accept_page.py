@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.acceptance.accept_text import advice, compared_with, explanations, line_of, telemetry, title_of
+from lmsweep.analysis.acceptance import accept_text
 from lmsweep.analysis.acceptance.acceptance import Acceptance
 from lmsweep.trials.spec.config import RequestError
 
@@ -18,33 +19,30 @@ from lmsweep.trials.spec.config import RequestError
 def as_json(acceptance: Acceptance) -> dict[str, Any]:
     """Return the answer in SI units; null is unknown, with a reason beside it."""
     return asdict(acceptance) | {
-        "advice": advice(acceptance),
+        "advice": accept_text.advice(acceptance),
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "lmsweep_version": trials.__version__,
     }
 
 
-def write_page(acceptance: Acceptance, path: Path) -> None:
-    """Write the page, and the JSON beside it. Raises RequestError if they cannot be written."""
+def write_page(acceptance: Acceptance, path: Path) -> dict[str, Any]:
+    """Write the page and the JSON beside it, and return that. Raises RequestError if they cannot be written."""
     content = as_json(acceptance)
     try:
         path.write_text(page_of(acceptance, made_at=content["made_at"]), "utf-8")
         path.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
     except OSError as error:
         raise RequestError(f"-o {path}: cannot be written ({error.strerror})") from error
+    return content
 
 
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:
     """Return the page as HTML."""
-    text = files("lmsweep.analysis.acceptance").joinpath("accept.html").read_text("utf-8")
-    templates = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return templates.from_string(text).render(
-        title=title_of(acceptance),
-        acceptance=acceptance,
-        advice=advice(acceptance),
-        about=[*compared_with(acceptance), *telemetry(acceptance)],
-        explanations=explanations(acceptance),
-        line=line_of,
-        made_at=made_at,
-        version=trials.__version__,
+    here = files("lmsweep.analysis")
+    text, css = (
+        (here / room / name).read_text("utf-8")
+        for room, name in (("acceptance", "accept.html"), ("report", "report.css"))
     )
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    values = {"a": acceptance, "say": accept_text, "css": Markup(css), "made_at": made_at}
+    return template.from_string(text).render(values, version=trials.__version__)

@@ -1,13 +1,15 @@
 """The answer of `lmsweep accept`: nodes, their units and parts, and what each and all of them amount to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lmsweep.analysis.acceptance.expected import Known
-from lmsweep.analysis.acceptance.part_verdicts import Part, PartVerdict, Verdict, parts_of, verdicts
-from lmsweep.analysis.acceptance.parts import Condition, Process
+from lmsweep.analysis.acceptance.part_verdicts import PartVerdict, Verdict, verdicts
+from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
+from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.results.outcome import Flag
 
 CAUSES: dict[str, str] = {
@@ -18,6 +20,16 @@ CAUSES: dict[str, str] = {
 """Flag -> what it says about the unit."""
 OVER_PCIE = 64e9
 """B/s in one direction of 16 lanes of PCIe 5: collectives that are slower need no NVLink."""
+
+
+class Condition(NamedTuple):
+    """What slows a unit of a node: seen before anything was measured, or why a trial has no result."""
+
+    unit: str
+    """GPU 0, host, links."""
+    says: str
+    disturbs: bool = False
+    """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,46 +93,44 @@ def accept(
     *,
     shipped: Sequence[Process],
     history: Sequence[Process] = (),
+    operators: Callable[[str], Operators | None] = lambda trial: None,
 ) -> Acceptance:
-    """Judge what was measured on these nodes. device: what each GPU should be, by default what its name says."""
+    """Judge what was measured on these nodes. device: what each GPU should be, by default by its name; operators:
+    of a step, by the identifier of its trial."""
     devices = {node.node: device or (find_device(node.device_name) if node.device_name else None) for node in nodes}
-    units = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
+    known = Known(shipped=shipped, history=history, peers=measured, operators=operators)
+    gpus = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
     disturbed = [(node.node, one.unit) for node in nodes for one in node.conditions if one.disturbs]
-    known = Known(shipped=shipped, history=history, peers=measured)
-    judged = verdicts(parts_of(measured, units), devices, known, disturbed)
-    found = [_node(node, [one for one in judged if one[0].node == node.node]) for node in nodes]
-    names = dict.fromkeys(one.name for node, one in devices.items() if one)
-    return Acceptance(
-        expected_device=" and ".join(names) or None, verdict=worst(node.verdict for node in found), nodes=found
-    )
+    judged = verdicts(measured, gpus, devices, known, disturbed)
+    found = []
+    for node in nodes:
+        parts = {unit: of_unit for (name, unit), of_unit in judged.items() if name == node.node}
+        met = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
+        order = [name for name in (*node.gpus.values(), "links", "host") if name in met]
+        units = [_unit(name, node, parts.get(name, [])) for name in order]
+        verdict = worst(one.verdict for one in units)
+        environment = dict(node.environment)
+        found.append(AcceptedNode(node=node.node, verdict=verdict, environment=environment, units=units))
+    names = " and ".join(dict.fromkeys(one.name for one in devices.values() if one))
+    return Acceptance(expected_device=names or None, verdict=worst(node.verdict for node in found), nodes=found)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return slow if any is slow, pass if all that are judged pass, else cannot tell, also of none."""
     found = set(verdicts) - {"not judged"}
-    if "slow" in found:
-        return "slow"
-    return "pass" if found == {"pass"} else "cannot tell"
-
-
-def _node(node: NodeSeen, judged: Sequence[tuple[Part, PartVerdict]]) -> AcceptedNode:
-    met = {part.unit for part, _ in judged} | {one.unit for one in node.failures} | {*node.gpus.values()}
-    order = [*node.gpus.values(), "links", "host"]
-    units = [_unit(name, node, [one for part, one in judged if part.unit == name]) for name in order if name in met]
-    verdict = worst(one.verdict for one in units)
-    return AcceptedNode(node=node.node, verdict=verdict, environment=dict(node.environment), units=units)
+    return "slow" if "slow" in found else "pass" if found == {"pass"} else "cannot tell"
 
 
 def _unit(unit: str, node: NodeSeen, parts: list[PartVerdict]) -> UnitVerdict:
     uuid = {name: uuid for uuid, name in node.gpus.items()}.get(unit)
-    flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES)
     mine = [one for one in node.conditions if one.unit == unit]
-    said = {Flag.BUSY_HOST, Flag.SHARED_GPU} if any(one.disturbs for one in mine) else set()
+    said = {Flag.BUSY_HOST, Flag.SHARED_GPU} if any(one.disturbs for one in mine) else set[Flag]()
     said |= {Flag.BUSY_HOST} if uuid else set()
-    causes = [*(one.says for one in mine), *(CAUSES[flag] for flag in flags if flag not in said)]
-    causes += _over_pcie(parts)
+    flags = dict.fromkeys(flag for one in parts for flag in one.flags if flag in CAUSES and flag not in said)
+    causes = [*(one.says for one in mine), *(CAUSES[flag] for flag in flags), *_over_pcie(parts)[:1]]
     failures = [one.says for one in node.failures if one.unit == unit]
-    verdict = worst(one.verdict for one in parts)
+    is_judged = failures or any(one.verdict != "not judged" for one in parts)
+    verdict = worst(one.verdict for one in parts) if is_judged else "not judged"
     return UnitVerdict(
         unit=unit,
         device_name=node.device_name if uuid else None,
@@ -140,10 +150,12 @@ def bus_bandwidth(part: PartVerdict, seconds: float) -> float:
 
 def _over_pcie(parts: Sequence[PartVerdict]) -> list[str]:
     """Return the words that name collectives which are no faster than PCIe, where NVLink is expected."""
-    for one in parts:
-        if one.value != "collective.time" or not one.expected_seconds:
-            continue
-        rate = bus_bandwidth(one, one.seconds)
-        if rate < OVER_PCIE < bus_bandwidth(one, one.expected_seconds):
-            return [f"collectives go over PCIe or the host's memory ({rate / 1e9:.0f} GB/s), not over NVLink"]
-    return []
+    collectives = [one for one in parts if one.value == "collective.time" and one.expected_seconds]
+    rates = [
+        [bus_bandwidth(one, seconds) for seconds in (one.seconds, one.expected_seconds or 0)] for one in collectives
+    ]
+    return [
+        f"collectives go over PCIe or the host's memory ({rate / 1e9:.0f} GB/s), not over NVLink"
+        for rate, expected in rates
+        if rate < OVER_PCIE < expected
+    ]

@@ -6,18 +6,22 @@ standard deviation is the shipped prior of machines and processes, with the mach
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pvariance
+from typing import Literal
 
-import numpy as np
+from scipy.special import stdtrit
 
 from lmsweep.analysis.acceptance.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
-from lmsweep.trials.analytic.rates.intervals import spread_for
+from lmsweep.trials.analytic.rates.intervals import Spread, known_residuals, learned, spread_for
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.analytic.rates.rate_data import public_products
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.spec.words import Collective
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, moderated
+from lmsweep.trials.analytic.rates.step_time import step_time
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 PRIOR_FREEDOM = 3.0
 """Degrees of freedom that the priors of machines are worth, as those of processes."""
@@ -25,144 +29,169 @@ SAME_CHIP = 0.02
 """Standard deviation that another GPU with the same chip adds: its memory takes some of the power."""
 BY_CHIP = frozenset({"product", "attention, forward", "attention, backward"})
 """Parts that the chip decides and not the memory."""
+BETWEEN_TIMES = 0.06
+"""Standard deviation of one host at other times, beside that of its processes (docs/lab/2026-11-25-accept.md)."""
+FEW = 0.05
+"""Share of a predicted time whose source is not named."""
+PREDICTED_FREEDOM = 11.0
+"""Degrees of freedom with which a 95 % interval is as wide as that of a predicted step, `intervals.SURE`."""
+
+Question = Literal["kind", "before", "peers"]
+"""As fast as its kind; as before; as the others of this acceptance."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Expected:
-    """The distribution of a part's time over machines of a kind."""
+    """The distribution of a part's time over machines of a kind, and how the measured time compares."""
 
+    question: Question
     against: str
     """What it is taken from, in words for a user."""
     seconds: float
     error: float
     """Standard deviation of the logarithm of another machine's time around this one."""
-    freedom: float
-    machines: int
+    freedom: float = PREDICTED_FREEDOM
+    machines: int = 0
     """How many measured it; 0 of public rates."""
-    is_absolute: bool = True
+    decides: bool = True
     """Whether it says what such a machine should take, not only what this one took before, or its peers take."""
+    p: float = 1.0
+    """Of a machine of the kind being as slow as measured; adjusted for all tests of the same question."""
+    tests: int = 1
+    """Their number."""
 
-
-def expected_times(part: Sequence[Process], device: Device | None, known: "Known") -> list[Expected]:
-    """Return what a part should take, by each source that says something. part: the processes that measured it."""
-    found = [
-        _shipped(part[0], device, known.shipped),
-        _history(part[0], known.history),
-        _peers(part[0], known.peers),
-    ]
-    if found[0] is None and device is not None and part[0].judged.unit != "host":  # the datasheet is that of the GPU
-        found[0] = _public(part[0], device)
-    return [one for one in found if one is not None]
+    def reach(self, probability: float) -> float:
+        """Return how far above the expected time so large a share of machines stays, as a logarithm."""
+        return float(stdtrit(self.freedom, probability)) * self.error
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
     """What is known besides the measurement."""
 
-    shipped: Sequence[Process] = ()
-    history: Sequence[Process] = ()
+    shipped: Sequence[Process]
+    history: Sequence[Process]
     """Earlier acceptances in the same store."""
-    peers: Sequence[Process] = ()
-    """The other machines of this acceptance."""
+    peers: Sequence[Process]
+    """All machines of this acceptance."""
+    operators: Callable[[str], Operators | None]
+    """Of a step, by the identifier of its trial."""
 
 
-def _shipped(part: Process, device: Device | None, shipped: Iterable[Process]) -> Expected | None:
-    same = _same(part, shipped)
-    if part.judged.kind == "cpu":  # too many kinds of CPU; a CPU has only its own history
-        return None
+def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
+    """Return what a part should take, by each source that says something. part: a process that measured it."""
+    kind = part.judged.kind
+    # A CPU has only its own history: there are too many kinds.
+    found = [None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)]
+    if found[0] is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
+        found[0] = _public(part, device, known)
+    here = part.node, part.machine, part.device_name
+    mine = [one for one in _same(part, known.history) if (one.node, one.machine, one.device_name) == here]
+    between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
+    found.append(
+        _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
+    )
+    alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here[:2]]
+    # Disturbed ones are slower: by them, too, a part that is slower still stands out.
+    others = _same(part, alike) or _same(part, alike, disturbed=True)
+    found.append(_of(part, others, "the others of this acceptance", "peers", decides=False))
+    return [one for one in found if one is not None]
+
+
+def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = False) -> list[Process]:
+    """Return the processes that measured the same part of the same cell, undisturbed unless `disturbed`."""
+    found = [one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part]
+    return [one for one in found if disturbed or not one.slowed_by]
+
+
+def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> Expected | None:
     if part.judged.kind == "host":  # whatever the GPU, the host launches
-        return _of_machines(part, same, "hosts of the shipped sets")
+        return _of(part, same, "hosts of the shipped sets", "kind")
     if device is None:
         return None
-    mine = [one for one in same if _name(one) == device.name]
-    if mine:
-        return _of_machines(part, mine, f"the shipped sets of {device.name}")
-    chips = {device.name, CHIP.get(device.name)} | {name for name, chip in CHIP.items() if chip == device.name}
-    alike = [one for one in same if _name(one) in chips]
-    if alike and part.judged.part in BY_CHIP:
-        words = f"the shipped sets of {_name(alike[0])}, the same chip"
-        return _of_machines(part, alike, words, more=SAME_CHIP)
-    return None
+    named = [(_name(one.device_name), one) for one in same]
+    if mine := [one for name, one in named if name == device.name]:
+        return _of(part, mine, f"the shipped sets of {device.name}", "kind")
+    chips = {CHIP.get(device.name)} | {name for name, chip in CHIP.items() if chip == device.name}
+    alike = [(name, one) for name, one in named if name in chips]
+    if not alike or part.judged.part not in BY_CHIP:
+        return None
+    words = f"the shipped sets of {alike[0][0]}, the same chip"
+    return _of(part, [one for _, one in alike], words, "kind", more=SAME_CHIP)
 
 
-def _history(part: Process, history: Iterable[Process]) -> Expected | None:
-    here = part.node, part.machine, part.device_name
-    mine = [one for one in _same(part, history) if (one.node, one.machine, one.device_name) == here]
-    between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
-    found = _of_machines(part, mine, "its own history", each="attempt_id", between=between)
-    return replace(found, is_absolute=part.judged.kind == "cpu") if found else None
-
-
-FEWEST_PEERS = 3
-BETWEEN_TIMES = 0.06
-"""Standard deviation of one host at other times, beside that of its processes (docs/lab/2026-11-25-accept.md)."""
-
-
-def _peers(part: Process, peers: Iterable[Process]) -> Expected | None:
-    others = [
-        one
-        for one in _same(part, peers)
-        if one.device_name == part.device_name and (one.node, one.machine) != (part.node, part.machine)
-    ]
-    found = _of_machines(part, others, "its peers in this acceptance")
-    return replace(found, is_absolute=False) if found and found.machines >= FEWEST_PEERS else None
-
-
-def _same(part: Process, processes: Iterable[Process]) -> list[Process]:
-    """Return the undisturbed processes that measured the same part of the same cell."""
-    return [
-        one for one in processes if one.cell == part.cell and one.judged.part == part.judged.part and not one.slowed_by
-    ]
-
-
-def _of_machines(
+def _of(
     part: Process,
     processes: Iterable[Process],
     against: str,
+    question: Question,
     *,
     each: str = "machine",
     between: float | None = None,
     more: float = 0.0,
+    decides: bool = True,
 ) -> Expected | None:
+    """Return the distribution over the machines of these processes, or with `each` over other groups of them."""
     machines: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in processes:
         machines[one.source, one.node, getattr(one, each)].append(math.log(one.seconds))
     if not machines:
         return None
-    centres = [float(np.mean(found)) for found in machines.values()]
-    kind = part.judged.kind
+    centres = [fmean(found) for found in machines.values()]
+    kind, count = part.judged.kind, len(centres)
     scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
-    variance = float(np.var(centres, ddof=1)) if len(centres) > 1 else 0.0
-    of_cell, of_prior = np.array([len(centres) - 1.0]), np.array([PRIOR_FREEDOM])
-    deviation, freedom = moderated(np.array([variance]), of_cell, np.array([scale]), of_prior)
+    freedom = PRIOR_FREEDOM + count - 1
+    deviation = math.sqrt((PRIOR_FREEDOM * scale**2 + count * pvariance(centres)) / freedom)
     return Expected(
+        question=question,
         against=against,
-        seconds=math.exp(float(np.mean(centres))),
-        error=math.hypot(deviation[0] * math.sqrt(1 + 1 / len(centres)), more),
-        freedom=float(freedom[0]),
-        machines=len(centres),
+        seconds=math.exp(fmean(centres)),
+        error=math.hypot(deviation * math.sqrt(1 + 1 / count), more),
+        freedom=freedom,
+        machines=count,
+        decides=decides,
     )
 
 
-def _name(process: Process) -> str | None:
-    found = find_device(process.device_name)
-    return found.name if found else None
-
-
-def _public(part: Process, device: Device) -> Expected | None:
-    """Return what published rates, or the datasheet, let expect; None if they say nothing about the part."""
+def _public(part: Process, device: Device, known: Known) -> Expected | None:
+    """Return what published rates, a datasheet, or the operators of a step at these rates let expect; None if nothing
+    does. Their 95 % interval is that of a predicted step."""
     rates, settings = rates_of(device), part.settings
+    spread, words = spread_for(device.name, rates.level), "public rates"
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
-        seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
+        published = [
+            one.seconds
+            for one in public_products()
+            if one.dtype == "bfloat16" and one[2:5] == (width,) * 3 and _name(one.device_name) == device.name
+        ]
+        seconds = published[0] if published else 2.0 * width**3 / rates.hardware.rate("bfloat16")
+        source = (
+            f"published product of {device.name} (AIConfigurator)" if published else rates.hardware.sources["products"]
+        )
     elif part.judged.part == "copy":
         seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
     elif part.judged.unit == "links":
-        kind: Collective = settings["collective"]  # type: ignore[assignment]
-        seconds, source = rates.collective(kind, float(size), ranks=ranks), rates.source_of_links(ranks)
+        seconds = rates.collective(settings["collective"], float(size), ranks=ranks)  # type: ignore[arg-type]
+        source = rates.source_of_links(ranks)
     else:
-        return None
-    error = spread_for(device.name, rates.level).deviation
-    words = f"public rates: {source}"
-    return Expected(against=words, seconds=seconds, error=error, freedom=math.inf, machines=0) if seconds else None
+        phase = part.cell.phase
+        operators = [one for one in known.operators(part.cell.trial_id) or () if phase in ("step", one.phase)]
+        time = step_time(tuple(operators), rates)
+        if part.cell.workload == "attention":  # kernels alone
+            alone = learned("attention alone", known_residuals(), device.name)
+            assert alone is not None, "their residuals ship"
+            spread = Spread(alone.factor, max(alone.deviation, spread.deviation))
+        seconds = spread.factor * time.computing
+        shares = time.by(lambda one: one.source)
+        source = "; ".join(sorted(name for name, share in shares.items() if share > FEW * time.computing))
+        words = "predicted" if rates.level in ("measured", "scaled") else "public rates, predicted"
+    against = f"{words}: {source}"
+    return Expected(question="kind", against=against, seconds=seconds, error=spread.deviation) if seconds else None
+
+
+def _name(full_name: str) -> str | None:
+    """Return the datasheet's name of a device, None for an unknown one."""
+    found = find_device(full_name)
+    return found.name if found else None

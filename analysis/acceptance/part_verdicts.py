@@ -1,8 +1,9 @@
 """The verdict of each part: slow, pass, or cannot tell, by the times that are expected of it.
 
 slow         slower than can be expected of any machine of the kind, and by LEAST: a one-sided test, with Holm's
-             correction for the parts of its unit
-pass         neither slow nor NEAR it, and the expectation is so narrow that a slowdown of WIDEST would show
+             correction for all parts of the acceptance
+pass         neither slow nor NEAR it, surely less than WIDEST slower, and a slowdown of WIDEST would show if only
+             this unit were measured
 not judged   nothing says what such a machine should take; it decides nothing
 cannot tell  all else, with the reason
 
@@ -10,13 +11,14 @@ benchmarks/acceptance.py simulates how often each is right.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from statistics import geometric_mean
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import stdtr
 
 from lmsweep.analysis.acceptance.expected import Expected, Known, expected_times
 from lmsweep.analysis.acceptance.parts import Process
@@ -27,6 +29,7 @@ from lmsweep.trials.statistics.variation import Kind
 
 Verdict = Literal["pass", "slow", "cannot tell", "not judged"]
 
+DISTURBED = "disturbed while it was measured"
 LEAST = 0.03
 """Smallest slowdown that is called slow, however sure it is."""
 NEAR = 0.05
@@ -34,7 +37,8 @@ NEAR = 0.05
 WIDEST: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
 """Kind -> largest slowdown that a part may hide and still pass. Hosts with the same GPU differ by a factor of two, and
 copies of a virtual machine from minute to minute by a third."""
-USUAL_WIDEST = 0.25
+USUAL_WIDEST, PUBLIC_WIDEST = 0.25, 0.65
+"""The same of other kinds, and of any kind where only public rates are known, whose interval is wide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +51,20 @@ class PartVerdict:
     """PHASE.METRIC"""
     processes: int
     seconds: float
-    against: str | None
+    against: str | None = None
     """What is expected comes from; None: unknown."""
-    machines: int
-    expected_seconds: float | None
-    expected_low: float | None
+    machines: int = 0
+    expected_seconds: float | None = None
+    expected_low: float | None = None
     """Ends of the 95 % interval of the time of another machine of the kind, in seconds."""
-    expected_high: float | None
-    ratio: float | None
+    expected_high: float | None = None
+    ratio: float | None = None
     """Measured over expected time; above 1 is slower. The next two are the ends of its 95 % interval."""
-    ratio_low: float | None
-    ratio_high: float | None
-    p: float | None
-    """Of a machine of the kind being as slow, adjusted for the number of parts of the unit."""
-    would_show: float | None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    p: float | None = None
+    """Of a machine of the kind being as slow, adjusted for the number of tests."""
+    would_show: float | None = None
     """Smallest slowdown, as a share, that this part would call slow."""
     verdict: Verdict
     reason: str
@@ -68,140 +72,106 @@ class PartVerdict:
     settings: dict[str, str | int | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """The processes of one unit that measured one part."""
-
+class Unit(NamedTuple):
+    node: str
     unit: str
     """GPU 0, links, host."""
-    node: str
-    processes: tuple[Process, ...]
-
-    @property
-    def centre(self) -> float:
-        return float(np.mean([math.log(one.seconds) for one in self.processes]))
-
-    @property
-    def slowed_by(self) -> frozenset[str]:
-        return frozenset[str]().union(*(one.slowed_by for one in self.processes))
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(flag for one in self.processes for flag in sorted(one.flags)))
-
-
-@dataclass(kw_only=True)
-class _Compared:
-    """A part against one expectation."""
-
-    expected: Expected
-    distance: float
-    """Logarithm of measured over expected."""
-    p: float
-    """Adjusted for the tests of its unit, once all are known."""
-    tests: int = 1
-
-    @property
-    def ratio(self) -> float:
-        return math.exp(self.distance)
-
-    def reach(self, probability: float) -> float:
-        """Return so many standard errors that a machine of the kind is within them with this probability."""
-        return float(stdtrit(self.expected.freedom, probability)) * self.expected.error
 
 
 def verdicts(
-    parts: Sequence[Part],
+    processes: Iterable[Process],
+    gpus: Mapping[str, str],
     devices: Mapping[str, Device | None],
     known: Known,
     disturbed: Iterable[tuple[str, str]] = (),
-) -> list[tuple[Part, PartVerdict]]:
-    """Return the verdict of each part. devices: node -> what its GPUs should be; disturbed: nodes and units where other
-    processes run. Who uses a GPU uses cores and links too."""
-    compared = [
-        [_compare(part, one) for one in expected_times(part.processes, devices.get(part.node), known)] for part in parts
-    ]
-    busy = {*disturbed, *((part.node, part.unit) for part in parts if Flag.SHARED_GPU in part.flags)}
-    busy |= {(node, other) for node, unit in busy if unit.startswith("GPU") for other in ("links", "host")}
-    answers = []
-    for unit in dict.fromkeys((part.node, part.unit) for part in parts):
-        mine = [place for place, part in enumerate(parts) if (part.node, part.unit) == unit]
-        of_unit = [one for place in mine for one in compared[place]]
-        for is_absolute in (True, False):  # two questions: as fast as its kind, as fast as before
-            family = [one for one in of_unit if one.expected.is_absolute == is_absolute]
-            for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
-                one.p, one.tests = float(p), len(family)
-        for place in mine:
-            answers.append((parts[place], _verdict(parts[place], compared[place], is_disturbed=unit in busy)))
-    return answers
+) -> dict[Unit, list[PartVerdict]]:
+    """Return the verdicts of the parts of each unit. gpus: UUID -> the unit that it is; devices: node -> what its GPUs
+    should be; disturbed: nodes and units where other processes run. Who uses a GPU uses cores and links too."""
+    parts: dict[tuple[Unit, tuple[object, ...]], list[Process]] = defaultdict(list)
+    for process in sorted(processes, key=lambda one: one.place):
+        name = gpus.get(process.gpu, "GPU") if process.judged.unit == "GPU" else process.judged.unit
+        parts[Unit(process.node, name), (process.cell, process.judged.part)].append(process)
+    expected = {key: expected_times(part[0], devices.get(key[0].node), known) for key, part in parts.items()}
+    families: dict[str, list[Expected]] = defaultdict(list)
+    of_unit: Counter[tuple[Unit, str]] = Counter()
+    for (unit, cell), times in expected.items():
+        for one in times:
+            one.p = float(stdtr(one.freedom, -_distance(parts[unit, cell], one) / one.error))
+            families[one.question].append(one)
+            of_unit[unit, one.question] += 1
+    for family in families.values():
+        for one, p in zip(family, holm(np.array([one.p for one in family])), strict=True):
+            one.p, one.tests = float(p), len(family)
+    shared = [unit for (unit, _), part in parts.items() if any(Flag.SHARED_GPU in one.flags for one in part)]
+    busy = {*disturbed, *shared}
+    busy |= {(node, other) for node, name in busy if name.startswith("GPU") for other in ("links", "host")}
+    found: dict[Unit, list[PartVerdict]] = defaultdict(list)
+    for (unit, cell), part in parts.items():
+        judged = [(_of_one(part, one, of_unit[unit, one.question]), one) for one in expected[unit, cell]]
+        found[unit].append(_verdict(part, judged, is_disturbed=unit in busy))
+    return found
 
 
-def parts_of(processes: Iterable[Process], units: Mapping[str, str]) -> list[Part]:
-    """Return the parts that these processes measured. units: UUID of a GPU -> its unit."""
-    found: dict[tuple[object, ...], list[Process]] = defaultdict(list)
-    for one in sorted(processes, key=lambda process: process.place):
-        unit = units.get(one.gpu, "GPU") if one.judged.unit == "GPU" else one.judged.unit
-        found[one.node, unit, one.cell, one.judged.part].append(one)
-    return [Part(node=str(key[0]), unit=str(key[1]), processes=tuple(of_part)) for key, of_part in found.items()]
+def _distance(part: Sequence[Process], expected: Expected) -> float:
+    """Return the logarithm of measured over expected time."""
+    return math.log(_seconds(part) / expected.seconds)
 
 
-def _compare(part: Part, expected: Expected) -> _Compared:
-    distance = part.centre - math.log(expected.seconds)
-    p = float(stdtr(expected.freedom, -distance / expected.error))
-    return _Compared(expected=expected, distance=distance, p=p)
+def _seconds(part: Sequence[Process]) -> float:
+    return geometric_mean([one.seconds for one in part])
 
 
-def _verdict(part: Part, compared: Sequence[_Compared], *, is_disturbed: bool) -> PartVerdict:
-    kind = part.processes[0].judged.kind
-    judged = [(_of_one(one, kind), one) for one in compared]
-    slow = [one for one in judged if one[0] == "slow"]
-    absolute = [one for one in judged if one[1].expected.is_absolute]
-    verdict: Verdict = "cannot tell"
-    shown, reason = None, ""
-    if decisive := slow or absolute:
-        verdict, shown = decisive[0]
-    first = part.processes[0]
-    if shown is None:
-        verdict, reason = "not judged", "no shipped set has this part of such a machine"
-        if first.judged.kind == "cpu":
-            reason = "no history of this CPU yet"
-    elif verdict == "slow" and (part.slowed_by or is_disturbed):
-        verdict, reason = "cannot tell", "disturbed while it was measured"
-    elif verdict == "cannot tell":
-        reason = "slower than most, but not surely" if shown.ratio > 1 + NEAR else "what is expected is too uncertain"
-    expected = shown.expected if shown else None
-    half = shown.reach(0.975) if shown else 0.0
+def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
+    """Return the verdict by one expectation. tests: of the same question about this unit."""
+    distance = _distance(part, expected)
+    if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST):
+        return "slow"
+    widest = WIDEST.get(part[0].judged.kind, USUAL_WIDEST) if expected.machines else PUBLIC_WIDEST
+    near = distance > max(math.log1p(NEAR), 2 * expected.error)
+    unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(widest)
+    return "cannot tell" if near or unsure or _would_show(expected, tests) > widest else "pass"
+
+
+def _would_show(expected: Expected, tests: int) -> float:
+    """Return the slowdown that the first step of Holm's correction for so many tests finds."""
+    return max(LEAST, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
+
+
+def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
+    first, seconds = part[0], _seconds(part)
+    slow, decides = [one for one in judged if one[0] == "slow"], [one for one in judged if one[1].decides]
+    verdict: Verdict = "not judged"
+    reason, found = "no shipped set has this part of such a machine", dict[str, Any]()
+    if first.judged.kind == "cpu":
+        reason = "no undisturbed history of this CPU yet"
+    if best := slow or decides or judged:
+        verdict, shown = best[0]
+        ratio, width = seconds / shown.seconds, math.exp(shown.reach(0.975))
+        found = {
+            **{name: getattr(shown, name) for name in ("against", "machines", "p")},
+            "expected_seconds": shown.seconds,
+            "expected_low": shown.seconds / width,
+            "expected_high": shown.seconds * width,
+            "ratio": ratio,
+            "ratio_low": ratio / width,
+            "ratio_high": ratio * width,
+            "would_show": _would_show(shown, shown.tests),
+        }
+        if not slow and not decides:
+            verdict = "not judged"  # the others may be as slow
+        elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
+            verdict, reason = "cannot tell", DISTURBED
+        else:
+            reason = "slower than most, but not surely" if ratio > 1 + NEAR else "what is expected is too uncertain"
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,
         value=f"{first.cell.phase}.{first.cell.metric}",
-        processes=len(part.processes),
-        seconds=math.exp(part.centre),
-        against=expected.against if expected else None,
-        machines=expected.machines if expected else 0,
-        expected_seconds=expected.seconds if expected else None,
-        expected_low=expected.seconds * math.exp(-half) if expected else None,
-        expected_high=expected.seconds * math.exp(half) if expected else None,
-        ratio=shown.ratio if shown else None,
-        ratio_low=shown.ratio * math.exp(-half) if shown else None,
-        ratio_high=shown.ratio * math.exp(half) if shown else None,
-        p=shown.p if shown else None,
-        would_show=_would_show(shown) if shown else None,
+        processes=len(part),
+        seconds=seconds,
         verdict=verdict,
-        reason=reason,
-        flags=part.flags,
+        reason=reason if verdict in ("cannot tell", "not judged") else "",
+        flags=tuple(dict.fromkeys(flag for one in part for flag in sorted(one.flags))),
         settings=first.settings,
+        **found,
     )
-
-
-def _of_one(compared: _Compared, kind: Kind) -> Verdict:
-    if compared.p < SIGNIFICANCE and compared.ratio >= 1 + LEAST:
-        return "slow"
-    near = compared.distance > max(math.log1p(NEAR), 2 * compared.expected.error)
-    hidden = _would_show(compared) > WIDEST.get(kind, USUAL_WIDEST)
-    return "cannot tell" if near or hidden else "pass"
-
-
-def _would_show(compared: _Compared) -> float:
-    """Return the slowdown that the first step of Holm's correction for so many tests finds."""
-    return max(LEAST, math.expm1(compared.reach(1 - SIGNIFICANCE / compared.tests)))

@@ -1,12 +1,11 @@
 """The parts of a machine that are judged: which measured value stands for each, and where it is read."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
+from pyarrow.compute import field
 
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.reference.stores import stores
@@ -50,19 +49,9 @@ SETTINGS = (
     "message_bytes", "world_size",
 )  # fmt: skip
 COLUMNS = [
-    "trial_id", "workload", "mode", "phase", "metric", "status", "error", "flags", "samples", "attempt_id",
+    "trial_id", "workload", "mode", "phase", "metric", "status", "flags", "samples", "attempt_id",
     "device_name", "host_name", "gpu_uuid", "warmup_steps", "measure_steps", *SETTINGS,
 ]  # fmt: skip
-
-
-class Condition(NamedTuple):
-    """What slows a unit of a node: seen before anything was measured, or why a trial has no result."""
-
-    unit: str
-    """GPU 0, host, links."""
-    says: str
-    disturbs: bool = False
-    """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
 
 
 class Cell(NamedTuple):
@@ -112,62 +101,45 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
     """Return what each process in a store measured of the parts, in cells of these trials."""
     if not store.exists():
         return []
-    rows = store.read(columns=COLUMNS)[0].to_pandas()
-    return list(processes_of(rows[rows["trial_id"].isin(trial_ids)], source))
-
-
-def processes_of(rows: pd.DataFrame, source: str) -> Iterator[Process]:
-    """Yield what each process measured of the parts. rows: of a store, with COLUMNS."""
-    rows = rows[rows["status"].eq(Status.OK) & rows["samples"].notna()]
-    records = rows.to_dict("records")
-    busy = {
-        row["attempt_id"]: float(np.median(row["samples"]))
-        for row in records
-        if (row["phase"], row["metric"]) == ("step", "device_time")
+    rows = store.read(columns=COLUMNS)[0].filter(field("trial_id").isin([*trial_ids])).to_pylist()
+    medians = {
+        (row["attempt_id"], row["phase"], row["metric"]): float(np.median(row["samples"]))
+        for row in rows
+        if row["status"] == Status.OK and row["samples"]
     }
-    for row in records:
+    found = []
+    for row in rows:
         judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
-        seconds = float(np.median(row["samples"])) if judged and len(row["samples"]) else 0.0
-        if judged is None or not seconds > 0:
+        seconds = medians.get((row["attempt_id"], row["phase"], row["metric"]), 0.0)
+        if judged is None or seconds <= 0:
             continue
+        busy = medians.get((row["attempt_id"], "step", "device_time"), seconds)
         if row["device"] == "cpu":
-            name = "step" if judged.part == "launches" else judged.part
-            judged = Judged(name, "cpu", "host")
-        elif judged.part == "launches" and busy.get(row["attempt_id"], seconds) > HOST_DECIDES * seconds:
+            judged = Judged("step" if judged.part == "launches" else judged.part, "cpu", "host")
+        elif judged.part == "launches" and busy > HOST_DECIDES * seconds:
             continue
         elif judged.part == "collective":
-            judged = judged._replace(part=str(row["collective"]).replace("_", "-"))
-        yield Process(
-            cell=Cell(*(str(row[name]) for name in Cell._fields)),
-            judged=judged,
-            device_name=row["device_name"],
-            machine=(judged.unit == "host" and _text(row["host_name"])) or _text(row["gpu_uuid"]),
-            node=_text(row["host_name"]),
-            gpu=_text(row["gpu_uuid"]),
-            source=source,
-            attempt_id=row["attempt_id"],
-            seconds=seconds,
-            flags=frozenset(row["flags"] if row["flags"] is not None else ()),
-            settings={name: _plain(row[name]) for name in SETTINGS},
+            judged = judged._replace(part=row["collective"].replace("_", "-"))
+        node, gpu = row["host_name"] or "", row["gpu_uuid"] or ""
+        found.append(
+            Process(
+                cell=Cell(*(str(row[name]) for name in Cell._fields)),
+                judged=judged,
+                device_name=row["device_name"],
+                machine=(judged.unit == "host" and node) or gpu,
+                node=node,
+                gpu=gpu,
+                source=source,
+                attempt_id=row["attempt_id"],
+                seconds=seconds,
+                flags=frozenset(row["flags"] or ()),
+                settings={name: row[name] for name in SETTINGS},
+            )
         )
+    return found
 
 
 def shipped(trial_ids: Iterable[str]) -> list[Process]:
     """Return what the processes of all shipped sets measured of the parts."""
-    return list(_shipped(tuple(sorted(trial_ids))))
-
-
-@cache
-def _shipped(trial_ids: tuple[str, ...]) -> tuple[Process, ...]:
-    return tuple(one for name in stores() for one in processes_in(open_store(name), name, trial_ids))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _plain(value: Any) -> str | int | None:
-    """Return a word or a number of the configuration as one of Python."""
-    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
-        return None
-    return value if isinstance(value, str) else int(value)
+    ids = frozenset(trial_ids)
+    return [one for name in stores() for one in processes_in(open_store(name), name, ids)]

@@ -51,10 +51,12 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "error")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
-    # One attempt that stands on both sides was measured once.
+    # One attempt that stands on both sides was measured once: its ratio to itself is exactly 1.
     one, other = (row[row["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1))
     same = (one.reindex(range(count)) == other.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
-    numbers |= {"p": np.where(same, 1.0, numbers["p"]), "p_same": np.where(same, 0.0, numbers["p_same"])}
+    exact = {"p": 1.0, "p_same": 0.0, "error": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
+    numbers |= {name: np.where(same, one, numbers[name]) for name, one in exact.items()}
+    numbers["itself"] = same
     # Zeros have no ratio.
     zeros = (columns["baseline"] == 0) & (columns["contrast"] == 0)
     numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])
@@ -112,6 +114,8 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
 
 
 HOST_LIMITED = "host-limited"
+MOST_UNSURE = 4.0
+"""If the ends of a mean's interval are further apart, the mean is not printed."""
 
 _ENDS = ("", LOW, HIGH)
 _BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
@@ -170,6 +174,9 @@ def summary(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> 
     by_device = frame["clock"] == "device" if "clock" in frame else np.zeros(len(frame), dtype=bool)
     shown = frame[by_device] if np.any(by_device) else frame
     shown = shown[shown["ratio"].gt(0)]
+    if itself := int(shown["itself"].sum()):
+        words.append(f"{itself} with the same attempts on both sides")
+        shown = shown[~shown["itself"]]
     if len(shown):
         mean = geometric_mean(shown, levels.loc[shown.index], one_machine=one_machine)
         time = "device time" if np.any(by_device) else "time"
@@ -185,6 +192,8 @@ def summary(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> 
 def mean_text(mean: MeanRatio, *, one_machine: bool, as_speed_up: bool = False) -> str:
     """Return a geometric mean with its interval for these cells, and for others; as a speed-up in per cent."""
     ends, of_others = (mean.low, mean.high), (mean.others_low, mean.others_high)
+    if mean.high > MOST_UNSURE * mean.low:
+        return "not known to within a factor of two"
     first = f"{mean.mean:.3g}x"
     if as_speed_up:
         first = _speed_up(mean.mean)
@@ -209,12 +218,11 @@ def _digits(number: float) -> str:
 def geometric_mean(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> MeanRatio:
     """Return that of the ratios of the rows, whose columns `error` and `kind` are those of `judge`."""
     codes = np.stack([pd.factorize(levels[name])[0] for name in levels], axis=1) if len(levels.columns) else None
-    kind = frame["kind"].iloc[0]
-    machines = 0.0 if one_machine else 2**0.5 * BETWEEN_MACHINES.get(kind, 0.0)
+    machines = 0.0 if one_machine else 2**0.5 * float(frame["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
     return mean_ratio(
         np.log(frame["ratio"].to_numpy(float)),
         frame["error"].to_numpy(float),
-        PRIORS[kind].freedom,
+        min(PRIORS[kind].freedom for kind in frame["kind"]),
         np.zeros((len(frame), 0), dtype=np.int64) if codes is None else codes,
         machines,
     )

@@ -240,7 +240,7 @@ def compare(
             frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_time_of))
             judged = judged.drop(columns="clock")
     judged["p"] = holm(judged["p"].to_numpy(float))
-    frame = frame.join(judged.drop(columns=["p_same", "error", "kind", *VARIATION]))
+    frame = frame.join(judged.drop(columns=["p_same", "error", "kind", "itself", *VARIATION]))
     for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.compare import VERDICTS, ResultKey, compare
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.comparison.step_causes import (
     IDLE,
     LEAST,
-    SIDES,
+    REST,
     WAITS_OR_UNEXPLAINED,
     WALL,
     WHOLE,
@@ -74,30 +75,33 @@ class Explanation:
         parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
         others = parts[parts["named"]].sort_values("difference", key=abs, ascending=False)
         shown, more = others[:MOST_REST], others[MOST_REST:]
-        unit = choose_unit("s", rows.loc[[WHOLE], [*SIDES]].to_numpy(float).ravel().tolist())
+        whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
+        unit = choose_unit("s", whole)
+        decimals = max(0, 4 - len(f"{max(whole) / unit.size:.0f}"))  # four digits of the step
 
         def amount(seconds: float) -> str:
-            number = np.format_float_positional(seconds / unit.size, 3, fractional=False, trim="-", sign=True)
-            return f"{number} {unit.name}"
+            return f"{seconds / unit.size:+.{decimals}f} {unit.name}"
+
+        def steps_of(cause: str) -> str:
+            before, after = rows.loc[cause, [*SIDES]].to_numpy(float) / unit.size
+            return f"{before:.{decimals}f} -> {after:.{decimals}f} {unit.name}"
 
         rest = [f"{name} {amount(one)}" for name, one in shown["difference"].items()]
         if len(more):
             rest.append(f"{len(more)} more {amount(more['difference'].sum())}")
-        left = parts.loc[~parts["named"], "difference"]
+        left = parts.loc[~parts["named"], "difference"].sort_index(key=lambda names: names != REST)
         rest += [f"{name} {amount(one)}" for name, one in left.items()]
         if named.empty:
             first = "no part differs beyond its variation"
         else:
             first = str(named.index[0]) + (f": {named['change'].iloc[0]}" if named["change"].iloc[0] else "")
             first += f", {amount(named['difference'].iloc[0])}"
-        before, after = (rows.loc[WHOLE, [*SIDES]].to_numpy(float) / unit.size).tolist()
         steps = "step" if len(self.verdicts) == 1 else f"{len(self.verdicts)} steps together"
-        words = [f"{self.title}: {steps} {before:.4g} -> {after:.4g} {unit.name} ({after / before - 1:+.1%})"]
+        words = [f"{self.title}: {steps} {steps_of(WHOLE)} ({whole[1] / whole[0] - 1:+.1%})"]
         counts = {word: self.verdicts.count(word) for word in VERDICTS if word in self.verdicts}
         words += [word if len(self.verdicts) == 1 else f"{count} {word}" for word, count in counts.items()]
         if waits:
-            before, after = (rows.loc[WALL, [*SIDES]].to_numpy(float) / unit.size).tolist()
-            words.append(f"wall time {before:.4g} -> {after:.4g} {unit.name}")
+            words.append(f"wall time {steps_of(WALL)}")
         return [", ".join(words), f"first: {first}", f"rest: {', '.join(rest)}"]
 
     def _together(self) -> pd.DataFrame:

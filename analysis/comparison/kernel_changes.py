@@ -4,6 +4,7 @@ import re
 
 import pandas as pd
 
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
@@ -11,8 +12,6 @@ GONE = 0.05
 
 ALONE = 0.8
 """A layer alone differs if it has this share of the differences of all layers."""
-
-SIDES = ("baseline", "contrast")
 
 _FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
 """Operators of one kind of fused attention."""

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.comparison.kernel_changes import change_of
+from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm
 from lmsweep.trials.statistics.variation import MOST_FREEDOM, Floats, Variation, p_different, reach
@@ -29,7 +30,6 @@ REST, UNEXPLAINED, WHOLE = "other parts", "unexplained", "step"
 WAITS_OR_UNEXPLAINED = "the device waits, or unexplained"
 """Instead of UNEXPLAINED where only the wall time of a device is known."""
 IDLE, WALL = "the device waits", "wall time"
-SIDES = ("baseline", "contrast")
 
 COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
 """Of the kernels, those that are needed here."""
@@ -64,7 +64,8 @@ class ProfiledStep:
 
 def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
     """Return a row for each cause: `cause`, `baseline`, `contrast` and `difference` in seconds, the last with its 95 %
-    interval, `share` of the difference of the steps, `change` in words, and whether it is `named`.
+    interval, `share` of the difference of the steps (NaN if that is below LEAST), `change` in words, and whether it is
+    `named`.
 
     Named parts come first, the largest first, then REST, UNEXPLAINED and WHOLE, their sum; where wall times are known,
     IDLE and WALL, the sum of WHOLE and IDLE. A part is named if its difference is significant after Holm's correction
@@ -98,7 +99,7 @@ def causes(before: ProfiledStep, after: ProfiledStep) -> pd.DataFrame:
         lines += [waits, _differences(_line(WALL, walls))]
     frame = pd.concat(lines)
     difference = after.seconds - before.seconds
-    frame["share"] = frame["difference"] / difference if difference else np.nan
+    frame["share"] = frame["difference"] / difference if abs(difference) >= least else np.nan
     return frame.drop(columns="p").rename_axis("cause").reset_index()
 
 

@@ -82,7 +82,7 @@ def content_of(
     shares = _profile_headline(results, asked)
     about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
     worded = headline_of_history if history else headline_of
-    numbers_only = shares or _range_headline(frame) or summary.headline
+    numbers_only = shares or range_headline(frame) or summary.headline
     headline, details = worded(first) if first and about is None else (numbers_only, ())
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
@@ -124,15 +124,15 @@ def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
     yield from found[:MOST_ANSWERS]
 
 
-def _range_headline(frame: pd.DataFrame) -> str:
-    """From where to where the medians of the store's first measure reach, if nothing in it is compared."""
+def range_headline(frame: pd.DataFrame) -> str:
+    """From where to where the medians of these results' first measure reach; empty if they have none."""
     for measure in measures_of(frame)[:1]:
         rows = frame[frame["workload"] == measure.workload]
         value, *_ = measure.values or default_layout(rows).values
         found = rows[(rows["phase"] + "." + rows["metric"] == value) & rows["median"].notna()]
-        if len(found) > 1:
+        if len(found):
             ends = dict.fromkeys(size_text(one, found["unit"].iloc[0]) for one in found["median"].agg(["min", "max"]))
-            return f"{measure.name.capitalize()}: {' to '.join(ends)}, in {len(found)} cells"
+            return f"{measure.name.capitalize()}: {' to '.join(ends)}, in {len(found)} cell{'s' * (len(found) > 1)}"
     return ""
 
 

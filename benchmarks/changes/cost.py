@@ -23,7 +23,7 @@ def costs(store: str) -> pd.DataFrame:
     about["whole"] = -about.groupby("compile")["started_at"].diff(-1).dt.total_seconds()
     times = rows[(rows["phase"] == "trial") & rows["metric"].isin(PARTS)]
     parts = times.pivot_table(index="attempt_id", columns=["workload", "metric"], values="median", aggfunc="sum")
-    parts.columns = [f"{workload} {metric.removesuffix('_time')}" for workload, metric in parts.columns]
+    parts.columns = [" ".join(names).removesuffix("_time") for names in parts.columns]
     return about.join(parts).drop(columns="started_at").groupby(["compile", "context_length", "profiled"]).median()
 
 

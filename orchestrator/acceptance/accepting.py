@@ -1,25 +1,24 @@
 """Accepts this machine, or each node of a cluster: measures, stores, and judges what was stored."""
 
 import os
-from collections.abc import Iterator, Sequence
-from statistics import median
+from collections.abc import Sequence
+from functools import cache
 
 from rich.console import Console
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, accept
-from lmsweep.analysis.acceptance.parts import Condition, processes_in, shipped
-from lmsweep.orchestrator.acceptance.node_trials import Attempted, Measured, Trials, measure_node
+from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, accept
+from lmsweep.analysis.acceptance.parts import processes_in, shipped
+from lmsweep.orchestrator.acceptance.node_trials import Measured, Trials, measure_node
+from lmsweep.orchestrator.cluster.placement import LiveNode
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device
-from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Record, records_of
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 
 SWEEP = "accept"
-TELEMETRY = ("sm_clock", "power", "temperature")
-ENVIRONMENT = ("host_cpu", "host_cores", "driver_version", "torch_version", "python_version")
-SHOWN = "large"
-"""Model of the step whose telemetry is shown."""
 PATIENCE = 600.0
 """Seconds that a node of a cluster may take."""
 
@@ -38,68 +37,36 @@ def run_acceptance(location: str, device: Device | None = None, address: str | N
         console = Console(stderr=True)
         with console.status("measuring") as status:  # it shows nothing in a file
             measured = [measure_node(trials, status.update if console.is_terminal else console.print)]
-    for node in measured:
-        for attempt in node.attempts:
-            store.keep(attempt.rows)
+    for rows in (rows for node in measured for rows in node.attempts):
+        store.keep(rows)
     return judge(store, measured, device)
 
 
 def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> Acceptance:
     """Judge the attempts of these nodes, which are in the store; all others there are history."""
-    records = {node.node: records_of([row for one in node.attempts for row in one.rows]) for node in measured}
-    ours = {record.attempt_id for of_node in records.values() for record in of_node}
-    ids = {record.trial_id for of_node in records.values() for record in of_node}
-    known = processes_in(store, store.location, ids)
+    records = [record for node in measured for rows in node.attempts for record in records_of(rows)]
+    ours, ids = {record.attempt_id for record in records}, {record.trial_id for record in records}
+    found = processes_in(store, store.location, ids)
     return accept(
-        [one for one in known if one.attempt_id in ours],
-        [_seen(node, records[node.node]) for node in measured],
+        [one for one in found if one.attempt_id in ours],
+        [node.seen for node in measured],
         device,
         shipped=shipped(ids),
-        history=[one for one in known if one.attempt_id not in ours],
+        history=[one for one in found if one.attempt_id not in ours],
+        operators=operators_of,
     )
 
 
-def _seen(node: Measured, records: Sequence[Record]) -> NodeSeen:
-    units = {gpu.uuid: gpu.unit for gpu in node.gpus}
-    return NodeSeen(
-        node=node.node,
-        gpus=units,
-        device_name=node.device_name,
-        conditions=node.conditions,
-        failures=tuple(dict.fromkeys(_failures(node.attempts))),
-        telemetry={unit: _telemetry(records, uuid) for uuid, unit in units.items()},
-        environment=_environment(records),
-    )
-
-
-def _failures(attempts: Sequence[Attempted]) -> Iterator[Condition]:
-    """Yield why trials have no result; that of too little memory or of no support is one."""
-    for attempt in attempts:
-        for record in records_of(attempt.rows):
-            if not Status(record.status).is_final:
-                reason = (record.error or record.status).splitlines()[0]
-                yield Condition(attempt.unit, f"{record.workload} ended as {record.status}: {reason}")
-
-
-def _telemetry(records: Sequence[Record], uuid: str) -> dict[str, float]:
-    return {
-        record.metric: median(record.samples)
-        for record in records
-        if record.metric in TELEMETRY
-        and record.samples
-        and record.fingerprint.gpu_uuid == uuid
-        and record.config.model == SHOWN
-    }
-
-
-def _environment(records: Sequence[Record]) -> dict[str, str | int | None]:
-    """Return what the node runs with, of a trial on a GPU if there was one."""
-    prints = sorted((record.fingerprint for record in records), key=lambda one: one.driver_version is None)
-    return {name: getattr(prints[0], name) for name in ENVIRONMENT} if prints else {}
+@cache
+def operators_of(trial: str) -> Operators | None:
+    """Return the operators of a step of the sweep, by the trial's identifier; None if it has no step."""
+    trials = [one for one in load_sweep(SWEEP).grids["gpu"] if trial_id(one.config) == trial]
+    found = Predictions(trials, operators=True).operators(trials[0]) if trials else None
+    return found if isinstance(found, tuple) else None
 
 
 def _on_cluster(address: str, trials: Trials) -> list[Measured]:
-    """Measure all nodes of a cluster at the same time."""
+    """Measure all nodes of a cluster at the same time; of one that is lost meanwhile the reason is known."""
     from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, nodes_with_cores
 
     def measure() -> Measured:
@@ -108,4 +75,8 @@ def _on_cluster(address: str, trials: Trials) -> list[Measured]:
             os.environ.pop(name, None)
         return measure_node(trials)
 
-    return ask_nodes(nodes_with_cores(address), measure, patience=PATIENCE)
+    def lost(node: LiveNode, reason: str) -> Measured:
+        return Measured(NodeSeen(node=node.name, failures=(Condition("host", f"the node was lost: {reason}"),)))
+
+    found = ask_nodes(nodes_with_cores(address), measure, patience=PATIENCE, lost=lost)
+    return sorted(found, key=lambda one: one.seen.node)

@@ -2,52 +2,43 @@
 
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
-from lmsweep.analysis.acceptance.parts import Condition
-from lmsweep.orchestrator.acceptance.disturbances import GpuHere, disturbances, gpus_here
-from lmsweep.orchestrator.cluster.nodes import Node, this_machine
+from lmsweep.analysis.acceptance.acceptance import Condition, NodeSeen
+from lmsweep.orchestrator.acceptance.disturbances import disturbances
+from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
-from lmsweep.trials.isolation.standby import Standby, slot_name
-from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
+from lmsweep.trials.isolation.standby import Standby, slot_name, visible_gpus
+from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Row, records_of
+from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial
 
 Trials = Mapping[str, Sequence[Trial]]
 """host, gpu, node -> the trials for the cores, for each GPU by itself, and for all GPUs together."""
+TELEMETRY = ("sm_clock", "power", "temperature")
+ENVIRONMENT = ("host_cpu", "host_cores", "driver_version", "torch_version", "python_version")
+SHOWN = "large"
+"""Model of the step whose telemetry is shown."""
 
 
-class Attempted(NamedTuple):
-    unit: str
-    """GPU 0, links, host."""
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """What one node measured."""
 
-    node: str
-    """Its network name."""
-    gpus: tuple[GpuHere, ...]
-    device_name: str | None
-    """What the driver calls its GPUs."""
-    attempts: tuple[Attempted, ...]
-    conditions: tuple[Condition, ...]
+    seen: NodeSeen
+    attempts: tuple[Sequence[Row], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Slot:
+class _Slot(NamedTuple):
     unit: str
-    gpu_ids: list[str]
+    gpus: Sequence[str]
     """As CUDA_VISIBLE_DEVICES names them; none: the cores."""
     trials: Sequence[Trial]
 
@@ -55,68 +46,75 @@ class _Slot:
 def measure_node(trials: Trials, progress: Callable[[str], object] = lambda words: None) -> Measured:
     """Run the trials here: those of each GPU beside the others, then those of all GPUs, then those of the cores."""
     found = find_gpus()
-    gpus = gpus_here(found)
-    conditions = disturbances(gpus)  # before anything of ours runs
-    stop = threading.Event()
-    alone = [_Slot(unit=gpu.unit, gpu_ids=[gpu.visible], trials=trials["gpu"]) for gpu in gpus]
-    links = [
-        _Slot(
-            unit="links",
-            gpu_ids=[gpu.visible for gpu in gpus],
-            trials=[replace(one, config=replace(one.config, world_size=count)) for one in trials["node"]],
-        )
-        for count in ([len(gpus)] if len(gpus) > 1 else [])
+    visible = {name: gpu.names for name in visible_gpus(found) for gpu in found if name in gpu.names}
+    units = {uuid: f"GPU {index}" for index, uuid in visible.values()}
+    conditions = disturbances([*units.values()])  # before anything of ours runs
+    together = [one for one in trials["node"] if len(units) > 1]
+    together = [replace(one, config=replace(one.config, world_size=len(units))) for one in together]
+    stages = [
+        [_Slot(units[names[1]], [name], trials["gpu"]) for name, names in visible.items()],
+        [_Slot("links", [*visible], together)] if together else [],
+        [_Slot("host", [], trials["host"])],  # last, when no server still imports torch
     ]
-    # Last, when no server still imports torch.
-    cores = _Slot(unit="host", gpu_ids=[], trials=trials["host"])
+    stages = [stage for stage in stages if stage]
+    stop = threading.Event()
     with ExitStack() as stack:
         standby = Standby()
         stack.callback(standby.close)
 
         def start() -> None:
-            if gpus:
+            if units:
                 stack.callback(ReadyCudaDriver().close)
-            for slot in (*alone, *links, cores):
-                standby.add(slot.gpu_ids, compiles=False)
+            for slot in (slot for stage in stages for slot in stage):
+                standby.add([*slot.gpus], compiles=False)
 
         progress("describing this machine")
-        node = this_machine(start)
-        run = partial(_run, standby, node, found, stop)
-        attempts: list[Attempted] = []
-        stages = [stage for stage in (alone, links, [cores]) if stage]
-        with ThreadPoolExecutor(max(1, len(gpus))) as pool:
+        environments = this_machine(start).environments
+
+        def run(slot: _Slot) -> list[Sequence[Row]]:
+            """Run the trials of a slot, each in as many processes as it asks for."""
+            server = ServerProcess.take(standby.folder, slot_name(slot.gpus))
+            attempts: list[Sequence[Row]] = []
+            with IsolatedRunner(cores=cores_of(slot.gpus, found, find_cores()), server=server) as runner:
+                for trial in (one for one in slot.trials for _ in range(one.config.processes)):
+                    fallback = environments.get(trial.config.device_type) or environments["cpu"]
+                    attempts.append(runner.run(trial, fallback=fallback, is_cancelled=stop.is_set))
+                    if not attempts[-1] or any(one.status == Status.LOST for one in records_of(attempts[-1])):
+                        break  # cancelled; or its server died, and a new one would not know its GPU
+            return attempts
+
+        attempts: list[tuple[str, Sequence[Row]]] = []
+        with ThreadPoolExecutor(max(1, len(units))) as pool:
             try:
                 for place, stage in enumerate(stages, 1):
                     progress(f"measuring {', '.join(slot.unit for slot in stage)} ({place} of {len(stages)})")
-                    attempts += [one for each in pool.map(run, stage) for one in each]
+                    for slot, of_slot in zip(stage, pool.map(run, stage), strict=True):
+                        attempts += [(slot.unit, rows) for rows in of_slot]
             finally:
                 stop.set()  # else leaving waits for the trials after Ctrl-C
-    on_gpu = node.environments.get("cuda")
-    return Measured(
+    rows = tuple(rows for _, rows in attempts)
+    records = [record for one in rows for record in records_of(one)]
+    prints = sorted((record.fingerprint for record in records), key=lambda one: one.driver_version is None)
+    seen = NodeSeen(
         node=socket.gethostname(),
-        gpus=gpus,
-        device_name=on_gpu.device_name if on_gpu else None,
-        attempts=tuple(attempts),
+        gpus=units,
+        device_name=environments["cuda"].device_name if "cuda" in environments else None,
         conditions=tuple(conditions),
+        failures=tuple(dict.fromkeys(one for unit, of_unit in attempts for one in _failures(unit, of_unit))),
+        telemetry={unit: _telemetry(records, uuid) for uuid, unit in units.items()},
+        environment={name: getattr(prints[0], name) for name in ENVIRONMENT} if prints else {},
     )
+    return Measured(seen, rows)
 
 
-def _run(
-    standby: Standby,
-    node: Node,
-    gpus: Sequence[Gpu],
-    stop: threading.Event,
-    slot: _Slot,
-) -> list[Attempted]:
-    """Run the trials of a slot, each in as many processes as it asks for."""
-    server = ServerProcess.take(standby.folder, slot_name(slot.gpu_ids))
-    attempts: list[Attempted] = []
-    repeated = [trial for trial in slot.trials for _ in range(trial.config.processes)]
-    with IsolatedRunner(cores=cores_of(slot.gpu_ids, gpus, find_cores()), server=server) as runner:
-        for trial in repeated:
-            fallback = node.environments.get(trial.config.device_type) or node.environments["cpu"]
-            rows = runner.run(trial, fallback=fallback, is_cancelled=stop.is_set)
-            attempts.append(Attempted(slot.unit, tuple(rows)))
-            if not rows or any(record.status == Status.LOST for record in records_of(rows)):
-                break  # cancelled; or its server died, and a new one would not know its GPU
-    return attempts
+def _failures(unit: str, rows: Sequence[Row]) -> Iterator[Condition]:
+    """Yield why trials have no result; that of too little memory or of no support is one."""
+    for record in records_of(rows):
+        if not Status(record.status).is_final:
+            reason = (record.error or record.status).splitlines()[0]
+            yield Condition(unit, f"{record.workload} ended as {record.status}: {reason}")
+
+
+def _telemetry(records: Sequence[Record], uuid: str) -> dict[str, float]:
+    shown = [one for one in records if one.fingerprint.gpu_uuid == uuid and one.config.model == SHOWN]
+    return {one.metric: median(one.samples) for one in shown if one.metric in TELEMETRY and one.samples}

@@ -17,6 +17,7 @@ import psutil
 
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.trials.machine.cgroups import cpu_quotas, memory_limits
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from lmsweep.trials.spec.quantities import gib
@@ -31,7 +32,6 @@ ENOUGH_SHARED_MEMORY = GIB
 """Bytes of /dev/shm, through which Ray's object store and the ranks of a trial exchange data."""
 
 SYSTEM = Path("/sys/devices/system/cpu")
-CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,9 @@ def cores() -> Iterator[Finding]:
     busy = max(0.0, psutil.cpu_percent(interval=0.5)) / 100 * (os.cpu_count() or 1)
     advice = "Other processes are running and slow measurements down. Stop them, or wait until they end."
     yield _unless(busy <= max(0.5, 0.1 * usable), "busy cores", f"{busy:.1f}", advice)
-    quota = _first_words(CGROUP / "cpu.max")
-    if quota and quota[0] != "max":
+    if quotas := cpu_quotas():
         advice = "A CPU quota pauses processes within an iteration. Give the container whole cores (cpuset) instead."
-        yield Finding("container CPU quota", f"{int(quota[0]) / int(quota[1]):g} cores", advice)
+        yield Finding("container CPU quota", f"{min(quotas):g} cores", advice)
 
 
 def clocks() -> Iterator[Finding]:
@@ -123,10 +122,9 @@ def memory() -> Iterator[Finding]:
     here = psutil.virtual_memory()
     advice = "Little memory is free: large models on the CPU will run out of memory."
     yield _unless(here.available >= 4 * GIB, "memory", f"{gib(here.available)} of {gib(here.total)} free", advice)
-    limit = _first_words(CGROUP / "memory.max")
-    if limit and limit[0] != "max":
+    if limits := memory_limits():
         advice = "Less than the host has: a process that exceeds it is killed."
-        yield _unless(int(limit[0]) >= here.total, "container memory limit", gib(int(limit[0])), advice)
+        yield _unless(min(limits) >= here.total, "container memory limit", gib(min(limits)), advice)
     swap = psutil.swap_memory()
     found = f"{gib(swap.used)} of {gib(swap.total)} used" if swap.total else "none"
     advice = "Trials wait for memory that was swapped out. Swap it back in with: sudo swapoff -a && sudo swapon -a"
@@ -208,7 +206,3 @@ def _read(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:  # missing or not readable on this machine
         return None
-
-
-def _first_words(path: Path) -> list[str]:
-    return (_read(path) or "").split()

@@ -121,8 +121,17 @@ def _host_and_port(address: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
-def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer], *, patience: float = PATIENCE) -> list[Answer]:
-    """Run the function on each node and return its results. Raises RequestError if it fails on one."""
+def ask_nodes(
+    nodes: Sequence[LiveNode],
+    question: Callable[[], Answer],
+    *,
+    patience: float = PATIENCE,
+    lost: Callable[[LiveNode, str], Answer] | None = None,
+) -> list[Answer]:
+    """Run the function on each node and return its results.
+
+    lost: what a node answers on which it fails, by the reason. Without it raises RequestError if it fails on one.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -136,6 +145,9 @@ def ask_nodes(nodes: Sequence[LiveNode], question: Callable[[], Answer], *, pati
         try:
             answers.append(ray.get(task, timeout=patience))
         except ray.exceptions.RayError as error:
+            if lost:
+                answers.append(lost(node, _line(error, -1).partition(". ")[0]))
+                continue
             raise RequestError(
                 f"the node {node.address} does not answer: {_line(error, -1)}. Check that lmsweep is installed there"
             ) from error

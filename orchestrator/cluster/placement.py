@@ -115,6 +115,8 @@ class LiveNode:
     address: str
     resources: Mapping[str, float]
     """What Ray may assign there, whether in use or not."""
+    name: str = ""
+    """Its network name."""
 
 
 def live_nodes() -> list[LiveNode]:
@@ -122,7 +124,12 @@ def live_nodes() -> list[LiveNode]:
     import ray
 
     return [
-        LiveNode(node_id=node["NodeID"], address=node["NodeManagerAddress"], resources=node["Resources"])
+        LiveNode(
+            node_id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            resources=node["Resources"],
+            name=node["NodeManagerHostname"],
+        )
         for node in ray.nodes()
         if node["Alive"]
     ]

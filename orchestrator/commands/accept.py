@@ -30,39 +30,27 @@ def accept(
     Example:
       lmsweep accept --as H200
     """
+    page = Path(output).expanduser()
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
-    page = Path(output).expanduser()
     if page.suffix.lower() not in (".html", ".htm"):
         raise RequestError(f"-o {output}: the page is an HTML file; give a name that ends in .html")
     if not page.parent.is_dir():
         raise RequestError(f"-o {output}: there is no folder {page.parent}")
-    from lmsweep.analysis.acceptance.accept_page import as_json, write_page
-    from lmsweep.analysis.acceptance.accept_text import (
-        advice,
-        compared_with,
-        explanations,
-        listing_of,
-        nodes_listing,
-        telemetry,
-    )
+    from lmsweep.analysis.acceptance.accept_page import write_page
+    from lmsweep.analysis.acceptance.accept_text import paragraphs
     from lmsweep.orchestrator.acceptance.accepting import run_acceptance
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
     from lmsweep.trials.machine.scratch import cache_folder
 
-    device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
     location = store or str(cache_folder() / "accept")
-    found = run_acceptance(location, device, request.address)
-    content = as_json(found)
-    write_page(found, page)
+    found = run_acceptance(location, None if as_ == "auto" else devices_meant(as_, "--as")[0], request.address)
+    content = write_page(found, page)
     if format == "json":
         say_data(json.dumps(content, indent=2))
     else:
-        several = [nodes_listing(found)] if len(found.nodes) > 1 else []
-        about = "\n".join(["Compared with", *compared_with(found), *telemetry(found)])
-        words = [*explanations(found), about, advice(found)]
-        show_parts([*several, listing_of(found), *words], pages=False)
+        show_parts(paragraphs(found), pages=False)
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
     if found.verdict != "pass":
         raise typer.Exit(1)

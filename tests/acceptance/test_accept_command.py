@@ -1,7 +1,6 @@
 """`lmsweep accept` on this machine: what is measured, stored and judged, and the files of the answer."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -22,17 +21,17 @@ def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
     copy = single_trial(["workloads=ceiling", "d_model=64", "measure_steps=3"])
     lost = single_trial(["workloads=timing", "model=tiny", "context_length=16", "timeout_seconds=0.01"])
     here = measure_node({"host": [copy, copy, lost], "gpu": [], "node": []})
-    assert [one.unit for one in here.attempts] == ["host"] * 3 and not here.gpus
+    assert len(here.attempts) == 3 and not here.seen.gpus
     store = Store(str(tmp_path))
-    for one in here.attempts:
-        store.keep(one.rows)
+    for rows in here.attempts:
+        store.keep(rows)
     first = judge(store, [here], None)
     assert first.verdict == "cannot tell" and first.expected_device is None
     (host,) = first.nodes[0].units
     assert [part.part for part in host.parts] == ["product", "copy"] and "timeout" in " ".join(host.causes)
     assert {(part.against, part.verdict, part.processes) for part in host.parts} == {(None, "not judged", 2)}
-    (host,) = judge(store, [replace(here, attempts=here.attempts[1:2])], None).nodes[0].units
-    was_busy = "busy_host" in {flag for row in records_of(here.attempts[0].rows) for flag in row.flags}
+    (host,) = judge(store, [here._replace(attempts=here.attempts[1:2])], None).nodes[0].units
+    was_busy = "busy_host" in {flag for row in records_of(here.attempts[0]) for flag in row.flags}
     assert {part.against for part in host.parts} == {None if was_busy else "its own history"}
 
 

@@ -8,7 +8,7 @@ from textwrap import wrap
 import jsonschema
 import pytest
 
-from benchmarks.acceptance import BYTES, Case, verdicts
+from benchmarks.acceptance import BYTES, Case, public_verdicts, verdicts
 from lmsweep.analysis.acceptance.accept_page import as_json, page_of
 from lmsweep.analysis.acceptance.accept_text import (
     advice,
@@ -19,9 +19,10 @@ from lmsweep.analysis.acceptance.accept_text import (
     nodes_listing,
     telemetry,
 )
-from lmsweep.analysis.acceptance.acceptance import Acceptance, NodeSeen, UnitVerdict, accept
-from lmsweep.analysis.acceptance.parts import Condition, Process, shipped
+from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
+from lmsweep.analysis.acceptance.parts import Process, shipped
 from lmsweep.analysis.tables.render import render
+from lmsweep.orchestrator.acceptance.accepting import operators_of
 from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
@@ -180,7 +181,7 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
     assert compared_with(found) == [
         "GPU: the shipped sets of H200 SXM, 2 to 3 GPUs",
         "links: the shipped sets of H200 SXM, 2 machines",
-        "host product, copy, step: not judged, no history of this CPU yet",
+        "host product, copy, step: not judged, no undisturbed history of this CPU yet",
         "host launches: hosts of the shipped sets, 3 machines",
     ]
 
@@ -278,7 +279,7 @@ def test_of_two_nodes_the_slow_one_is_named() -> None:
     assert [node.verdict for node in found.nodes] == ["pass", "slow"]
     assert "Slow: bad GPU 0, bad" not in advice(found) and "Slow: bad GPU 0" in advice(found)
     beside = nodes_listing(found).frame.set_index("node")
-    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow")
+    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow [+16 %]")
     assert "bad" in page_of(found, made_at="now") and "side by side" in page_of(found, made_at="now")
 
 
@@ -296,6 +297,36 @@ def test_other_gpus_are_judged_by_public_rates_that_say_so() -> None:
     assert len(parts) == 2
     assert all(part.against and part.against.startswith("public rates") and not part.machines for part in parts)
     assert unit(found, "GPU 0").verdict == "slow"
+    assert listing_of(found).frame["expected"].str.endswith(" *").sum() == 4
+    assert "* GPU product: public rates: published product of B200 SXM (AIConfigurator)" in compared_with(found)
+
+
+def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives() -> None:
+    found = accept(measured("h200-accept"), [seen()], device("H200 SXM"), shipped=())
+    parts = {part.part: part for _, one in found.units for part in one.parts if part.against}
+    assert set(parts) == {"product", "copy", "all-reduce", "all-gather"}
+    assert all(abs((part.ratio or 0) - 1) < 0.03 for part in parts.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "source"), [("H200 SXM", "h200-accept"), ("H100 SXM", "h100-devices")])
+def test_steps_and_attention_of_a_gpu_take_what_is_predicted_of_it(name: str, source: str) -> None:
+    found = accept(measured(source), [seen()], device(name), shipped=(), operators=operators_of)
+    parts = [part for part in unit(found, "GPU 0").parts if "predicted" in str(part.against)]
+    assert {"step", "update"} <= {part.part for part in parts} and unit(found, "GPU 0").verdict == "pass"
+    assert all(0.9 < (part.ratio or 0) < 1.1 for part in parts)
+
+
+@pytest.mark.slow
+def test_public_rates_find_gross_faults_only() -> None:
+    runs = 100
+    for together in (True, False):
+        as_they_are = public_verdicts("A100 SXM 80GB", runs, common=together)
+        assert as_they_are["pass"] >= 0.6 * runs and as_they_are["slow"] <= 0.05 * runs
+        assert public_verdicts("A100 SXM 80GB", runs, slower=0.65, common=together)["pass"] <= 0.05 * runs
+        assert public_verdicts("A100 SXM 80GB", runs, slower=1.0, common=together)["slow"] >= 0.9 * runs
+        by_datasheet = public_verdicts("H100 NVL", runs, common=together)
+        assert by_datasheet["pass"] == 0 and by_datasheet["slow"] <= 0.05 * runs
 
 
 def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
@@ -325,6 +356,24 @@ def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow(
     assert unit(found, "GPU 0").verdict == "slow" and "own history" in " ".join(explanations(found))
 
 
+def test_a_node_that_was_lost_is_undecided_and_the_others_are_judged() -> None:
+    lost = NodeSeen(node="b", failures=(Condition("host", "the node was lost: it is dead"),))
+    found = accept(measured("h200-devices"), [seen(), lost], shipped=SHIPPED)
+    assert [node.verdict for node in found.nodes] == ["pass", "cannot tell"]
+    assert advice(found).startswith("Cannot tell about b host: the node was lost: it is dead.")
+    alone = accept([], [lost], shipped=SHIPPED)
+    assert alone.verdict == "cannot tell" and "verdict" in render(listing_of(alone), "text")
+
+
+def test_a_slow_node_stands_out_beside_one_that_was_disturbed() -> None:
+    rows = [one for one in measured("h200-accept", flag=Flag.BUSY_HOST) if one.judged.kind == "cpu"]
+    rows += [replace(one, flags=frozenset()) for one in measured("h200-accept", node="b", slower=9)]
+    found = accept(
+        [one for one in rows if one.judged.kind == "cpu"], [NodeSeen(node="a"), NodeSeen(node="b")], shipped=()
+    )
+    assert unit(found, "host", "b").verdict == "slow" and unit(found, "host").verdict == "not judged"
+
+
 def test_a_trial_that_failed_leaves_the_unit_open() -> None:
     node = replace(seen(), failures=(Condition("GPU 0", "attention ended as error: CUDA error"),))
     found = accept(measured("h200-devices"), [node], shipped=SHIPPED)
@@ -350,3 +399,11 @@ def test_simulated_machines_pass_and_a_tenth_slower_is_seldom_missed() -> None:
         assert as_they_are["pass"] >= 0.85 * runs and as_they_are["slow"] <= 1
         assert slower["pass"] == 0 and slower["slow"] >= 0.75 * runs
     assert verdicts(Case(machines=3, slower=0.1, parts=BYTES), runs)["slow"] >= 0.9 * runs
+
+
+def test_of_simulated_nodes_the_slow_one_is_named_and_hardly_ever_another() -> None:
+    runs = 40
+    for machines, nodes, least in ((0, 2, 0.2), (0, 4, 0.9), (3, 2, 0.95), (3, 4, 0.95)):
+        found = verdicts(Case(machines=machines, nodes=nodes, slower=0.1), runs)
+        assert found["slow"] >= least * runs and found["other"] <= 0.1 * runs, (machines, nodes, found)
+    assert verdicts(Case(machines=3, nodes=8), runs)["other"] <= 0.1 * runs

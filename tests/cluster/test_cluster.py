@@ -2,19 +2,24 @@
 own on this machine, and cluster-local.yaml with the lines changed that are marked EDIT.
 """
 
+import itertools
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
 
+from lmsweep.trials.machine.cpu_affinity import usable_cores
 from tests.support import hosts
 from tests.support.command import ROOT
 from tests.support.hosts import Hosts
@@ -154,6 +159,58 @@ def test_the_cluster_refuses_a_client_without_a_token(refused):
     assert refused.returncode == 2, out + err
     assert "no Ray cluster answers" in err and "token" in err
     assert "Traceback" not in err
+
+
+def accepted(cluster: Cluster, *, meanwhile: Callable[[], None] = lambda: None) -> tuple[str, dict[str, Any]]:
+    """What `lmsweep accept` says on the head, and the answer by the name of the node."""
+    there = "source ~/.bashrc; lmsweep accept --address auto --store ~/accepted -o ~/accept.html"
+    process = cluster.hosts.start(0, there)
+    meanwhile()
+    said, wrong = process.communicate(timeout=240)
+    assert process.returncode == 1, said + wrong
+    found = json.loads((cluster.hosts.home(0) / "accept.json").read_text())
+    return said, {one["node"]: one for one in found["nodes"]}
+
+
+def test_an_acceptance_measures_all_nodes_side_by_side_and_names_the_slow_one(cluster):
+    fast, slow = (cluster.hosts.name(index) for index in (1, 2))
+    for index, core in zip((1, 2), itertools.cycle(usable_cores())):
+        cluster.hosts.pin(index, core)
+    cluster.hosts.limit(2, 0.25)
+    said, nodes = accepted(cluster)
+    assert set(nodes) == {fast, slow} and "Nodes side by side" in said
+    (host,) = nodes[slow]["units"]
+    assert "a quota limits it to 0.25 cores" in host["causes"]
+    print(said)
+    most = max(part["ratio"] or 0.0 for part in host["parts"])
+    assert most > 2 and host["parts"][0]["against"] == "the others of this acceptance"
+    is_busy = any("other processes" in cause for cause in host["causes"])
+    assert host["verdict"] == "slow" or (host["verdict"] == "cannot tell" and is_busy)
+    assert nodes[fast]["units"][0]["verdict"] in ("not judged", "cannot tell")
+    assert re.search(rf"{slow} +{host['verdict']} \[\+\d+ %\]", said)
+
+
+def test_a_node_that_dies_during_an_acceptance_is_named_and_the_other_is_judged(cluster):
+    alive, dead = (cluster.hosts.name(index) for index in (1, 2))
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while not (
+            found := [one for one in cluster.hosts.processes(2) if "isolation.server" in " ".join(one.cmdline())]
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        raylets = [one for one in cluster.hosts.processes(2) if one.name() == "raylet"]
+        assert found and raylets
+        for one in raylets:
+            one.kill()
+
+    said, nodes = accepted(cluster, meanwhile=kill)
+    assert set(nodes) == {alive, dead}
+    (host,) = nodes[dead]["units"]
+    assert host["verdict"] == "cannot tell" and not host["parts"] and "the node was lost" in host["causes"][0]
+    assert len(nodes[alive]["units"][0]["parts"]) == 3
+    assert f"{dead} host: cannot tell; the node was lost: " in said
 
 
 def test_when_the_cluster_is_down_nothing_is_left_running(cluster):

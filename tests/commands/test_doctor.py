@@ -17,6 +17,7 @@ import pytest
 from lmsweep.orchestrator.cluster import doctor
 from lmsweep.orchestrator.cluster.doctor import Finding
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from tests.support.command import answer_here, lmsweep
 
@@ -86,7 +87,8 @@ def test_unknown_state_of_a_gpu_gives_no_finding():
 
 
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "CGROUP", tmp_path)
+    monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "none")
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
     assert "container CPU quota" not in by_check(doctor.cores())
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text("2000000000\n")

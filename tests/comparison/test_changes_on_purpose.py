@@ -37,3 +37,9 @@ def test_another_attention_kernel_is_one_line() -> None:
 def test_the_same_step_twice_has_no_cause() -> None:
     found = explain(STORE, AGAIN)
     assert len(found.verdicts) == 5 and not found.frame["named"].any()
+
+
+def test_parts_of_a_difference_too_small_to_be_one_have_no_share() -> None:
+    rows = explain(STORE, AGAIN, where={"optimizer": "adamw_loop"}).frame
+    assert rows.loc[rows["cause"] == "step", "difference"].abs().item() < 0.005 * rows["baseline"].max()
+    assert rows["share"].isna().all()

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
+from lmsweep.analysis.comparison.cell_verdicts import geometric_mean
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.data.process_variation import known_variation
@@ -160,7 +161,28 @@ def test_the_comparison_says_what_it_knows_of_other_processes(attempts: Attempts
 def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
     attempts.ok(gpu(), {"step.time": samples(0.1, 0.01)})
     frame = analysis.load(attempts.store, pooled=False)
-    assert list(compare(frame, frame, between={}).frame["verdict"]) == ["same"]
+    found = compare(frame, frame, between={})
+    assert (
+        list(found.frame["verdict"]) == ["same"] and found.summary == "1 cell; 1 with the same attempts on both sides"
+    )
+    assert found.frame[["ratio_low", "ratio", "ratio_high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
+
+
+def test_one_cell_on_a_busy_host_does_not_widen_the_mean_in_other_cells_as_if_all_were() -> None:
+    def others_low(kinds: list[str]) -> float:
+        frame = pd.DataFrame({"ratio": 1.0, "error": 0.01, "kind": kinds})
+        levels = pd.DataFrame({"context_length": range(len(kinds))})
+        return geometric_mean(frame, levels, one_machine=False).others_low
+
+    one, none, every = (others_low(kinds) for kinds in (["host", *["wall"] * 9], ["wall"] * 10, ["host"] * 10))
+    assert every < 0.6 < one < none and others_low(["wall"] * 9 + ["host"]) == pytest.approx(one)
+
+
+def test_a_mean_that_nothing_is_known_of_is_not_printed(attempts: Attempts) -> None:
+    for compiled, few in (("none", (0.1, 0.4, 0.2)), ("block", (0.3, 0.1, 0.9))):
+        attempts.ok(config(compile=compiled), {"step.time": few})
+    summary = of(attempts, {"compile": "none"}, {"compile": "block"}).summary
+    assert summary == "1 cell: time not known to within a factor of two"
 
 
 def test_one_process_of_each_decides_more_after_noise_was_measured(attempts: Attempts) -> None:

@@ -64,9 +64,9 @@ def test_the_causes_add_up_to_what_the_comparison_states(field: str, sides: tupl
 def test_three_lines_say_the_verdict_the_first_cause_and_the_rest_and_add_up() -> None:
     sides = ["--baseline", "attention=naive", "--contrast", "attention=sdpa", "--where", "mode=train_step"]
     verdict, first, rest, *_ = lmsweep_here("compare", "h200-profile", *sides, "--explain").splitlines()
-    assert verdict == "attention sdpa against naive: step 27 -> 22.85 ms (-15.3%), ambiguous"
+    assert verdict == "attention sdpa against naive: step 27.00 -> 22.85 ms (-15.3%), ambiguous"
     assert first == "first: attention backward: div, bmm and 3 more -> cudnn, -5.67 ms"
-    assert rest.startswith("rest: attention forward -3.11 ms, other parts +0.00")
+    assert rest.startswith("rest: attention forward -3.11 ms, other parts +0.01 ms, ")
     amounts = [float(part.split()[-2]) for part in [first, *rest.split(", ")] if part.endswith(" ms")]
     assert sum(amounts) == pytest.approx(22.85 - 27.0, abs=0.02)
 
@@ -144,7 +144,9 @@ def test_best_says_why_the_winner_is_ahead_of_the_next_cell() -> None:
     one_job = ["mode=train_step", "model=small", "precision=bf16", "compile=none"]
     where = [word for condition in one_job for word in ("--where", condition)]
     said = lmsweep_here("best", "h200-profile", "--no-predict", "--explain", *where)
-    assert "\nattention sdpa against naive: step 27 -> 22.85 ms (-15.3%), ambiguous\nfirst: attention backward" in said
+    assert (
+        "\nattention sdpa against naive: step 27.00 -> 22.85 ms (-15.3%), ambiguous\nfirst: attention backward" in said
+    )
     several = answer_here("best", "h200-profile", "--no-predict", "--explain")
     assert several.returncode == 2 and "--explain is about one job" in several.stderr
 
@@ -153,7 +155,7 @@ def test_the_page_explains_what_both_sides_profiled_and_has_no_such_section_with
     with_profiles, without = (content_of(store).sections for store in ("h200-profile", "h200-best-2.7b"))
     (section,) = (one for one in with_profiles if one.id == "causes")
     assert [table.name for table in section.tables] == ["bf16", "bf16, sdpa", "bf16, compile block"]
-    assert "\nfirst: backward: mul, div and 6 more -> Triton kernels, -12.6 ms\n" in section.tables[2].caption
+    assert "\nfirst: backward: mul, div and 6 more -> Triton kernels, -12.61 ms\n" in section.tables[2].caption
     assert "causes" not in [one.id for one in without]
 
 

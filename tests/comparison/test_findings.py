@@ -68,3 +68,15 @@ def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, s
     said = capsys.readouterr().out
     assert ("None of these trials can run here" in said) == (status == "unsupported")
     assert ("lmsweep report" in said) == (status == "oom")
+
+
+def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path, capsys) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.ok(config(), {"step.time": (0.2,) * 10})
+    planned = PlannedTrial(
+        index=0, trial=Trial(config=config(), workloads=("timing",), sweep="made-up"), trial_id=trial_id(config()),
+        action="stored", reason=None, environment=H200,
+    )  # fmt: skip
+    plan = Plan(sweep="made-up", trials=(planned,))
+    show_summary(plan, attempts.store, Account(began=0.0, slots=1), trial_command=None)
+    assert capsys.readouterr().out.endswith("\nfound: Training step: 200 ms, in 1 cell\n")

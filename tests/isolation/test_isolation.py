@@ -270,7 +270,7 @@ def test_without_a_compiler_compiling_is_unsupported(odd_runner, environment):
 
 
 @pytest.mark.slow
-def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
+def test_compiled_trials_with_a_profile_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     configs = tuple(replace(TINY, compile="block", context_length=length) for length in (16, 32))
     alike = replace(configs[0], optimizer="adamw_foreach")
@@ -281,7 +281,8 @@ def test_compiled_trials_find_what_was_compiled_ahead_and_share_a_process(enviro
         assert first.graphs == 2, "trials that share a graph count once, and the third graph can wait"
         pids = []
         for config in configs:
-            rows = run(runner, environment, config)
+            trial = Trial(config=config, workloads=("timing", "profile"), sweep="test")
+            rows = [row for row in runner.run(trial, fallback=environment) if isinstance(row, Record)]
             assert {row.status for row in rows} == {Status.OK}
             compiled = [row for row in rows if row.metric == "compile_time" and row.phase == "forward"]
             assert [row.flags for row in compiled] == [()], "it was compiled again"

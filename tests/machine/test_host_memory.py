@@ -10,7 +10,8 @@ import pytest
 
 from lmsweep.orchestrator.planning.memory_budget import HOST_RESERVE, budget
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.machine.host_memory import VARIABLE, limits_of_groups, memory_for_a_trial, why_to_end
+from lmsweep.trials.machine import cgroups
+from lmsweep.trials.machine.host_memory import VARIABLE, memory_for_a_trial, why_to_end
 from lmsweep.trials.spec.config import TrialConfig
 from tests.support.command import answer_here, lmsweep_here, write_sweep
 
@@ -37,24 +38,43 @@ def test_a_small_process_may_continue_in_a_small_share_of_a_large_host(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("groups", "files", "limits"),
+    ("groups", "files", "memory", "cores"),
     [
-        ("0::/", {"memory.max": "24000000000"}, [24_000_000_000]),
-        ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": "8000000000", "memory.max": "max"}, [8_000_000_000]),
-        ("4:memory:/docker/1\n1:cpu:/", {"memory/memory.limit_in_bytes": "7000000000"}, [7_000_000_000]),
-        ("5:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000000000"}, [6_000_000_000]),
-        ("0::/", {}, []),
+        ("0::/", {"memory.max": "24000000000", "cpu.max": "150000 100000"}, [24_000_000_000], [1.5]),
+        ("0::/slurm/job_7/step_0", {"slurm/job_7/memory.max": "8000000000", "memory.max": "max"}, [8_000_000_000], []),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "max 100000"}, [], [2.0]),
+        ("4:memory:/docker/1\n1:cpu:/", {"memory/memory.limit_in_bytes": "7000000000"}, [7_000_000_000], []),
+        ("5:cpu,memory:/job", {"memory/job/memory.limit_in_bytes": "6000000000"}, [6_000_000_000], []),
+        (
+            "1:cpu,cpuacct:/job\n0::/",
+            {
+                "cpu/job/cpu.cfs_quota_us": "50000",
+                "cpu/job/cpu.cfs_period_us": "100000",
+                "cpu/cpu.cfs_quota_us": "-1",
+                "cpu/cpu.cfs_period_us": "100000",
+            },
+            [],
+            [0.5],
+        ),
+        ("0::/", {}, [], []),
     ],
 )
-def test_the_limit_of_a_container_is_that_of_its_group_or_of_one_above_it(
-    tmp_path: Path, groups: str, files: dict[str, str], limits: list[int]
+def test_the_limits_of_a_container_are_those_of_its_group_and_of_those_above_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    groups: str,
+    files: dict[str, str],
+    memory: list[int],
+    cores: list[float],
 ) -> None:
     (tmp_path / "groups").write_text(groups + "\n")
     for name, text in files.items():
         path = tmp_path / "mount" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
-    assert list(limits_of_groups(tmp_path / "groups", tmp_path / "mount")) == limits
+    monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(cgroups, "MOUNT", tmp_path / "mount")
+    assert (cgroups.memory_limits(), cgroups.cpu_quotas()) == (memory, cores)
 
 
 def test_a_plan_gives_a_trial_on_a_cpu_what_the_guard_will_let_it_hold(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,7 +138,7 @@ def test_lines_of_one_panel_differ_in_colour_and_in_dash() -> None:
     assert all(one[1] != other[1] for one, other in pairwise(looks))
 
 
-def test_a_line_is_named_by_what_is_switched_on_and_not_by_how_long_it_was_measured() -> None:
+def test_a_line_is_named_after_what_is_switched_on_and_not_after_how_long_it_was_measured() -> None:
     lines = [
         ("fp32", "none", "none", "naive", 10), ("fp32", "block", "none", "naive", 10),
         ("fp32", "none", "block", "naive", 10), ("bf16", "none", "none", "sdpa", 5),

@@ -60,6 +60,7 @@ class Hosts:
         self._tag = f"lm{os.getpid() % 100_000}"
         self._subnet = f"10.{64 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
         self._inits: list[subprocess.Popen[bytes]] = []
+        self._group: Path | None = None
         self.addresses = [f"{self._subnet}.{10 + index}" for index in range(len(profiles))]
         self.key = folder / "key"
 
@@ -92,6 +93,31 @@ class Hosts:
         """Takes the link up again."""
         _run("ip", "link", "set", self._link(index), "up")
 
+    def limit(self, index: int, cores: float) -> None:
+        """Gives all processes of a host so much CPU time by a control group, which the host can see."""
+        top, there = Path("/sys/fs/cgroup"), "/sys/fs/cgroup"
+        quota, mounting = f"{int(cores * 100_000)}", [f"mount -t cgroup2 lm {there}"]
+        if (top / "cgroup.controllers").exists():
+            (top / "cgroup.subtree_control").write_text("+cpu")
+            file, quota = "cpu.max", f"{quota} 100000"
+        else:
+            top, file = top / "cpu", "cpu.cfs_quota_us"
+            mounting = [f"mount -t tmpfs lm {there}", f"mkdir {there}/cpu", f"mount -t cgroup -o cpu lm {there}/cpu"]
+        self._group = top / self.name(index)
+        self._group.mkdir()
+        (self._group / file).write_text(quota)
+        init = psutil.Process(self._inits[index].pid)
+        for one in (init, *init.children(recursive=True), *self.processes(index)):
+            with contextlib.suppress(OSError):  # it has ended
+                (self._group / "cgroup.procs").write_text(str(one.pid))
+        done = self.ssh(index, " && ".join(mounting))
+        assert done.returncode == 0, done.stderr
+
+    def pin(self, index: int, core: int) -> None:
+        """Lets the processes of a host, and those that they start, run on one core."""
+        for one in self.processes(index):
+            _run("taskset", "-acp", str(core), str(one.pid), check=False)
+
     def processes(self, *indices: int) -> list[psutil.Process]:
         """What runs on these hosts, on all of them if none is named, apart from what makes them hosts."""
         inits = [self._inits[index] for index in indices] or self._inits
@@ -121,6 +147,8 @@ class Hosts:
             _run("ip", "netns", "delete", self.name(index), check=False)
             _run("ip", "link", "delete", self._link(index), check=False)
         _run("ip", "link", "delete", self._tag, check=False)
+        if self._group:
+            self._group.rmdir()
 
     def _link(self, index: int) -> str:
         """The end of the host's link that this machine holds."""

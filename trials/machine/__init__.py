@@ -2,6 +2,7 @@
 
     cpu_affinity.py    which cores belong to which GPU
     cpu_time.py        CPU time that other processes took from a trial
+    cgroups.py         limits of this process's control groups
     host_memory.py     how much host memory a trial may hold, and how much it holds; huge pages
     out_of_memory.py   distinguishes out-of-memory errors from other failures
     processes.py       process groups, core pinning, and death with the parent

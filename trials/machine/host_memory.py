@@ -5,10 +5,11 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import psutil
 
+from lmsweep.trials.machine.cgroups import memory_limits
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import bytes_of, gib
 
@@ -17,7 +18,7 @@ VARIABLE = "LMSWEEP_HOST_MEMORY"
 RESERVE = 0.02
 """Share of the memory for trials that must stay free."""
 
-_CGROUP_MOUNT = Path("/sys/fs/cgroup")
+_container_limits = cache(memory_limits)
 
 
 def memory_asked_for() -> int | None:
@@ -55,29 +56,6 @@ def why_to_end(pid: int) -> str | None:
     if memory.available < RESERVE * memory_there_is(memory.total) and held > 0.5 * allowed:
         return f"host memory: it held {gib(held)}, and the host had only {gib(memory.available)} left"
     return None
-
-
-@cache
-def _container_limits() -> tuple[int, ...]:
-    return tuple(limits_of_groups(Path("/proc/self/cgroup"), _CGROUP_MOUNT))
-
-
-def limits_of_groups(groups: Path, mount: Path) -> Iterator[int]:
-    """Yield the memory limits, in bytes, of the cgroups in a file and their parents, mounted at `mount`."""
-    lines = groups.read_text().splitlines() if groups.exists() else ["0::/"]
-    for line in lines:
-        _, controllers, name = line.split(":", 2)
-        if controllers == "":
-            top, file = mount, "memory.max"
-        elif "memory" in controllers.split(","):
-            top, file = mount / "memory", "memory.limit_in_bytes"
-        else:
-            continue
-        inner = PurePosixPath(name.lstrip("/"))
-        for group in (inner, *inner.parents):
-            path = top / group / file
-            if path.exists() and (text := path.read_text().strip()).isdecimal():
-                yield int(text)
 
 
 def _family(pid: int) -> Iterator[int]:

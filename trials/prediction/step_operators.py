@@ -41,8 +41,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     else:
         found = _of_any_batch(config)
     wanted = PHASES[config.mode]
-    found = tuple(one for one in found if one.phase in wanted)
-    return in_float8(found, config) if config.precision in FLOAT8_PRECISIONS else found
+    return tuple(one for one in found if one.phase in wanted)
 
 
 def why_untimed(config: TrialConfig) -> str | None:
@@ -83,7 +82,10 @@ def _at_full_depth(config: TrialConfig) -> Operators:
 
     def of(layers: int | None) -> Operators:
         log = step_run(as_run(replace(eager, num_layers=layers))).log
-        return log.operators(config.compile, compiles_loss=config.loss == "compiled")
+        seen = log.seen
+        if config.precision in FLOAT8_PRECISIONS:
+            seen = in_float8(seen, config, is_compiled=config.compile != "none")
+        return log.operators(config.compile, compiles_loss=config.loss == "compiled", seen=seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     alike = not config.references and (config.ddp == "none" or DDP_VARIANTS[config.ddp].call != "bucket")

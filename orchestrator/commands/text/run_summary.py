@@ -37,6 +37,7 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     from lmsweep.analysis.comparison.findings import findings
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.process_variation import known_variation
+    from lmsweep.analysis.report.content import range_headline
 
     stored = load(store, pooled=False) if store.exists() else pd.DataFrame(columns=["status"])
     rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
@@ -52,7 +53,8 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
             f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
             f"or in a browser: lmsweep report {quoted}"
         )
-        parts.append("\n".join(f"found: {words}" for words in findings(rows, known_variation(stored))))
+        found = findings(rows, known_variation(stored)) or [range_headline(pool(rows))]
+        parts.append("\n".join(f"found: {words}" for words in found if words))
     say("\n\n".join(part for part in parts if part))
 
 

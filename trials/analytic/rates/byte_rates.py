@@ -21,6 +21,10 @@ FAMILIES = {
     "index": "embedding",
     "silu": "gelu",
     "tanh": "gelu",
+    "abs": "mul",
+    "clamp": "mul",
+    "max": "sum",
+    "amax": "native_layer_norm",
     "copy_": "_to_copy",
     "_foreach_copy_": "_to_copy",
     "_foreach_": "_foreach_adamw_",
@@ -30,10 +34,14 @@ USUAL = "add"
 """The measured operator that all others are like."""
 
 
+WIDTHS = {"float8_e4m3fn": 1, "bfloat16": 2, "float16": 2}
+"""Type -> bytes of an element; others are as those of 4."""
+
+
 class _Key(NamedTuple):
     family: str
-    is_narrow: bool
-    """Whether its numbers have 16 bits."""
+    width: int
+    """Bytes of an element."""
     is_cold: bool
 
 
@@ -55,12 +63,12 @@ class ByteRates:
         """Return the seconds of an operator that moves these bytes; is_cold None: where they exceed the cache."""
         cold = moved > SHARE_OF_CACHE * self._cache_bytes if is_cold is None else is_cold
         family = self._family(name)
-        is_narrow = dtype in ("bfloat16", "float16")
+        width = WIDTHS.get(dtype, 4)
         keys = (
-            _Key(one, narrow, hot)
+            _Key(one, other, hot)
             for one in (family, USUAL)
             for hot in (cold, True)
-            for narrow in (is_narrow, not is_narrow)
+            for other in sorted((1, 2, 4), key=lambda known: abs(known - width))
         )
         curve = next(self._curves[key] for key in keys if key in self._curves)
         seconds = curve.at(moved)
@@ -75,7 +83,7 @@ class ByteRates:
 def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:
     found: dict[_Key, list[tuple[float, float]]] = {}
     for point in points:
-        key = _Key(point.name, point.dtype in ("bfloat16", "float16"), point.is_cold)
+        key = _Key(point.name, WIDTHS.get(point.dtype, 4), point.is_cold)
         found.setdefault(key, []).append((point.bytes, point.seconds))
     return {key: Curve(of_key) for key, of_key in found.items()}
 

@@ -40,7 +40,7 @@ START_SECONDS = 3.3e-6
 LAYOUTS = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
 """Type and layout of the operands -> rate over that of the same type's other layouts; 1 for others."""
 LAYOUT_OF = {"forward": "nt", "input_gradient": "nn", "weight_gradient": "tn", "scores": "nt", "values": "nn"}
-"""Form of a measured product -> its layout."""
+"""Form of a measured product -> its layout; of float8, which has one layout, the form stands for it."""
 
 ALIGNED = 16
 """The fastest loads and stores need rows of all three matrices that are multiples of so many bytes."""
@@ -99,7 +99,7 @@ class ProductRates:
         self._hardware = hardware
         found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
         for point in points:
-            layout = LAYOUT_OF.get(point.form, "nt")
+            layout = LAYOUT_OF.get(point.form, point.form)
             product = product_of(point.name, point.shapes, bytes=point.bytes, dtype=point.dtype, layouts=(layout,))
             places, ratios = found.setdefault(_key(product, layout), ([], []))
             places.append(_place(product))

@@ -15,6 +15,9 @@ SMALL = 0.25
 """Share of a kernel's largest value below which a value is kept for backward, not computed again: a row's norm."""
 
 
+ALONE = ("max", "amax_columns", "scale")
+"""Reductions whose result no operator can have in the same kernel."""
+
 Storage = tuple[int, int]
 """Its number, and how often a storage of this number was freed before."""
 
@@ -169,6 +172,8 @@ def _merge(kernel: Kernel, other: Kernel) -> None:
 
 def _sums_columns(operator: Operator) -> bool:
     """Whether it sums over all but the last dimension, as for the gradient of a norm: a kernel of its own."""
+    if operator.name in ALONE:
+        return True
     if operator.name != "sum" or not operator.shapes or not operator.shapes[0]:
         return False
     shape = operator.shapes[0]

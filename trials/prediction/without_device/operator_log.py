@@ -148,9 +148,13 @@ class OperatorLog:
     def _numbered(self, moved: tuple[tuple[int, int], ...]) -> tuple[tuple[Storage, int], ...]:
         return tuple(((storage, self._freed.get(storage, 0)), size) for storage, size in moved)
 
-    def operators(self, compile: Compile = "none", *, compiles_loss: bool = False) -> Operators:
-        """The operators of the iteration, equal ones as one; those of compiled parts as kernels of a compiler."""
-        found: Iterable[Operator] = (one.operator for one in self.seen)
+    def operators(
+        self, compile: Compile = "none", *, compiles_loss: bool = False, seen: Sequence[Seen] | None = None
+    ) -> Operators:
+        """The operators of the iteration, equal ones as one; those of compiled parts as kernels of a compiler. seen:
+        other operators that take their place."""
+        seen = self.seen if seen is None else seen
+        found: Iterable[Operator] = (one.operator for one in seen)
         if compile != "none" or compiles_loss:
 
             def is_compiled(operator: Operator) -> bool:
@@ -158,7 +162,7 @@ class OperatorLog:
                     return compiles_loss and operator.module == "loss"
                 return compile == "model" or (compile == "block" and ".*" in operator.module)
 
-            found = fused(self.seen, is_compiled, across_layers=compile == "model")
+            found = fused(seen, is_compiled, across_layers=compile == "model")
         return tuple(replace(one, count=count) for one, count in Counter(found).items())
 
     def _place(self) -> tuple[str, bool]:

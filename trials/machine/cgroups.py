@@ -1,0 +1,33 @@
+"""Limits of the control groups of this process, which are a container's or a job's, and of those above it."""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+GROUPS = Path("/proc/self/cgroup")
+MOUNT = Path("/sys/fs/cgroup")
+
+
+def memory_limits() -> list[int]:
+    """Return the limits in bytes."""
+    texts = [*_texts("memory", "memory.max", version=2), *_texts("memory", "memory.limit_in_bytes", version=1)]
+    return [int(text) for text in texts if text.isdecimal()]
+
+
+def cpu_quotas() -> list[float]:
+    """Return the limits in cores."""
+    both = (_texts("cpu", f"cpu.cfs_{name}_us", version=1) for name in ("quota", "period"))
+    texts = [*_texts("cpu", "cpu.max", version=2), *(" ".join(each) for each in zip(*both, strict=True))]
+    return [int(one) / int(of) for one, of in (text.split() for text in texts) if one.isdecimal()]
+
+
+def _texts(controller: str, file: str, *, version: int) -> Iterator[str]:
+    """Yield what a file says in each group that has it."""
+    lines = GROUPS.read_text().splitlines() if GROUPS.exists() else ["0::/"]
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if version == (1 if controllers else 2) and (not controllers or controller in controllers.split(",")):
+            inner = PurePosixPath(name.lstrip("/"))
+            for group in (inner, *inner.parents):
+                path = MOUNT / (controller if controllers else "") / group / file
+                if path.exists():
+                    yield path.read_text().strip()
