@@ -17,6 +17,7 @@ from lmsweep.analysis.acceptance.accept_text import (
     listing_of,
     name_of,
     nodes_listing,
+    paragraphs,
     telemetry,
 )
 from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
@@ -179,10 +180,10 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
         lines = [*table, *(line for sentence in sentences for line in wrap(sentence, 80))]
         assert len(lines) <= 38 and max(map(len, lines)) <= 80  # with empty lines and files 45
     assert compared_with(found) == [
-        "GPU: the shipped sets of H200 SXM, 2 to 3 GPUs",
-        "links: the shipped sets of H200 SXM, 2 machines",
+        "GPU: the shipped sets of H200 SXM, n = 2 to 3",
+        "links: the shipped sets of H200 SXM, n = 2",
         "host product, copy, step: not judged, no undisturbed history of this CPU yet",
-        "host launches: hosts of the shipped sets, 3 machines",
+        "host launches: hosts of the shipped sets, n = 3",
     ]
 
 
@@ -279,8 +280,26 @@ def test_of_two_nodes_the_slow_one_is_named() -> None:
     assert [node.verdict for node in found.nodes] == ["pass", "slow"]
     assert "Slow: bad GPU 0, bad" not in advice(found) and "Slow: bad GPU 0" in advice(found)
     beside = nodes_listing(found).frame.set_index("node")
-    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow [+16 %]")
+    assert (beside.loc["good", "GPU"], beside.loc["bad", "GPU"]) == ("pass", "slow [+16 %]")
     assert "bad" in page_of(found, made_at="now") and "side by side" in page_of(found, made_at="now")
+
+
+def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_screen() -> None:
+    nodes, rows = [], []
+    for i in range(8):
+        gpus = {f"GPU-{i}{j}": f"GPU {j}" for j in range(8)}
+        nodes.append(NodeSeen(node=f"node{i}", gpus=gpus, device_name=GPU_OF["h200"]))
+        for j, gpu in enumerate(gpus):
+            slower = 1.15 if (i, j) == (3, 5) else 1.0
+            mine = [one for one in measured("h200-devices", node=f"node{i}", slower=slower) if one.judged.unit == "GPU"]
+            rows += [replace(one, gpu=gpu, machine=gpu) for one in mine]
+    found = accept(rows, nodes, shipped=SHIPPED)
+    assert advice(found).startswith("Slow: node3 GPU 5. ")
+    shown = [part if isinstance(part, str) else render(part, "text") for part in paragraphs(found)]
+    lines = [line for part in shown for line in part.splitlines()]
+    assert len(lines) < 40 and max(len(line) for part in shown[:2] for line in part.splitlines()) <= 80
+    assert any(re.match(r"node3 +GPU 5 slow \[\+16 %\]", line) for line in lines)
+    assert any(re.match(r"node4 +pass", line) for line in lines)
 
 
 def test_a_slow_node_of_an_unknown_kind_shows_beside_its_peers() -> None:
