@@ -53,8 +53,10 @@ def nodes_listing(acceptance: Acceptance) -> Listing:
 
 
 def _verdict_of_all(units: Sequence[UnitVerdict]) -> str:
-    if len(units) == 1 or {unit.verdict for unit in units} == {"pass"}:
+    if len(units) == 1:
         return verdict_of(units[0])
+    if {unit.verdict for unit in units} == {"pass"}:
+        return f"pass [{len(units)} GPUs]"
     return ", ".join(f"{unit.unit} {verdict_of(unit)}" for unit in units if unit.verdict != "pass")
 
 
@@ -66,7 +68,7 @@ def verdict_of(unit: UnitVerdict) -> str:
 
 def line_of(part: PartVerdict) -> dict[str, str]:
     """Return the cells of a part's line. Public rates have a star."""
-    times = [part.seconds, *(one for one in (part.expected_low, part.expected_high) if one)]
+    times = [part.seconds, *(part.expected_between or ())]
     values = [_value(part, one) for one in times]
     unit = choose_unit(RATES.get(part.value, "s"), values[:1])
     measured, *ends = (f"{one:.0f}" if one >= 100 else f"{one:.3g}" for one in (one / unit.size for one in values))
@@ -120,7 +122,7 @@ def explanations(acceptance: Acceptance) -> list[str]:
 
 def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
     """Return the words about slow parts, the slowest first: that one with its interval."""
-    ends = [100 * ((one or 1) - 1) for one in (first.ratio, first.ratio_low, first.ratio_high)]
+    ends = [100 * ((one or 1) - 1) for one in (first.ratio, *(first.ratio_between or ()))]
     words = f"{name_of(first)} takes {ends[0]:.0f} % ({ends[1]:.0f} to {ends[2]:.0f} %) longer than {first.against}"
     also = ", ".join(f"{name_of(one)} {100 * ((one.ratio or 1) - 1):.0f} %" for one in others)
     return f"{words}; also {also}" if also else words

@@ -299,7 +299,7 @@ def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_scree
     lines = [line for part in shown for line in part.splitlines()]
     assert len(lines) < 40 and max(len(line) for part in shown[:2] for line in part.splitlines()) <= 80
     assert any(re.match(r"node3 +GPU 5 slow \[\+16 %\]", line) for line in lines)
-    assert any(re.match(r"node4 +pass", line) for line in lines)
+    assert any(re.match(r"node4 +pass \[8 GPUs\]", line) for line in lines)
 
 
 def test_a_slow_node_of_an_unknown_kind_shows_beside_its_peers() -> None:
@@ -361,6 +361,18 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
     assert accept(slower, [node], shipped=SHIPPED, history=earlier).verdict == "slow"
     elsewhere = [replace(one, machine="other", node="other") for one in earlier]
     assert accept(slower, [node], shipped=SHIPPED, history=elsewhere).verdict == "cannot tell"
+
+
+def test_a_machine_on_which_the_promised_gpu_is_not_seen_does_not_pass() -> None:
+    rows = [one for one in measured("h200-accept") if one.judged.kind == "cpu"]
+    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    node = NodeSeen(node="a")
+    assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
+    found = accept(rows, [node], device("H200 SXM"), shipped=SHIPPED, history=earlier)
+    assert found.verdict == unit(found, "GPU").verdict == "cannot tell" and unit(found, "host").verdict == "pass"
+    assert advice(found) == "Cannot tell about GPU: no NVIDIA GPU is visible. Remove the cause and run it again."
+    worker = accept([], [node, seen("b")], device("H200 SXM"), shipped=SHIPPED)
+    assert all(one.unit != "GPU" for _, one in worker.units), "a head without a GPU is none that lost it"
 
 
 def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow() -> None:
