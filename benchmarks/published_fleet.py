@@ -20,6 +20,8 @@ CHIPS = Path(__file__).with_name("published-chips.csv")
 """Steps published of several kinds of GPU, in the columns of published-fleet.csv. analysis/reference/SOURCES.md has the
 sources."""
 NAMES = {
+    "GB200": "NVIDIA GB200",
+    "GB300": "NVIDIA GB300",
     "A100": "NVIDIA A100-SXM4-80GB",
     "MI300X": "AMD Instinct MI300X OAM",
     "B200": "NVIDIA B200",
@@ -27,8 +29,12 @@ NAMES = {
     "H100": "NVIDIA H100 80GB HBM3",
 }
 """Word of a source -> the GPU, as its driver reports it."""
-SOURCES = ("torchtitan", "torchao", "fms-fsdp", "ROCm/TransformerEngine", "ml-engineering")
+SOURCES = ("torchtitan", "torchao", "fms-fsdp", "ROCm/TransformerEngine", "ml-engineering", "Megatron-Bridge")
 """First words of the sources of Llama's steps."""
+TUNED = ("ml-engineering", "Megatron-Bridge")
+"""Sources whose attention is not PyTorch's. cuDNN's stands for it: FlashAttention 3 is as fast."""
+SHARDED = "FSDP 64, TP 1, PP 1, CP 1"
+"""What Megatron-Bridge calls the division of a model that `fully_shard` makes, too."""
 RECOMPUTING = ("torchtitan", "torchao")
 """Sources whose selective checkpointing computes every second product of a block again, in float8 each (torchtitan,
 activation_checkpoint.py)."""
@@ -44,6 +50,7 @@ LLAMAS: dict[str, dict[str, int]] = {
     for name, shape in {
         "Llama 3.1 8B": (4096, 14336, 32, 32, 8, 128256),
         "Llama 3.1 70B, 4 layers": (8192, 28672, 4, 64, 8, 128256),
+        "LLAMA3_70B": (8192, 28672, 80, 64, 8, 128256),
         "Llama2-7b": (4096, 11008, 32, 32, 32, 32000),
         "Llama2-13b": (5120, 13824, 40, 40, 40, 32000),
         "Llama2-34b": (8192, 22016, 48, 64, 8, 32000),
@@ -68,6 +75,8 @@ class FleetCell:
     config: TrialConfig
     """Of the model with all its layers; batch of all micro-batches."""
     is_mpt: bool
+    is_limited: bool = False
+    """Whether the source limited the power of its GPUs, to what it does not state."""
 
     @property
     def tokens(self) -> int:
@@ -78,7 +87,8 @@ def fleet_cells(path: str) -> Iterator[FleetCell]:
     """Yield the cells of published-fleet.csv that PyTorch's own parallelism can express."""
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
-            if "throughput" not in row["metric"] or "Megatron" in row["source"]:
+            is_other = "Megatron" in row["source"] and SHARDED not in row["parallelism"]
+            if is_other or "throughput" not in row["metric"]:
                 continue
             yield _mpt(row) if row["source"].startswith("LLM-Foundry") else _llama(row)
 
@@ -121,15 +131,16 @@ def _mpt(row: dict[str, str]) -> FleetCell:
 def _llama(row: dict[str, str]) -> FleetCell:
     ranks, micro = int(row["n_gpus"]), int(row["batch"])
     context = int(row["seq_len"] or CONTEXT_OF_FMS)
-    is_deepspeed, is_compiled = "DeepSpeed" in row["framework"], "compile" in row["framework"]
+    source = next(name for name in SOURCES if row["source"].startswith(name))
+    is_fused = "compile" in row["framework"] or "Megatron" in source
     asked = {
         "workloads": "timing",
         **LLAMAS[row["model"]],
         "context_length": context,
         "batch_size": micro,
-        "precision": "fp8_tensorwise" if "fp8" in row["precision"] else "bf16_pure",
-        "compile": "block" if is_compiled else "none",
-        "attention": "sdpa_cudnn" if is_deepspeed else "sdpa_flash",  # FlashAttention 3 is as fast as cuDNN's
+        "precision": "fp8_tensorwise" if "fp8" in row["precision"].lower() else "bf16_pure",
+        "compile": "block" if is_fused else "none",
+        "attention": "sdpa_cudnn" if source in TUNED else "sdpa_flash",
         "loss": "cross_entropy",
         "checkpointing": "selective" if "selective" in row["parallelism"] else "none",
         "device": "cuda",
@@ -138,15 +149,16 @@ def _llama(row: dict[str, str]) -> FleetCell:
     whole = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
     outside = 2 * config.vocab_size * config.d_model + config.d_model
     return FleetCell(
-        source=next(name for name in SOURCES if row["source"].startswith(name)),
+        source=source,
         what=f"{row['model']} {row['framework']}",
         full_name=next(name for word, name in NAMES.items() if word in row["hardware"]),
         ranks=ranks,
         seconds=micro * context / float(row["value"]),
         block=(whole - outside) // (config.num_layers or 1),
         outside=outside,
-        config=replace(config, world_size=ranks, ddp="zero1" if is_deepspeed else "fsdp"),
+        config=replace(config, world_size=ranks, ddp="zero1" if "DeepSpeed" in row["framework"] else "fsdp"),
         is_mpt=False,
+        is_limited="power limited" in row["notes"],
     )
 
 
@@ -166,11 +178,12 @@ def rank_operators(cell: FleetCell) -> Operators:
         module="optimizer",
     )
     computed = [replace(one, count=one.count * times) for one in found if one.phase != "optimizer"]
-    again = _products_again(computed) if cell.source in RECOMPUTING else ()
+    again = products_again(computed) if cell.source in RECOMPUTING else ()
     return (*computed, *again, updated, *_sent(cell, layers))
 
 
-def _products_again(computed: Sequence[Operator]) -> Iterator[Operator]:
+def products_again(computed: Sequence[Operator]) -> Iterator[Operator]:
+    """Yield the products of the blocks' forward pass that RECOMPUTING sources compute again."""
     of_blocks = [one for one in computed if one.phase == "forward" and one.count > 1]
     products = [one for one in of_blocks if one.name == "mm"]
     for one in (*products[1::2], *(one for one in of_blocks if one.name == "_scaled_mm")):

@@ -15,15 +15,17 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Literal, get_args
 
 from tabulate import tabulate
 
-from benchmarks.published_fleet import CHIPS, MODELS, fleet_cells, rank_operators
+from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from lmsweep.analysis import load
 from lmsweep.analysis.reference.reports import public_benchmarks, published
 from lmsweep.orchestrator.planning.step_estimate import in_precision
@@ -99,21 +101,23 @@ def own_cells(every: int) -> Iterator[Cell]:
             )
 
 
-def unseen_cells() -> Iterator[Cell]:
-    """Yield the device time of the steps of one process that were predicted before they ran."""
+def unseen_cells() -> list[Cell]:
+    """Return the device time of the steps of one process that were predicted before they ran."""
     folder = Path(__file__).parent
     use_code(code_folder(str(folder.parent / "examples")))
     configs = {
         trial_id(one.config): one.config
         for one in load_sweep(str(folder / "unseen-steps.yaml"), code=str(folder.parent / "examples")).trials
     }
+    cells = []
     with (folder / UNSEEN).open(newline="") as file:
         for row in csv.DictReader(file):
             config, device = configs[row["trial_id"]], device_named(row["device"])
             assert device is not None
             found = step_time(in_precision(step_operators(config), config), rates_of(device))
-            yield Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
-                       published=float(row["device_seconds"]), predicted=found.computing)  # fmt: skip
+            cells.append(Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
+                              published=float(row["device_seconds"]), predicted=found.computing))  # fmt: skip
+    return cells
 
 
 def course_cells() -> Iterator[Cell]:
@@ -179,9 +183,11 @@ def ranks_cells(path: str) -> Iterator[Cell]:
     for cell in chain(fleet_cells(path), fleet_cells(str(CHIPS))):
         device = find_device(cell.full_name)
         assert device is not None
-        network = Network(gpus=8, bytes_per_second=NETWORKS[device.name], source="") if cell.ranks > 8 else None
+        in_node = 72 if device.name.startswith("GB") else 8
+        adapter = NETWORKS.get(device.name, 0.0)
+        network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
         found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
-        level = "ranks" if cell.config.fully_shards else "other stacks"
+        level = "tuned stacks" if cell.source in TUNED else "power limited" if cell.is_limited else "ranks"
         yield Cell(level=level, source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
                    published=cell.seconds, predicted=found.seconds)  # fmt: skip
 
@@ -354,7 +360,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.fleet:
         cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells()]
-        cells += [*own_cells(asked.every), *unseen_cells()]
+        cells += own_cells(asked.every)
+        with ProcessPoolExecutor(1, get_context("spawn")) as other:  # a process imports the code of one folder
+            cells += other.submit(unseen_cells).result()
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
         with FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -35,6 +35,7 @@ from lmsweep.orchestrator.planning.memory_budget import (
     without_placement,
 )
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
+from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
@@ -158,7 +159,8 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
     least = SMALL if will_run and not needs_peaks else 0
     predictions = None
     if request.predict:
-        predictions = Predictions(sweep.trials, least=least, each=needs_peaks, operators=not will_run)
+        others = OwnAttentions(None if will_run else store).stand_ins(sweep.trials)
+        predictions = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=not will_run)
     if predictions and predictions.asked >= MANY:
         waiting = configurations(predictions.asked)
         say(f"predicting the memory of {waiting} (cached for next time); --no-predict skips it", error=True)

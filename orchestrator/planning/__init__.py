@@ -11,6 +11,7 @@ In this room a *prediction* is of memory and an *estimate* is of time.
     time_estimate.py        how long a trial will take, from earlier results or from the model
     step_estimate.py        the predicted step of each trial from its operators, and how sure it is
     measured_rates.py       the operators, collectives and launches that a store has measured
+    own_attention.py        the user's own attention in a step, by the store's time of it alone
     plan_estimate.py        what a whole plan will take, in seconds and dollars
     run_order.py            the shortest trial of each kind first, then long before short, compiled ones last
 """

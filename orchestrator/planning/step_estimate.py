@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAttention, stand_in
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_model import datasheet_of
 from lmsweep.trials.analytic.datasheets import Device
@@ -14,9 +15,10 @@ from lmsweep.trials.analytic.rates.intervals import Spread, spread_for
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, Rates, rates_with
-from lmsweep.trials.analytic.rates.step_time import StepTime, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, in_tf32, step_time
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
 
@@ -79,6 +81,7 @@ class StepEstimates:
     ) -> None:
         """store: what it has measured of a GPU replaces what ships. network: between nodes."""
         self._measured = measured_rates(store) if store and store.exists() else MeasuredRates()
+        self._own_attentions = OwnAttentions(store)
         self._rates: dict[tuple[str, Network | None], Rates] = {}
         self._predictions = predictions
         self._network = network
@@ -108,21 +111,24 @@ class StepEstimates:
             return Refusal("a step is predicted for GPUs only")
         if self._predictions is None:
             return Refusal("--no-predict")
-        found = self._predictions.operators(planned.trial)
+        own = self._own_attentions.of(planned, device)
+        found = self._predictions.operators(stand_in(planned.trial) if own else planned.trial)
         if isinstance(found, Refusal):
             return found
         operators = in_precision(found, config)
-        rates = self._rates_of(device, self._network if config.nodes > 1 else None)
-        if config.world_size > 1 and not rates.connects(config.world_size):
+        shipped = self._rates_of(device, self._network if config.nodes > 1 else None)
+        if config.world_size > 1 and not shipped.connects(config.world_size):
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
-        spread = spread_for(device.name, rates.level, config.world_size)
+        rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
+        spread = spread_for(device.name, shipped.level, config.world_size)
         if config.world_size > 1:
             return self._of_ranks(planned, operators, rates, spread)
         time = step_time(operators, rates)
         seconds, low, high = spread.of(time)
-        return StepEstimate(
-            time=time, factor=spread.factor, seconds=seconds, between=(low, high), source=source_of(time)
-        )
+        source = source_of(time)
+        if is_reference(config.attention) and not own:
+            source += f"; {config.attention} by PyTorch's operators in it, not measured"
+        return StepEstimate(time=time, factor=spread.factor, seconds=seconds, between=(low, high), source=source)
 
     def _rates_of(self, device: Device, network: Network | None) -> Rates:
         key = device.name, network
@@ -130,7 +136,9 @@ class StepEstimates:
             self._rates[key] = rates_with(device, self._measured, network)
         return self._rates[key]
 
-    def _of_ranks(self, planned: PlannedTrial, operators: Operators, rates: Rates, spread: Spread) -> StepEstimate:
+    def _of_ranks(
+        self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, spread: Spread
+    ) -> StepEstimate:
         config = planned.trial.config
         tokens = config.batch_size * config.context_length
 

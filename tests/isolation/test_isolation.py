@@ -270,7 +270,7 @@ def test_without_a_compiler_compiling_is_unsupported(odd_runner, environment):
 
 
 @pytest.mark.slow
-def test_compiled_trials_with_a_profile_find_what_was_compiled_ahead_and_share_a_process(environment, monkeypatch, tmp_path):
+def test_compiled_trials_with_a_profile_find_what_was_compiled_and_share_a_process(environment, monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     configs = tuple(replace(TINY, compile="block", context_length=length) for length in (16, 32))
     alike = replace(configs[0], optimizer="adamw_foreach")

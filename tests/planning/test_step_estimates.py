@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.collective_rates import Point
 from lmsweep.trials.analytic.rates.rate_data import DATA
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
+from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
@@ -91,3 +93,68 @@ def test_operators_of_the_store_move_the_steps_of_their_gpu_and_of_no_other(swee
     mine = ("--store", tmp_path / "out")
     assert planned("H200", *mine) > 1.15 * planned("H200")
     assert planned("A100", *mine) == planned("A100")
+
+
+OWN = """
+import torch
+
+def attend(q, k, v, is_causal):
+    scores = q @ k.transpose(-1, -2)
+    return torch.softmax(scores, -1) @ v
+
+def that_needs_values(q, k, v, is_causal):
+    return attend(q / q.abs().max().item(), k, v, is_causal)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["attend", "that_needs_values"])
+def test_the_own_attention_takes_the_time_that_the_store_has_of_it_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    sizes = {"d_model": 128, "num_heads": 2, "context_length": 64, "precision": "bf16", "device": "cuda"}
+    reference, store = f"own.py:{name}", Store(str(tmp_path / "out"))
+    settings = [f"{field}={value}" for field, value in sizes.items()]
+    model = [*settings, "d_ff=256", "num_layers=3", "vocab_size=512", "batch_size=4"]
+    grid = "\n".join(f"      {one.replace('=', ': ')}" for one in model)
+    sweep = tmp_path / "own.yaml"
+    sweep.write_text(f"name: own\ngrids:\n  - workloads: [timing]\n    fixed:\n      attention: {reference}\n{grid}\n")
+
+    def planned(batch: int = 4) -> dict[str, Any]:
+        asked = (
+            "plan",
+            sweep,
+            "--set",
+            f"batch_size={batch}",
+            "--code",
+            tmp_path,
+            "--for",
+            "H200",
+            "--store",
+            store.location,
+            "--format",
+            "json",
+        )
+        (trial,) = json.loads(lmsweep_here(*asked))["trials"]
+        return trial
+
+    before = planned()
+    if name == "attend":
+        assert before["expected_step_source"].endswith("own.py:attend by PyTorch's operators in it, not measured")
+    else:
+        assert before["expected_step_seconds"] is None and before["expected_step_reason"]
+    alone = single_trial(
+        [*settings, "workloads=attention", "batch_size=4", f"attention={reference}"], code=str(tmp_path)
+    )
+    digest = code_digest(alone.config.references, alone.code)
+    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
+                          python_version="3.12", code_digest=digest)  # fmt: skip
+    rows = [Measurement(phase=phase, metric="time", unit="s", samples=(seconds,))
+            for phase, seconds in (("forward", 1.0), ("backward", 2.0))]  # fmt: skip
+    store.append(Attempt.begin(alone).rows("attention", rows, machine))
+    after = planned()
+    assert after["expected_step_seconds"] == pytest.approx(9, rel=0.1), "three layers, each a second and two"
+    assert f"attention from {reference} measured alone in the store" in after["expected_step_source"]
+    other = planned(batch=8)["expected_step_seconds"]
+    assert other is None if name == "that_needs_values" else other < 1, "of other shapes nothing is measured"
+    (tmp_path / "own.py").write_text(OWN + "\n\nCHANGED = True\n")
+    assert planned()["expected_step_seconds"] == before["expected_step_seconds"], "of other code nothing is measured"

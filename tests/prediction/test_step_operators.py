@@ -1,5 +1,6 @@
 """The operators of a step: what they compute, against closed forms and against runs of the whole model."""
 
+import logging
 from collections import Counter
 from dataclasses import replace
 from importlib.util import find_spec
@@ -264,7 +265,9 @@ def test_operators_on_both_sides_of_a_product_fuse_if_they_do_not_need_it() -> N
     assert moved.count(5 * hidden) == 1, "of SwiGLU: its gradient and both its inputs are read, two gradients written"
 
 
-def test_a_long_context_with_a_large_vocabulary_has_operators() -> None:
+def test_a_long_context_with_a_large_vocabulary_has_operators(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The batch that stands for any would need more bytes than 64 bits count."""
     asked = [
         "workloads=timing",
@@ -274,8 +277,10 @@ def test_a_long_context_with_a_large_vocabulary_has_operators() -> None:
         "vocab_size=128256",
         "precision=bf16",
     ]
+    monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "handlers", [caplog.handler])
     found = step_operators(single_trial([*asked, "attention=sdpa", "batch_size=2"]).config)
     assert any(one.name == "mm" and one.shapes[1][-1] == 128256 for one in found)
+    assert "overflowed" not in caplog.text, "a user would see PyTorch's traceback"
 
 
 def test_the_number_of_a_freed_storage_means_another_one_afterwards() -> None:

@@ -3,6 +3,7 @@
 Light modules are imported here; those that take long to import, in the functions that use them.
 """
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -427,3 +428,14 @@ def without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
             return make(*given, **named)
 
     return made
+
+
+@contextmanager
+def no_log_of_fake_operators() -> Iterator[None]:
+    """A context in which PyTorch does not log the traceback of a fake operator that fails."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

@@ -6,6 +6,7 @@ from math import ceil
 
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.recomputation import group_size
+from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.float8_operators import in_float8
@@ -64,7 +65,8 @@ def _of_any_batch(config: TrialConfig) -> Operators:
     changes = {"batch_size": ANY_BATCH * config.accumulate, "optimizer": "adamw_fused", "zero_grad": "after_step"}
     step = replace(config, model=None, mode="forward_backward" if has_backward else config.mode, **changes)  # type: ignore[arg-type]
     try:
-        found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
+        with no_log_of_fake_operators():
+            found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
     except RuntimeError:  # with that batch the logits of a long context have more bytes than 64 bits count
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:

@@ -67,6 +67,11 @@ SAME_CHIP = {
 """Device -> one with the same chip and published products, and the rate of its own products over theirs. A card may use
 less power than a module, so its clocks are lower: 220 of 263 TFLOP/s (cards of 40 GB and 250 W, artifact of "Fire-Flyer
 AI-HPC", SC24) and 252.9 of 271.2 (MAMF in ml-engineering); their geometric mean."""
+FASTEST_FLOAT8 = {"B200 SXM": 3432e12, "B300 SXM": 3353e12, "GB200": 3616e12, "GB300": 3353e12}
+"""FLOP/s of the fastest product in float8 by PyTorch's kernels (MAMF in ml-engineering; GB300 has the chip of B300),
+where AIConfigurator has those of vLLM's kernels, which reach half of it."""
+TILES_OVER_FASTEST = 0.97
+"""Rate of the largest tiles over that of the fastest product, of the reference in float8."""
 TILES_OVER_PRODUCTS = 1.1
 """Rate of the largest tiles over the median of the published products, of the reference."""
 SHARE_OF_BANDWIDTH = 0.87
@@ -130,6 +135,8 @@ def hardware_of(device: Device) -> Hardware:
     chip, share_of_chip = SAME_CHIP.get(device.name, (device.name, 1.0))
     published = {} if device.name in (reference.name, *CHIP) else _published(chip)
     published = {dtype: share_of_chip * rate for dtype, rate in published.items()}
+    if device.name in FASTEST_FLOAT8:
+        published["float8_e4m3fn"] = TILES_OVER_FASTEST * FASTEST_FLOAT8[device.name]
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         peak = getattr(device, field)
         share = SHARE_OF_PEAK[dtype] * (OVER_SHARE.get(device.name, 1.0) if dtype != "float32" else 1.0)

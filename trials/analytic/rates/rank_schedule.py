@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
-from lmsweep.trials.analytic.rates.rate_set import Rates
-from lmsweep.trials.analytic.rates.step_time import StepTime, step_time
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, step_time
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
@@ -52,7 +51,7 @@ class RankTime:
         return max(factor * (self.busy + self.time.unsure(end)), host * self.launching) + factor * self.after
 
 
-def rank_time(operators: Operators, rates: Rates, config: TrialConfig) -> RankTime:
+def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:
     """Return the time of a step, from the operators of a rank."""
     alone = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
