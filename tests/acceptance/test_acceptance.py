@@ -136,6 +136,19 @@ def test_a_healthy_h200_passes_by_the_sets_without_it_the_first_time_and_again(h
         assert {one.verdict for _, one in found.units} <= {"pass"}
 
 
+def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200() -> None:
+    others = [one for one in SHIPPED if one.source != "h100-accept"]
+    rows = measured("h100-accept")
+    found = accept(rows, [seen(name="h100")], shipped=others)
+    assert found.verdict == "pass" and found.expected_device == "H100 SXM"
+    against = {part.part: str(part.against) for part in unit(found, "GPU 0").parts}
+    assert against["product"] == "the shipped sets of H200 SXM, the same chip" and "public rates" in against["copy"]
+    assert accept(rows, [seen(name="h100")], shipped=SHIPPED).verdict == "pass"
+    as_h200 = unit(accept(rows, [seen(name="h100")], device("H200 SXM"), shipped=others), "GPU 0")
+    slow = {part.part: part.ratio for part in as_h200.parts if part.verdict == "slow"}
+    assert slow.keys() == {"copy", "update", "step"} and slow["copy"] == pytest.approx(1.38, abs=0.01)
+
+
 def test_a_gpu_of_another_machine_passes_beside_a_busy_host_the_first_time() -> None:
     busy = Condition("host", "other processes use 16.1 cores", disturbs=True)
     found = accept(of_other_h200("busy"), [seen("a", busy)], shipped=SHIPPED)
@@ -183,7 +196,7 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
         "GPU: the shipped sets of H200 SXM, n = 2 to 3",
         "links: the shipped sets of H200 SXM, n = 2",
         "host product, copy, step: not judged, no undisturbed history of this CPU yet",
-        "host launches: hosts of the shipped sets, n = 3",
+        "host launches: hosts of the shipped sets, n = 4",
     ]
 
 
