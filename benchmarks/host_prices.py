@@ -5,8 +5,8 @@
     python -m benchmarks.host_prices STORE MEASURED --code examples
 
 Without a store, how slow a machine is over the reference host comes from one of its steps, eager and the most bound by
-its host, which is not counted. Each set counts as a machine. Steps of float8, of CUDA graphs, and of which the host
-launches less than 80 % are left out.
+its host, which is not counted. Each set counts as a machine. Left out are steps of float8, of CUDA graphs, and those
+whose launches take less than 80 % of the time.
 """
 
 import argparse
