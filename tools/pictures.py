@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 
 H200 = ("h200-devices",)
 PICTURES = {
-    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.76),
+    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.7),
     "report": Picture(
         "h100-devices", "main", "11.5 % faster", beside=H200, prices=("H100=2.5", "H200=3.5"), width=1180
     ),
