@@ -136,7 +136,7 @@ def shipped() -> None:
 
 
 def ranks() -> None:
-    """Print how far steps of two ranks are off, by what decides them, with the host of the machine's other steps."""
+    """Print how far steps of two ranks are off, where the device decides and where the host does."""
     errors: dict[str, list[float]] = defaultdict(list)
     lines = []
     for name in PAIRS:
