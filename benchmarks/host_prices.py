@@ -3,10 +3,11 @@
     python -m benchmarks.host_prices                    # shipped sets; prices fitted to the other machines
     python -m benchmarks.host_prices STORE MEASURED     # a store; MEASURED has `lmsweep run operators` of that machine
     python -m benchmarks.host_prices STORE MEASURED --code examples
+    python -m benchmarks.host_prices --ranks            # steps of two ranks in shipped sets
 
 Without a store, how slow a machine is over the reference host comes from one of its steps, eager and the most bound by
-its host, which is not counted. Each set counts as a machine. Left out are steps of float8, of CUDA graphs, and those
-whose launches take less than 80 % of the time.
+its host, which is not counted; of ranks it is the median of the machine's other steps. Each set counts as a machine.
+Steps of float8, of CUDA graphs, and those in which launches take less than 80 % are left out.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.intervals import spread_for
-from lmsweep.trials.analytic.rates.rank_schedule import rank_time
+from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time
 from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, launched, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import WAITS, StepTime, step_time
 from lmsweep.trials.code.digest import code_folder
@@ -39,6 +40,7 @@ SETS = (
     *("h200-devices", "h100-devices", "h200-end-to-end", "h200-x2-end-to-end", "h100-published-steps"),
     *("h100-best-grid", "h200-costs", "h200-profile"),
 )
+PAIRS = ("h200-x2-ddp", "h200-x2-sharded", "h200-x2-fsdp", "h200-x2-xl")
 SHARE = 0.8
 """Of a step that the host decides, what it spends on launches at least; the device is busy for less."""
 KINDS = tuple(kind for kind in LAUNCH_SECONDS if kind != "optimizer")
@@ -133,6 +135,50 @@ def shipped() -> None:
     print(tabulate(lines, headers=["set", "steps", "host", "median", "within 20 %", *(f"{one}, µs" for one in KINDS)]))
 
 
+def ranks() -> None:
+    """Print how far steps of two ranks are off, where the device decides and where the host does."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    lines = []
+    for name in PAIRS:
+        rows = load(name)
+        rows = rows[(rows["workload"] == "ddp") & (rows["phase"] == "step") & (rows["metric"] == "time")]
+        steps = []
+        for row in rows[rows["median"].notna()].to_dict("records"):
+            config, device = config_of(row), find_device(row["device_name"], row["device_memory"])
+            assert device is not None, "the sets are of H200"
+            operators = in_precision(step_operators(config), config)
+            steps.append((config, row["median"], rank_time(operators, rates_of(device), config)))
+        hosts = [_host_of_rank(time, seconds) for _, seconds, time in steps]
+        for i, (config, seconds, time) in enumerate(steps):
+            others = [host for k, host in enumerate(hosts) if host and k != i]
+            host = median(others)
+            found = _of_rank(time, host)
+            decides = "host" if host * time.launching > time.busy else "device"
+            errors[decides].append(found / seconds - 1)
+            what = (
+                f"{config.model} {config.context_length} {config.ddp} reshard {config.reshard} gather {config.gather}"
+            )
+            lines.append(
+                [name, what, f"{host:.2f}", 1e3 * seconds, 1e3 * found, f"{errors[decides][-1]:+.1%}", decides]
+            )
+    print(tabulate(lines, headers=["set", "step", "host", "measured, ms", "predicted", "error", "decides"]))
+    for decides, of_kind in errors.items():
+        within = ", ".join(f"{share:.0%}: {sum(abs(e) <= share for e in of_kind)}" for share in (0.1, 0.2))
+        print(f"the {decides} decides {len(of_kind)}: median {median(map(abs, of_kind)):.1%}; within {within}")
+
+
+def _of_rank(time: RankTime, host: float) -> float:
+    launching = host * time.launching
+    return max(time.busy + WAITS * launching, launching) + time.after
+
+
+def _host_of_rank(time: RankTime, seconds: float) -> float | None:
+    """Return how slow the host is by a step; None if that step is not much longer than what the device does."""
+    if time.busy + time.after > SHARE * seconds:
+        return None
+    return float(brentq(lambda host: _of_rank(time, host) - seconds, 0.05, 20.0))
+
+
 def of_store(store: str, measured: MeasuredRates) -> None:
     """Print each step of a store beside its prediction, with the launches that were measured on the machine."""
     rows = load(store)
@@ -174,10 +220,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("stores", nargs="*")
     parser.add_argument("--code")
+    parser.add_argument("--ranks", action="store_true")
     asked = parser.parse_args()
     if asked.code:
         use_code(code_folder(asked.code))
-    if not asked.stores:
+    if asked.ranks:
+        ranks()
+    elif not asked.stores:
         shipped()
     else:
         store, *rest = asked.stores

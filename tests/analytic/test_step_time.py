@@ -50,6 +50,14 @@ def test_a_step_takes_as_long_as_the_slower_of_device_and_host() -> None:
     assert step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0)).computing == 18, "of one process"
 
 
+def test_the_update_follows_a_host_that_decides_and_is_hidden_by_its_own_launches_alone() -> None:
+    backward, long = operator("mm", 1, count=10), operator("_fused_adamw_", 7, phase="optimizer", module="optimizer")
+    time = step_time((backward, long), Rates(3.0))
+    assert time.seconds == 33 + 7 - 3, "ten launches, then the update, which begins when the host gets there"
+    many = operator("mul", 1, count=7, phase="optimizer", module="optimizer")
+    assert step_time((backward, many), Rates(3.0)).seconds == 51, "seven launches, during which the update runs"
+
+
 def test_a_step_is_explained_by_part_and_class_with_the_source_of_each() -> None:
     time = step_time((PRODUCT, NORM, UPDATE), Rates(0))
     assert {name: dict(by_class) for name, by_class in explained(time).items()} == {

@@ -9,11 +9,13 @@ import pytest
 from lmsweep.analysis.reference import reports
 from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, from_datasheet, in_order
 from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
+from lmsweep.trials.analytic.rates.step_time import WAITS
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.store.store import Store
@@ -44,6 +46,20 @@ def errors_of(store: str, *, host: float | None, model: str, few: int | None = N
 def test_steps_of_two_h200_are_within_a_tenth_where_the_device_decides() -> None:
     (one,) = errors_of("h200-x2-sharded", host=SLOW_HOST, model="8b-2026", few=1)
     assert one[0] < 0.1 and one[1] and not one[2]
+
+
+def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_process() -> None:
+    device = find_device("NVIDIA H200")
+    assert device
+    config = single_trial(["workloads=ddp", "device=cuda", "world_size=2", "ddp=fsdp", "d_model=4096", "d_ff=8192",
+                           "num_layers=2", "num_heads=32", "vocab_size=1000", "context_length=2048", "batch_size=8",
+                           "precision=bf16", "attention=sdpa"]).config  # fmt: skip
+    slow, fast = (
+        rank_time(step_operators(config), rates_with(device, MeasuredRates(hosts={device.name: host})), config)
+        for host in (2.0, 1.0)
+    )
+    assert not slow.is_host_bound and slow.busy == fast.busy
+    assert slow.seconds - fast.seconds == pytest.approx(WAITS * fast.launching)
 
 
 def test_a_host_whose_launches_were_measured_decides_within_a_fifth_and_an_unknown_one_widens_the_interval() -> None:

@@ -134,6 +134,10 @@ def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less(
         for value in (lambda one: 1, lambda one: one.bytes)
     )
     assert launches[0] < 0.5 * launches[1] and moved[0] < 0.5 * moved[1]
+    calls = [
+        sum(one.calls * one.count for one in step_operators(small(compile=way))) for way in ("none", "block", "model")
+    ]
+    assert calls == [0, 2 * 5, 2], "forward and backward of each block, or of the model"
 
 
 def test_float8_multiplies_in_blocks_alone() -> None:
