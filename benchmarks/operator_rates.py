@@ -1,7 +1,7 @@
 """Make the file of measured operators that ships from stores of `lmsweep run operators`, and say how sure they are.
 
     python -m benchmarks.operator_rates STORE...      # writes trials/analytic/rates/data/measured_operators.parquet
-    python -m benchmarks.operator_rates --add STORE   # keeps what ships, and adds the operators that it lacks
+    python -m benchmarks.operator_rates --add STORE   # adds a machine to what ships
     python -m benchmarks.operator_rates               # of what ships: errors of a tenth, predicted from the rest
 
 For each class it prints how far the formula alone, and the formula with nine tenths of the points, are from the tenth.
@@ -10,7 +10,8 @@ For each class it prints how far the formula alone, and the formula with nine te
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from lmsweep.trials.analytic.rates.hardware import hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF
 from lmsweep.trials.analytic.rates.rate_data import DATA, MeasuredOperator, measured_operators
-from lmsweep.trials.analytic.rates.rate_set import Rates, rates_with
+from lmsweep.trials.analytic.rates.rate_set import Rates
 
 COLUMNS = (
     "device_name",
@@ -43,17 +44,17 @@ FILE = DATA / "measured_operators.parquet"
 
 
 def write(stores: list[str], *, adds: bool) -> None:
-    rows = [row for store in stores for row in pq.read_table(Path(store) / "operator_times").to_pylist()]
-    if adds:
-        shipped = pq.read_table(FILE).to_pylist()
-        known = {tuple(row[name] for name in COLUMNS[:-1]) for row in shipped}
-        new = [row for row in rows if tuple(row[name] for name in COLUMNS[:-1]) not in known]
-        print(f"{len(shipped)} operators ship, {len(new)} of {len(rows)} are added")
-        rows = [*shipped, *new]
-    rows.sort(key=lambda row: tuple(str(row[name]) for name in COLUMNS))
-    columns = {name: [np.mean(row[name]) if name == "seconds" else row[name] for row in rows] for name in COLUMNS}
-    columns["seconds"] = [float(f"{value:.4g}") for value in columns["seconds"]]
-    pq.write_table(pa.table(columns), FILE, compression="zstd")
+    """Write the geometric mean of the machines that measured an operator; what ships counts as one machine."""
+    tables = [pq.read_table(Path(store) / "operator_times") for store in stores]
+    machines = [*([pq.read_table(FILE)] if adds else []), *tables]
+    seconds: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for machine in machines:
+        for row in machine.to_pylist():
+            seconds[tuple(row[name] for name in COLUMNS[:-1])].append(float(np.mean(row["seconds"])))
+    print(f"{len(seconds)} operators, {sum(len(found) > 1 for found in seconds.values())} of them of several machines")
+    rows = sorted((*key, float(f"{geometric_mean(found):.4g}")) for key, found in seconds.items())
+    columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+    pq.write_table(pa.table({name: list(column) for name, column in columns.items()}), FILE, compression="zstd")
 
 
 def operator_of(point: MeasuredOperator) -> Operator:
@@ -66,7 +67,7 @@ def operator_of(point: MeasuredOperator) -> Operator:
         phase="optimizer" if point.kind == "optimizer" else "backward" if "gradient" in point.form else "forward",
         module="",
         is_causal=point.is_causal,
-        layout=LAYOUT_OF.get(point.form, ""),
+        layout=LAYOUT_OF.get(point.form, point.form),
     )
 
 
@@ -80,7 +81,8 @@ def report() -> None:
         bare = Rates(hardware_of(device), [], level="datasheet")
         errors: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for tenth in range(TENTHS):
-            rates = rates_with(device, [one for i, one in enumerate(points) if i % TENTHS != tenth])
+            rest = [one for i, one in enumerate(points) if i % TENTHS != tenth]
+            rates = Rates(hardware_of(device), rest, level="measured")
             for point in points[tenth::TENTHS]:
                 operator = operator_of(point)
                 both = (bare.of(operator).seconds / point.seconds - 1, rates.of(operator).seconds / point.seconds - 1)

@@ -1,7 +1,7 @@
 """What a store has measured of the parts of a step: single operators, collectives, and the host's launches."""
 
 from collections import defaultdict
-from statistics import median
+from statistics import geometric_mean, median
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,18 @@ from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MeasuredRates
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store
 
-_COLUMNS = ["device_name", "workload", "status", "phase", "metric", "samples", "world_size", "nodes", "collective"]
+_COLUMNS = [
+    "measurement_id",
+    "device_name",
+    "workload",
+    "status",
+    "phase",
+    "metric",
+    "samples",
+    "world_size",
+    "nodes",
+    "collective",
+]
 
 
 def measured_rates(store: Store) -> MeasuredRates:
@@ -22,7 +33,8 @@ def measured_rates(store: Store) -> MeasuredRates:
     table = store.read(columns=[*_COLUMNS, "message_bytes"])[0]
     wanted = pc.is_in(table["workload"], value_set=pa.array(["collectives", "operators"]))
     wanted = pc.and_(wanted, pc.equal(table["metric"], "time"))
-    launches: dict[str, list[float]] = defaultdict(list)
+    launches: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Of a device, by trial."""
     points: dict[tuple[str, int], dict[Collective, list[Point]]] = defaultdict(dict)
     for row in table.filter(wanted).to_pylist():
         device = find_device(row["device_name"])
@@ -30,12 +42,13 @@ def measured_rates(store: Store) -> MeasuredRates:
             continue
         seconds = median(row["samples"])
         if row["phase"] in LAUNCHES:
-            launches[device.name].append(seconds / LAUNCHES[row["phase"]])
+            launches[device.name][row["measurement_id"]].append(seconds / LAUNCHES[row["phase"]])
         elif row["phase"] == "collective" and row["nodes"] == 1:
             kinds = points[device.name, row["world_size"]]
             kinds.setdefault(row["collective"], []).append(Point(row["message_bytes"], seconds))
     return MeasuredRates(
         operators=operators,
-        hosts={name: min(found) for name, found in launches.items()},  # a trial beside it slows launches
+        # a step launches forward and backward; a trial beside it slows launches
+        hosts={name: min(map(geometric_mean, trials.values())) for name, trials in launches.items()},
         collectives={key: {kind: in_order(found) for kind, found in kinds.items()} for key, kinds in points.items()},
     )

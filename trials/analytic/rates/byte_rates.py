@@ -23,7 +23,7 @@ FAMILIES = {
     "tanh": "gelu",
     "abs": "mul",
     "clamp": "mul",
-    "max": "sum",
+    "max_all": "sum",
     "amax": "native_layer_norm",
     "copy_": "_to_copy",
     "_foreach_copy_": "_to_copy",

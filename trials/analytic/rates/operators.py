@@ -49,7 +49,9 @@ class Operator:
     is_causal: bool = False
     """Of attention: whether a query sees only positions before it."""
     is_compiled: bool = False
-    """Whether compiled code launches it, which costs the host less."""
+    """Whether compiled code launches it."""
+    calls: int = 0
+    """Calls of compiled code that begin with it."""
     stream: Stream = "compute"
     ranks: int = 1
     """Of a collective: the size of its group; `bytes` is its message."""

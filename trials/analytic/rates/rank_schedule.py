@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
-from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, step_time
+from lmsweep.trials.analytic.rates.step_time import WAITS, OperatorRates, StepTime, step_time
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
@@ -48,7 +48,8 @@ class RankTime:
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step, as `StepTime.at`."""
         host = 1.0 if end is None else self.time.hosts[end]
-        return max(factor * (self.busy + self.time.unsure(end)), host * self.launching) + factor * self.after
+        busy = factor * (self.busy + self.time.unsure(end)) + WAITS * host * self.launching
+        return max(busy, host * self.launching) + factor * self.after
 
 
 def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:

@@ -16,15 +16,23 @@ from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_o
 from lmsweep.trials.analytic.rates.step_time import SURE
 from lmsweep.trials.spec.words import Collective
 
-LAUNCH_SECONDS = {"forward": 11e-6, "backward": 11e-6, "optimizer": 9e-6}
-"""Phase -> the host's seconds for a kernel, on the reference host."""
-COMPILED_LAUNCH_SECONDS = 17e-6
-"""Of a kernel of compiled code, with what its graph costs: 1.7 times an eager one on the hosts of the shipped sets."""
-COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.75e-3, "reduce_scatter": 0.6e-3, "all_reduce": 0.05e-3}
+LAUNCH_SECONDS = {
+    "eager": 12e-6,
+    "optimizer": 9e-6,
+    "cast": 6e-6,
+    "again": 22e-6,
+    "compiled": 11e-6,
+    "call": 145e-6,
+}
+"""What is launched -> the host's seconds for it, on the reference host: a kernel of eager code, of the optimizer; a
+cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a kernel
+of compiled code; a call of compiled code with its guards. Fitted to steps of the shipped sets that the host decides:
+`python -m benchmarks.host_prices` leaves each machine out."""
+COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.73e-3, "reduce_scatter": 0.58e-3, "all_reduce": 0.05e-3}
 """Kind -> the host's seconds for a collective with the hooks and copies around it, fitted to steps of two H200."""
 HOSTS = (0.8, 3.4)
 """How long hosts take to launch, over the reference host: the fastest and the slowest seen with an H200 and an H100."""
-LAUNCHES = {"launch_forward": 6e-6, "launch_backward": 10e-6}
+LAUNCHES = {"launch_forward": 6.6e-6, "launch_backward": 11e-6}
 """Launch that `lmsweep run operators` measures -> its seconds on the reference host, from the steps of one machine."""
 MEASURED_HOSTS = (0.75, 1.33)
 """The same as HOSTS, over what follows from the launches measured on the host."""
@@ -128,7 +136,7 @@ class Rates:
         """Return the host's seconds for one launch of an operator."""
         if operator.stream == "communication" and operator.name in COLLECTIVE_LAUNCH_SECONDS:
             return self._host * COLLECTIVE_LAUNCH_SECONDS[operator.name]
-        return self._host * (COMPILED_LAUNCH_SECONDS if operator.is_compiled else LAUNCH_SECONDS[operator.phase])
+        return self._host * (LAUNCH_SECONDS[launched(operator)] + LAUNCH_SECONDS["call"] * operator.calls)
 
     def connects(self, ranks: int) -> bool:
         """Return whether anything is known of the links between so many ranks."""
@@ -199,6 +207,17 @@ class Rates:
             where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
         return Cost(seconds, source if unsure == SURE else ASSUMED, unsure)
+
+
+def launched(operator: Operator) -> str:
+    """Return what the host launches, a key of LAUNCH_SECONDS."""
+    if operator.is_compiled:
+        return "compiled"
+    if operator.is_again:
+        return "again"
+    if operator.phase == "optimizer":
+        return "optimizer"
+    return "cast" if operator.name == "_to_copy" else "eager"
 
 
 def _broadcasts(operator: Operator) -> bool:

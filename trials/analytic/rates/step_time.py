@@ -85,12 +85,24 @@ class StepTime:
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step if the device takes `factor` times as long; with `end` 0 or 1 the least or
         most, by the assumptions about operators that nobody measured and about the host."""
-        launching = self.launching * (1.0 if end is None else self.hosts[end])
-        return max(factor * (self.computing + self.unsure(end)) + WAITS * launching, launching)
+        host = 1.0 if end is None else self.hosts[end]
+        launching = host * self.launching
+        update = max(0.0, factor * self.updating - host * self.launching_update)  # begins when the host gets there
+        return max(factor * (self.computing + self.unsure(end)) + WAITS * launching, launching + update)
 
     def unsure(self, end: Literal[0, 1] | None) -> float:
         """Return what assumptions about operators that nobody measured change at least (0) or at most (1)."""
         return 0.0 if end is None else math.fsum(one.seconds * (one.unsure[end] - 1) for one in self.parts)
+
+    @property
+    def updating(self) -> float:
+        """Of the device in the optimizer."""
+        return math.fsum(one.seconds for one in self.parts if one.operator.phase == "optimizer")
+
+    @property
+    def launching_update(self) -> float:
+        """Of the host in the optimizer."""
+        return math.fsum(one.launching for one in self.parts if one.operator.phase == "optimizer")
 
     @property
     def is_host_bound(self) -> bool:

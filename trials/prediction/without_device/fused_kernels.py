@@ -5,7 +5,7 @@ unless it would then need a result of its own. A kernel moves the bytes that ent
 only kernels of backward read is computed again there, from what the kernel that made it read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ SMALL = 0.25
 """Share of a kernel's largest value below which a value is kept for backward, not computed again: a row's norm."""
 
 
-ALONE = ("max", "amax_columns", "scale")
+ALONE = ("max_all", "amax_columns", "scale")
 """Reductions whose result no operator can have in the same kernel."""
 
 Storage = tuple[int, int]
@@ -40,6 +40,8 @@ class Kernel:
     first: Operator
     part: object
     """Kernels of different parts never fuse, and one without a part, as a product, with none."""
+    block: str
+    """The layer; empty outside of layers, and where the whole model is one graph."""
     after: set["Kernel"] = field(default_factory=set)
     """Those that make what it reads."""
     into: "Kernel | None" = None
@@ -110,7 +112,8 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
                 _merge(kernel, one)
         else:
             alone = object() if fuses and _sums_columns(operator) else part
-            kernel = Kernel(first=replace(operator, is_compiled=compiled), part=alone)
+            whole = "" if across_layers else block
+            kernel = Kernel(first=replace(operator, is_compiled=compiled), part=alone, block=whole)
             kernels.append(kernel)
         for value, size in operands.items():
             if value in kernel.inside:
@@ -126,7 +129,18 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
     for one in kernels:
         if one.part is not None:
             _leave(one, bytes_of, read_by)
-    return [one.first if one.part is None else _operator(one) for one in kernels]
+    return list(_called((one.first if one.part is None else _operator(one), one.block) for one in kernels))
+
+
+def _called(kernels: Iterable[tuple[Operator, str]]) -> Iterator[Operator]:
+    """Yield the kernels, with the calls of compiled code at the first of each."""
+    known: set[tuple[str, bool, str]] = set()
+    for one, block in kernels:
+        call = one.phase, one.is_again, block
+        if one.is_compiled and call not in known:
+            known.add(call)
+            one = replace(one, calls=2 if one.is_again else 1)  # a checkpoint calls forward through hooks of its own
+        yield one
 
 
 def _to_join(

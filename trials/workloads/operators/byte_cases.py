@@ -97,7 +97,7 @@ def _casting(extent: Extent) -> Iterator[Case]:
             absolute = _call(extent, torch.abs, (size,))
             float8 = {"dtype": "float8_e4m3fn", "is_cold": is_cold}
             yield _case(extent, "abs", size, 4 * size, absolute, is_cold=is_cold)
-            yield _case(extent, "max", size, 2 * size, largest, is_cold=is_cold)
+            yield _case(extent, "max_all", size, 2 * size, largest, is_cold=is_cold)
             yield _case(extent, "amax", size, 2 * size, by_row, is_cold=is_cold)
             yield _case(extent, "amax_columns", size, 2 * size, by_column, is_cold=is_cold)
             yield _case(extent, "_to_copy", size, 5 * size, partial(cast, size), **float8)
