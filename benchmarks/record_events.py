@@ -8,6 +8,7 @@ import lzma
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -16,7 +17,7 @@ from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.model.annotations import Range, ranges_on
 from lmsweep.trials.profiling.events import STEP
-from lmsweep.trials.profiling.torch_trace import events_of
+from lmsweep.trials.profiling.torch_trace import launch_shapes
 
 FIELDS = (
     *("duration_ns", "device_resource_id", "start_thread_id", "fwd_thread_id", "sequence_nr"),
@@ -44,7 +45,9 @@ def main() -> None:
         with ranges_on(), profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as trace:
             run()
     events = trace.profiler.kineto_results.events()
-    shapes = {event.call: (event.grid, event.block) for event in events_of(events)[1] if event.grid}
+    with TemporaryDirectory() as folder:
+        trace.export_chrome_trace(f"{folder}/trace.json")
+        shapes = launch_shapes(Path(folder, "trace.json").read_bytes())
     begin = min(event.start_ns() for event in events)
     names = list(dict.fromkeys(event.name() for event in events))
     content = {

@@ -319,6 +319,19 @@ def ratios(cells: Sequence[Cell]) -> None:
     print(tabulate(lines, headers=headers, tablefmt="github"))
 
 
+def by_ranks(cells: Sequence[Cell]) -> None:
+    """Print by source and number of H100 how far training runs are from their prediction."""
+    residuals, found = [cell.residual for cell in cells], defaultdict(list)
+    for cell in cells:
+        if cell.level == "ranks" and cell.device == "H100 SXM":
+            found[cell.source, int(cell.what.split(" x ")[0])].append(held(cell.residual, residuals, 1.0)[0])
+    lines = [
+        [*key, len(errors), f"{median(errors):+.1%}", f"{median(map(abs, errors)):.1%}", f"{max(map(abs, errors)):.1%}"]
+        for key, errors in sorted(found.items())
+    ]
+    print(tabulate(lines, headers=["source", "H100", "cells", "deviation", "median", "largest"], tablefmt="github"))
+
+
 def tables(residuals: Sequence[Residual]) -> None:
     groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
     wider = {(one.level, one.device): widened(one.level, residuals, one.device) for one in residuals}
@@ -369,6 +382,7 @@ def main() -> None:
             writer.writerow(Residual._fields)
             writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)
         ratios(cells)
+        by_ranks(cells)
     known_residuals.cache_clear()  # predictions have read the file as it was
     tables(known_residuals())
     by_device(known_residuals())

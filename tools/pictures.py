@@ -46,7 +46,7 @@ class Picture(NamedTuple):
 
 H200 = ("h200-devices",)
 PICTURES = {
-    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.78),
+    "devices": Picture("h100-devices", "#chart", "% faster than H100", beside=H200, width=1180, zoom=0.7),
     "report": Picture(
         "h100-devices", "main", "11.5 % faster", beside=H200, prices=("H100=2.5", "H200=3.5"), width=1180
     ),
@@ -71,7 +71,7 @@ def draw(page: Page, picture: Picture, path: Path) -> None:
     part = page.locator(picture.part).first
     page.locator(f"{picture.part} .main-svg").first.wait_for()
     # The bar at the top stays in view while the page scrolls; in a picture it would cover what is below it.
-    page.add_style_tag(content=f"header, .modebar {{ display: none }} body {{ zoom: {picture.zoom} }}")
+    page.add_style_tag(content=f"header, .modebar, .pictures {{ display: none }} body {{ zoom: {picture.zoom} }}")
     page.wait_for_timeout(500)  # Plotly draws the last of its text a moment after the lines
     if picture.says.lower() not in (text := part.text_content() or "").lower():
         raise ValueError(f"{path.name}: the report does not say {picture.says!r}: {text}")

@@ -1,6 +1,8 @@
 """The answer in words: a line for each part, what explains each unit, and what to do."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -17,10 +19,14 @@ TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "tempera
 
 
 def paragraphs(acceptance: Acceptance) -> list[str | Listing]:
-    """Return the whole answer, the advice last."""
-    several = [nodes_listing(acceptance)] if len(acceptance.nodes) > 1 else []
+    """Return the whole answer, the advice last; of several nodes the parts that do not pass."""
+    tables, found = [nodes_listing(acceptance)], listing_of(acceptance)
+    if len(acceptance.nodes) == 1:
+        tables = [found]
+    elif len(rest := found.frame[found.frame["verdict"] != "pass"]):
+        tables.append(replace(found, frame=rest.reset_index(drop=True), title=f"{found.title}; what does not pass:"))
     about = "\n".join(["Compared with", *compared_with(acceptance), *telemetry(acceptance)])
-    return [*several, listing_of(acceptance), *explanations(acceptance), about, advice(acceptance)]
+    return [*tables, *explanations(acceptance), about, advice(acceptance)]
 
 
 def listing_of(acceptance: Acceptance) -> Listing:
@@ -34,10 +40,24 @@ def listing_of(acceptance: Acceptance) -> Listing:
 
 
 def nodes_listing(acceptance: Acceptance) -> Listing:
-    """Return the nodes side by side: one line for each, with the verdict of each of its units."""
-    lines = [{"node": node.node} | {unit.unit: verdict_of(unit) for unit in node.units} for node in acceptance.nodes]
+    """Return the nodes side by side: a line for each, with the verdict of its GPUs, links and host; of several GPUs
+    that differ those that do not pass."""
+    lines = []
+    for node in acceptance.nodes:
+        units: dict[str, list[UnitVerdict]] = defaultdict(list)
+        for unit in node.units:
+            units[unit.unit.partition(" ")[0]].append(unit)
+        lines.append({"node": node.node} | {kind: _verdict_of_all(of_kind) for kind, of_kind in units.items()})
     frame = pd.DataFrame(lines).fillna("-")
     return Listing(title="Nodes side by side", frame=frame, keys=["node"], units={}, tones=TONES)
+
+
+def _verdict_of_all(units: Sequence[UnitVerdict]) -> str:
+    if len(units) == 1:
+        return verdict_of(units[0])
+    if {unit.verdict for unit in units} == {"pass"}:
+        return f"pass [{len(units)} GPUs]"
+    return ", ".join(f"{unit.unit} {verdict_of(unit)}" for unit in units if unit.verdict != "pass")
 
 
 def verdict_of(unit: UnitVerdict) -> str:
@@ -48,7 +68,7 @@ def verdict_of(unit: UnitVerdict) -> str:
 
 def line_of(part: PartVerdict) -> dict[str, str]:
     """Return the cells of a part's line. Public rates have a star."""
-    times = [part.seconds, *(one for one in (part.expected_low, part.expected_high) if one)]
+    times = [part.seconds, *(part.expected_between or ())]
     values = [_value(part, one) for one in times]
     unit = choose_unit(RATES.get(part.value, "s"), values[:1])
     measured, *ends = (f"{one:.0f}" if one >= 100 else f"{one:.3g}" for one in (one / unit.size for one in values))
@@ -102,7 +122,7 @@ def explanations(acceptance: Acceptance) -> list[str]:
 
 def _slow_words(first: PartVerdict, *others: PartVerdict) -> str:
     """Return the words about slow parts, the slowest first: that one with its interval."""
-    ends = [100 * ((one or 1) - 1) for one in (first.ratio, first.ratio_low, first.ratio_high)]
+    ends = [100 * ((one or 1) - 1) for one in (first.ratio, *(first.ratio_between or ()))]
     words = f"{name_of(first)} takes {ends[0]:.0f} % ({ends[1]:.0f} to {ends[2]:.0f} %) longer than {first.against}"
     also = ", ".join(f"{name_of(one)} {100 * ((one.ratio or 1) - 1):.0f} %" for one in others)
     return f"{words}; also {also}" if also else words
@@ -136,7 +156,7 @@ def advice(acceptance: Acceptance) -> str:
 
 
 def compared_with(acceptance: Acceptance) -> list[str]:
-    """Return a line for each kind of unit and what its parts are compared with, with the number of machines."""
+    """Return a line for each kind of unit and what its parts are compared with: n machines, or earlier times."""
     found: dict[tuple[str, str], list[PartVerdict]] = defaultdict(list)
     for _, unit in acceptance.units:
         for part in unit.parts:
@@ -146,11 +166,9 @@ def compared_with(acceptance: Acceptance) -> list[str]:
         several = sum(other == kind for other, _ in found) > 1
         names = ", ".join(dict.fromkeys(part.part for part in parts)) if several else ""
         few, many = (end(part.machines for part in parts) for end in (min, max))
-        noun = "earlier process{es}" if "history" in against else "GPU{s}" if kind == "GPU" else "machine{s}"
-        count = f", {few} to {many}" if few < many else f", {many}"
-        noun = noun.format(es="es" * (many > 1), s="s" * (many > 1))
+        count = f", n = {few} to {many}" if few < many else f", n = {many}" if many else ""
         star = "* " if parts[0].against and not many else ""
-        lines.append(f"{star}{kind} {names}".rstrip() + f": {against}" + (f"{count} {noun}" if many else ""))
+        lines.append(f"{star}{kind} {names}".rstrip() + f": {against}{count}")
     return lines
 
 

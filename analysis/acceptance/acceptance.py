@@ -1,7 +1,7 @@
 """The answer of `lmsweep accept`: nodes, their units and parts, and what each and all of them amount to."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lmsweep.analysis.acceptance.expected import Known
@@ -30,6 +30,9 @@ class Condition(NamedTuple):
     says: str
     disturbs: bool = False
     """Whether it passes: the unit is faster without it. Otherwise it explains why the unit is slow."""
+
+
+NO_GPU = Condition("GPU", "no NVIDIA GPU is visible")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +105,13 @@ def accept(
     gpus = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
     disturbed = [(node.node, one.unit) for node in nodes for one in node.conditions if one.disturbs]
     judged = verdicts(measured, gpus, devices, known, disturbed)
+    if device and not gpus:
+        nodes = [replace(node, failures=(NO_GPU, *node.failures)) for node in nodes]
     found = []
     for node in nodes:
         parts = {unit: of_unit for (name, unit), of_unit in judged.items() if name == node.node}
         met = {*parts, *node.gpus.values(), *(one.unit for one in node.failures)}
-        order = [name for name in (*node.gpus.values(), "links", "host") if name in met]
+        order = [name for name in (*node.gpus.values(), NO_GPU.unit, "links", "host") if name in met]
         units = [_unit(name, node, parts.get(name, [])) for name in order]
         verdict = worst(one.verdict for one in units)
         environment = dict(node.environment)

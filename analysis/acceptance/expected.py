@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scipy.special import stdtrit
 
@@ -65,37 +65,32 @@ class Expected:
         return float(stdtrit(self.freedom, probability)) * self.error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """What is known besides the measurement."""
+class Known(NamedTuple):
+    """What is known besides the measurement: processes of the shipped sets, of earlier acceptances in the same store,
+    of all machines of this one; the operators of a step, by the identifier of its trial."""
 
     shipped: Sequence[Process]
     history: Sequence[Process]
-    """Earlier acceptances in the same store."""
     peers: Sequence[Process]
-    """All machines of this acceptance."""
     operators: Callable[[str], Operators | None]
-    """Of a step, by the identifier of its trial."""
 
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
     """Return what a part should take, by each source that says something. part: a process that measured it."""
     kind = part.judged.kind
     # A CPU has only its own history: there are too many kinds.
-    found = [None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)]
-    if found[0] is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
-        found[0] = _public(part, device, known)
+    of_kind = None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)
+    if of_kind is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
+        of_kind = _public(part, device, known.operators)
     here = part.node, part.machine, part.device_name
     mine = [one for one in _same(part, known.history) if (one.node, one.machine, one.device_name) == here]
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
-    found.append(
-        _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
-    )
+    before = _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
     alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here[:2]]
     # Disturbed ones are slower: by them, too, a part that is slower still stands out.
     others = _same(part, alike) or _same(part, alike, disturbed=True)
-    found.append(_of(part, others, "the others of this acceptance", "peers", decides=False))
-    return [one for one in found if one is not None]
+    beside = _of(part, others, "the others of this acceptance", "peers", decides=False)
+    return [one for one in (of_kind, before, beside) if one is not None]
 
 
 def _same(part: Process, processes: Iterable[Process], *, disturbed: bool = False) -> list[Process]:
@@ -153,7 +148,7 @@ def _of(
     )
 
 
-def _public(part: Process, device: Device, known: Known) -> Expected | None:
+def _public(part: Process, device: Device, operators_of: Callable[[str], Operators | None]) -> Expected | None:
     """Return what published rates, a datasheet, or the operators of a step at these rates let expect; None if nothing
     does. Their 95 % interval is that of a predicted step."""
     rates, settings = rates_of(device), part.settings
@@ -161,15 +156,10 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
-        published = [
-            one.seconds
-            for one in public_products()
-            if one.dtype == "bfloat16" and one[2:5] == (width,) * 3 and _name(one.device_name) == device.name
-        ]
-        seconds = published[0] if published else 2.0 * width**3 / rates.hardware.rate("bfloat16")
-        source = (
-            f"published product of {device.name} (AIConfigurator)" if published else rates.hardware.sources["products"]
-        )
+        seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
+        for one in public_products():  # of the same size
+            if one[1:5] == ("bfloat16", width, width, width) and _name(one.device_name) == device.name:
+                seconds, source = one.seconds, f"published product of {device.name} (AIConfigurator)"
     elif part.judged.part == "copy":
         seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]
     elif part.judged.unit == "links":
@@ -177,7 +167,7 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
         source = rates.source_of_links(ranks)
     else:
         phase = part.cell.phase
-        operators = [one for one in known.operators(part.cell.trial_id) or () if phase in ("step", one.phase)]
+        operators = [one for one in operators_of(part.cell.trial_id) or () if phase in ("step", one.phase)]
         time = step_time(tuple(operators), rates)
         if part.cell.workload == "attention":  # kernels alone
             alone = learned("attention alone", known_residuals(), device.name)

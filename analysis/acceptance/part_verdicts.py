@@ -55,13 +55,12 @@ class PartVerdict:
     """What is expected comes from; None: unknown."""
     machines: int = 0
     expected_seconds: float | None = None
-    expected_low: float | None = None
+    expected_between: tuple[float, float] | None = None
     """Ends of the 95 % interval of the time of another machine of the kind, in seconds."""
-    expected_high: float | None = None
     ratio: float | None = None
-    """Measured over expected time; above 1 is slower. The next two are the ends of its 95 % interval."""
-    ratio_low: float | None = None
-    ratio_high: float | None = None
+    """Measured over expected time; above 1 is slower."""
+    ratio_between: tuple[float, float] | None = None
+    """Ends of its 95 % interval."""
     p: float | None = None
     """Of a machine of the kind being as slow, adjusted for the number of tests."""
     would_show: float | None = None
@@ -150,11 +149,9 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         found = {
             **{name: getattr(shown, name) for name in ("against", "machines", "p")},
             "expected_seconds": shown.seconds,
-            "expected_low": shown.seconds / width,
-            "expected_high": shown.seconds * width,
+            "expected_between": (shown.seconds / width, shown.seconds * width),
             "ratio": ratio,
-            "ratio_low": ratio / width,
-            "ratio_high": ratio * width,
+            "ratio_between": (ratio / width, ratio * width),
             "would_show": _would_show(shown, shown.tests),
         }
         if not slow and not decides:

@@ -13,6 +13,9 @@ GONE = 0.05
 ALONE = 0.8
 """A layer alone differs if it has this share of the differences of all layers."""
 
+MOST_NAMED = 2
+"""Operators or kernels of a side that have a name."""
+
 _FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
 """Operators of one kind of fused attention."""
 _LAYER = re.compile(r"(\S*\.\d+)(?:\.|$)")
@@ -44,9 +47,9 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     change = (both["contrast"] - both["baseline"]).abs()
     if both.empty or gone.sum() + new.sum() > change.max():
         if min(gone.sum(), new.sum()) > GONE * max(gone.sum(), new.sum()):
-            compiled = [bool(names.index.str.startswith(TRITON).any()) for names in (gone, new)]
-            words = [_names(names, as_one=compiled[0] != compiled[1]) for names in (gone, new)]
-            return " -> ".join(words)
+            compiled = [int(names.index.str.startswith(TRITON).sum()) for names in (gone, new)]
+            as_one = not all(compiled) or max(compiled) > MOST_NAMED
+            return " -> ".join(_names(names, as_one=as_one) for names in (gone, new))
         return f"{_names(gone)} gone" if gone.sum() > new.sum() else f"{_names(new)} new"
     name = str(change.idxmax())
     kernels = [side[side["operator"] == name].groupby("kernel")["time"].sum().idxmax() for side in sides]
@@ -77,6 +80,9 @@ def _family(kernel: str) -> str:
 def _names(times: "pd.Series[float]", *, as_one: bool = False) -> str:
     """Return the longest by name. as_one: kernels that torch.compile wrote are not named one by one."""
     if as_one:
-        times = times.groupby(lambda name: "Triton kernels" if name.startswith(TRITON) else name).sum()
+        count = int(times.index.str.startswith(TRITON).sum())
+        together = f"{count} Triton kernel{'s' * (count > 1)}"
+        times = times.groupby(lambda name: together if name.startswith(TRITON) else name).sum()
     longest = [short_name(str(name)) for name in times.sort_values(ascending=False).index]
-    return ", ".join(longest[:2]) + (f" and {len(longest) - 2} more" if len(longest) > 2 else "")
+    more = len(longest) - MOST_NAMED
+    return ", ".join(longest[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""What a profile costs, from a store of cost.yaml: ``python -m benchmarks.changes.cost STORE``."""
+"""What a profile costs, from stores of cost.yaml: ``python -m benchmarks.changes.cost STORE ...``."""
 
 import sys
 
@@ -9,9 +9,9 @@ import lmsweep
 PARTS = ["setup_time", "compile_time", "warmup_time", "measured_time", "profiled_time"]
 
 
-def costs(store: str) -> pd.DataFrame:
-    """Return the medians of trials: seconds from the start of each to that of the next one with the same `compile`, and
-    of their parts, with `timing` and `profile` apart."""
+def trials(store: str) -> pd.DataFrame:
+    """Return each trial's seconds: `whole`, until the start of the next one with the same `compile`, and its parts,
+    with `timing` and `profile` apart."""
     rows = lmsweep.load(store, pooled=False)
     about = rows.groupby("attempt_id").agg(
         started_at=("started_at", "min"),
@@ -24,14 +24,15 @@ def costs(store: str) -> pd.DataFrame:
     times = rows[(rows["phase"] == "trial") & rows["metric"].isin(PARTS)]
     parts = times.pivot_table(index="attempt_id", columns=["workload", "metric"], values="median", aggfunc="sum")
     parts.columns = [" ".join(names).removesuffix("_time") for names in parts.columns]
-    return about.join(parts).drop(columns="started_at").groupby(["compile", "context_length", "profiled"]).median()
+    return about.join(parts).drop(columns="started_at")
 
 
 def main() -> None:
-    found = costs(sys.argv[1])
+    each = pd.concat([trials(store) for store in sys.argv[1:]])
+    found = each.groupby(["compile", "context_length", "profiled"]).median()
     print(found.T.to_string(float_format="{:.3f}".format))
-    whole = found["whole"].unstack("profiled")
-    print((whole[True] / whole[False] - 1).map("{:+.1%}".format).rename("a profile costs").to_string())
+    apart = found["whole"].unstack("profiled")
+    print((apart[True] / apart[False] - 1).map("{:+.1%}".format).rename("a profile costs").to_string())
 
 
 if __name__ == "__main__":

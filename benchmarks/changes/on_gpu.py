@@ -1,8 +1,7 @@
 """Measures the changes on a GPU: ``python -m benchmarks.changes.on_gpu OUT [--tiny]``.
 
-Three stores, packed as OUT/explain.tar.gz after each of them, without traces: `changes`, `again` (some of its
-configurations once more), and `cost` (short trials with a profile and without). --tiny: small sizes on a CPU, to try
-the script.
+Stores, packed as OUT/explain.tar.gz after each of them: short trials without a profile and with one, by turns; then
+`changes`, and `again`, some of its configurations once more. --tiny: small sizes on a CPU, to try the script.
 """
 
 import subprocess
@@ -14,9 +13,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RUNS = {
+    "plain": ("cost.yaml", "--budget", "60s"),
+    "profiled": ("cost.yaml", "--profile", "--budget", "60s"),
+    "plain-again": ("cost.yaml", "--budget", "60s"),
+    "profiled-again": ("cost.yaml", "--profile", "--budget", "60s"),
     "changes": ("changes.yaml", "--profile", "--budget", "180s"),
     "again": ("again.yaml", "--profile", "--budget", "80s"),
-    "cost": ("cost.yaml", "--budget", "150s"),
 }
 TINY = {
     "model: small": "model: tiny",
@@ -43,10 +45,6 @@ def sweeps(folder: Path, *, tiny: bool) -> None:
         (folder / path.name).write_text(text)
 
 
-def without_traces(packed: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "artifacts" in packed.name else packed
-
-
 def main() -> None:
     out, tiny = Path(sys.argv[1]), "--tiny" in sys.argv
     out.mkdir(parents=True, exist_ok=True)
@@ -62,7 +60,7 @@ def main() -> None:
             with tarfile.open(out / "explain.tar.gz", "w:gz") as packed:
                 for done in RUNS:
                     if (folder / done).exists():
-                        packed.add(folder / done, done, filter=without_traces)
+                        packed.add(folder / done, done)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.results.record import records_of
+from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 
@@ -59,9 +60,13 @@ def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> 
 
 @cache
 def operators_of(trial: str) -> Operators | None:
-    """Return the operators of a step of the sweep, by the trial's identifier; None if it has no step."""
+    """Return the operators of a step of the sweep, by the trial's identifier; None if it has no step, or they are
+    unknown here, as on a head without PyTorch: what was measured is judged without them."""
     trials = [one for one in load_sweep(SWEEP).grids["gpu"] if trial_id(one.config) == trial]
-    found = Predictions(trials, operators=True).operators(trials[0]) if trials else None
+    try:
+        found = Predictions(trials, operators=True).operators(trials[0]) if trials else None
+    except (RequestError, ImportError):
+        return None
     return found if isinstance(found, tuple) else None
 
 

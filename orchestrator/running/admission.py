@@ -9,7 +9,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import Eta
 
 PATIENCE = 2
-"""A trial that runs when the budget ends may take this many times its estimate."""
+"""A trial that runs when the budget ends may take this many times its estimate; the first, as many budgets."""
 
 
 class Gate:
@@ -23,6 +23,7 @@ class Gate:
         self._here = here
         self._eta = eta
         self.until = until
+        self._least = 0.0 if until is None else PATIENCE * (until - time.monotonic())
         self._on_close = on_close
         self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
@@ -58,14 +59,19 @@ class Gate:
         return True
 
     def limit(self, planned: PlannedTrial) -> tuple[float, float] | None:
-        """Return time.monotonic() at which the budget ends, and how many seconds the trial may take beyond it.
+        """Return time.monotonic() at which the budget ends, and how many seconds the trial may take even then.
 
-        None without a budget, and on a cluster, whose nodes have clocks of their own.
+        Until a trial has ended, estimates may be far too short for this machine as busy as it is; so that something is
+        measured, the first may take longer. None without a budget, and on a cluster, whose nodes have clocks of their
+        own.
         """
-        return (self.until, PATIENCE * self._eta.expected(planned)) if self.until and self._here else None
+        if not self.until or not self._here:
+            return None
+        return self.until, max(PATIENCE * self._eta.expected(planned), self._least)
 
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:
+            self._least = 0.0
             self._begun.pop(planned.index, None)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:

@@ -17,6 +17,7 @@ from lmsweep.analysis.acceptance.accept_text import (
     listing_of,
     name_of,
     nodes_listing,
+    paragraphs,
     telemetry,
 )
 from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
@@ -135,6 +136,19 @@ def test_a_healthy_h200_passes_by_the_sets_without_it_the_first_time_and_again(h
         assert {one.verdict for _, one in found.units} <= {"pass"}
 
 
+def test_an_h100_of_another_machine_passes_as_what_it_is_and_is_slow_as_an_h200() -> None:
+    others = [one for one in SHIPPED if one.source != "h100-accept"]
+    rows = measured("h100-accept")
+    found = accept(rows, [seen(name="h100")], shipped=others)
+    assert found.verdict == "pass" and found.expected_device == "H100 SXM"
+    against = {part.part: str(part.against) for part in unit(found, "GPU 0").parts}
+    assert against["product"] == "the shipped sets of H200 SXM, the same chip" and "public rates" in against["copy"]
+    assert accept(rows, [seen(name="h100")], shipped=SHIPPED).verdict == "pass"
+    as_h200 = unit(accept(rows, [seen(name="h100")], device("H200 SXM"), shipped=others), "GPU 0")
+    slow = {part.part: part.ratio for part in as_h200.parts if part.verdict == "slow"}
+    assert slow.keys() == {"copy", "update", "step"} and slow["copy"] == pytest.approx(1.38, abs=0.01)
+
+
 def test_a_gpu_of_another_machine_passes_beside_a_busy_host_the_first_time() -> None:
     busy = Condition("host", "other processes use 16.1 cores", disturbs=True)
     found = accept(of_other_h200("busy"), [seen("a", busy)], shipped=SHIPPED)
@@ -179,10 +193,10 @@ def test_the_answer_of_two_gpus_fits_a_terminal() -> None:
         lines = [*table, *(line for sentence in sentences for line in wrap(sentence, 80))]
         assert len(lines) <= 38 and max(map(len, lines)) <= 80  # with empty lines and files 45
     assert compared_with(found) == [
-        "GPU: the shipped sets of H200 SXM, 2 to 3 GPUs",
-        "links: the shipped sets of H200 SXM, 2 machines",
+        "GPU: the shipped sets of H200 SXM, n = 2 to 3",
+        "links: the shipped sets of H200 SXM, n = 2",
         "host product, copy, step: not judged, no undisturbed history of this CPU yet",
-        "host launches: hosts of the shipped sets, 3 machines",
+        "host launches: hosts of the shipped sets, n = 4",
     ]
 
 
@@ -279,8 +293,26 @@ def test_of_two_nodes_the_slow_one_is_named() -> None:
     assert [node.verdict for node in found.nodes] == ["pass", "slow"]
     assert "Slow: bad GPU 0, bad" not in advice(found) and "Slow: bad GPU 0" in advice(found)
     beside = nodes_listing(found).frame.set_index("node")
-    assert (beside.loc["good", "GPU 0"], beside.loc["bad", "GPU 0"]) == ("pass", "slow [+16 %]")
+    assert (beside.loc["good", "GPU"], beside.loc["bad", "GPU"]) == ("pass", "slow [+16 %]")
     assert "bad" in page_of(found, made_at="now") and "side by side" in page_of(found, made_at="now")
+
+
+def test_the_answer_of_eight_nodes_with_eight_gpus_names_the_slow_gpu_in_a_screen() -> None:
+    nodes, rows = [], []
+    for i in range(8):
+        gpus = {f"GPU-{i}{j}": f"GPU {j}" for j in range(8)}
+        nodes.append(NodeSeen(node=f"node{i}", gpus=gpus, device_name=GPU_OF["h200"]))
+        for j, gpu in enumerate(gpus):
+            slower = 1.15 if (i, j) == (3, 5) else 1.0
+            mine = [one for one in measured("h200-devices", node=f"node{i}", slower=slower) if one.judged.unit == "GPU"]
+            rows += [replace(one, gpu=gpu, machine=gpu) for one in mine]
+    found = accept(rows, nodes, shipped=SHIPPED)
+    assert advice(found).startswith("Slow: node3 GPU 5. ")
+    shown = [part if isinstance(part, str) else render(part, "text") for part in paragraphs(found)]
+    lines = [line for part in shown for line in part.splitlines()]
+    assert len(lines) < 40 and max(len(line) for part in shown[:2] for line in part.splitlines()) <= 80
+    assert any(re.match(r"node3 +GPU 5 slow \[\+16 %\]", line) for line in lines)
+    assert any(re.match(r"node4 +pass \[8 GPUs\]", line) for line in lines)
 
 
 def test_a_slow_node_of_an_unknown_kind_shows_beside_its_peers() -> None:
@@ -342,6 +374,18 @@ def test_without_a_gpu_the_history_of_the_same_cpu_decides() -> None:
     assert accept(slower, [node], shipped=SHIPPED, history=earlier).verdict == "slow"
     elsewhere = [replace(one, machine="other", node="other") for one in earlier]
     assert accept(slower, [node], shipped=SHIPPED, history=elsewhere).verdict == "cannot tell"
+
+
+def test_a_machine_on_which_the_promised_gpu_is_not_seen_does_not_pass() -> None:
+    rows = [one for one in measured("h200-accept") if one.judged.kind == "cpu"]
+    earlier = [replace(one, attempt_id=f"{one.attempt_id}{i}") for one in rows for i in range(3)]
+    node = NodeSeen(node="a")
+    assert accept(rows, [node], shipped=SHIPPED, history=earlier).verdict == "pass"
+    found = accept(rows, [node], device("H200 SXM"), shipped=SHIPPED, history=earlier)
+    assert found.verdict == unit(found, "GPU").verdict == "cannot tell" and unit(found, "host").verdict == "pass"
+    assert advice(found) == "Cannot tell about GPU: no NVIDIA GPU is visible. Remove the cause and run it again."
+    worker = accept([], [node, seen("b")], device("H200 SXM"), shipped=SHIPPED)
+    assert all(one.unit != "GPU" for _, one in worker.units), "a head without a GPU is none that lost it"
 
 
 def test_a_gpu_that_became_slower_is_slow_though_others_of_its_kind_are_as_slow() -> None:

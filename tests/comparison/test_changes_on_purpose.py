@@ -34,6 +34,14 @@ def test_another_attention_kernel_is_one_line() -> None:
     assert found is not None and found.words == "blocks.*.attention backward: cudnn -> flash"
 
 
+def test_kernels_that_the_compiler_wrote_are_counted_because_nobody_knows_their_names() -> None:
+    found = named_first(STORE, "model_args.change", "written_gelu", "graph_breaks", compile="model")
+    assert (
+        found is not None
+        and found.words == "backward: 6 Triton kernels -> 5 Triton kernels, embedding_dense_backward and 1 more"
+    )
+
+
 def test_the_same_step_twice_has_no_cause() -> None:
     found = explain(STORE, AGAIN)
     assert len(found.verdicts) == 5 and not found.frame["named"].any()

@@ -178,7 +178,7 @@ def test_one_cell_on_a_busy_host_does_not_widen_the_mean_in_other_cells_as_if_al
     assert every < 0.6 < one < none and others_low(["wall"] * 9 + ["host"]) == pytest.approx(one)
 
 
-def test_a_mean_about_which_nothing_is_known_is_not_printed(attempts: Attempts) -> None:
+def test_a_mean_known_to_less_than_a_factor_of_two_is_not_printed(attempts: Attempts) -> None:
     for compiled, few in (("none", (0.1, 0.4, 0.2)), ("block", (0.3, 0.1, 0.9))):
         attempts.ok(config(compile=compiled), {"step.time": few})
     summary = of(attempts, {"compile": "none"}, {"compile": "block"}).summary

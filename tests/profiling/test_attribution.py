@@ -8,6 +8,7 @@ import pytest
 from lmsweep.trials.profiling.attribution import UNATTRIBUTED, Piece, device_pieces, host_pieces, surroundings
 from lmsweep.trials.profiling.events import STEP, DeviceEvent, HostEvent, Trace
 from lmsweep.trials.profiling.kernel_table import kernel_rows, operator_rows, range_rows, step_starts
+from lmsweep.trials.profiling.torch_trace import launch_shapes
 from lmsweep.trials.results.measurement import Kernel, Measurement, Operator
 from lmsweep.trials.workloads.profile import profile_rows
 from tests.support.recorded import recorded
@@ -184,30 +185,47 @@ def test_a_gpu_s_kernels_have_their_shape_of_launch_and_the_operator_that_launch
     assert (embedding.grid, embedding.block) == ("64 1 1", "32 1 1")
 
 
-def test_kernels_have_the_durations_of_the_steps_that_timing_traced_unless_those_ran_other_kernels():
+def test_kernels_have_the_times_of_the_steps_that_timing_traced_and_in_the_table_those_of_the_median():
     hosts, devices = recorded("h200-tiny-none")
-    trace = Trace(hosts=hosts, devices=devices, file=b"", file_name="trace.json.gz")
+    trace = Trace(hosts=hosts, devices=devices, file=b"trace", file_name="trace.json.gz")
     total = sum(event.end - event.start for event in devices) / 1e9
 
-    def longer(times: int) -> list[DeviceEvent]:
-        later = times * 10**9
+    def longer(place: int, times: int) -> list[DeviceEvent]:
+        later = (place + 1) * 10**9
         found = [event._replace(start=event.start + later, end=event.start + later + times * (event.end - event.start))
                  for event in devices]  # fmt: skip
         return found[::-1]
 
-    other = [*devices[:-1], devices[-1]._replace(name="another kernel")]
-    alone, repeated = (list(profile_rows(trace, steps, any_range=False)) for steps in ([other], [longer(2), longer(3)]))
-    for rows, expected in ((alone, [1]), (repeated, [2, 3])):
-        samples = {
-            row.phase: row.samples for row in rows if isinstance(row, Measurement) and row.metric == "kernel_time"
-        }
-        assert samples["step"] == pytest.approx([times * total for times in expected])
-        assert {row.steps for row in rows if isinstance(row, Kernel)} == {len(expected)}
+    def profiled(*steps: list[DeviceEvent]) -> tuple[list[float], list[Kernel]]:
+        rows = list(profile_rows(trace, list(steps), any_range=False))
+        (step,) = [row for row in rows if isinstance(row, Measurement) and row.phase == "step"
+                   and row.metric == "kernel_time"]  # fmt: skip
         assert {row.steps for row in rows if isinstance(row, Operator)} == {1}
-    kernels = [
-        [(row.range, row.kernel, row.grid) for row in rows if isinstance(row, Kernel)] for rows in (alone, repeated)
-    ]
-    assert kernels[0] == kernels[1]
+        kernels = [row for row in rows if isinstance(row, Kernel)]
+        return [seconds / total for seconds in step.samples or ()], kernels
+
+    other = [*devices[:-1], devices[-1]._replace(name="another kernel")]
+    for steps, samples, median in (
+        ([other], [1], 1),
+        ([longer(0, 9), other, longer(1, 2), longer(2, 3)], [9, 2, 3], 3),
+        ([longer(0, 9), longer(1, 2), longer(2, 3), longer(3, 4)], [9, 2, 3, 4], 3.5),
+    ):
+        found, kernels = profiled(*steps)
+        assert found == pytest.approx(samples)
+        assert sum(row.total / row.steps for row in kernels) / total == pytest.approx(median)
+        assert {(row.range, row.kernel, row.grid) for row in kernels} == {
+            (row.range, row.kernel, row.grid) for row in profiled()[1]
+        }
+
+
+def test_shapes_of_launches_are_those_in_the_file_of_a_trace():
+    trace = b"""{"traceEvents": [
+  {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": {"External id": 1, "correlation": 5}},
+  {"ph": "X", "cat": "kernel", "name": "gemm<float, {2}>", "args": {
+      "External id": 1, "device": 0, "stream": 7, "correlation": 5,
+      "grid": [144, 1, 1], "block": [128, 2, 1], "est. achieved occupancy %": 0 } },
+  {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoD", "args": {"stream": 7, "correlation": 6, "bytes": 4}}]}"""
+    assert launch_shapes(trace) == {5: ("144 1 1", "128 2 1")}
 
 
 def pieces_of(name: str) -> list[Piece]:

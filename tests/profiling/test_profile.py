@@ -168,6 +168,14 @@ def test_a_trace_that_is_too_large_is_left_out_and_the_row_says_so(monkeypatch: 
     assert not [row for row in rows if isinstance(row, StoredFile)]
 
 
+def test_a_profile_for_explaining_has_kernels_but_neither_a_trace_nor_operators():
+    rows = run_here(Trial(config=TINY, workloads=("timing",), sweep="test").profiled())
+    assert {row.workload for row in rows if isinstance(row, Record)} == {"timing", "profile"}
+    assert times_of(rows)["step"] and kernels_of(rows)
+    assert not [row for row in rows if isinstance(row, StoredFile)]
+    assert all(isinstance(row.detail, Kernel) for row in rows if isinstance(row, DetailRow))
+
+
 def test_operators_times_are_those_of_pytorch_s_own_table():
     step = TrainingStep(TINY, set_math_mode("fp32", "cpu"))
     for phase in step.phases():

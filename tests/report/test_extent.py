@@ -6,6 +6,7 @@ import pytest
 
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report import write_report
+from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import launch, open_page, words_on_screen
 
 WORDS, SHEETS, PIXELS = 90, 12, 8000
@@ -27,3 +28,13 @@ def test_a_shipped_set_begins_with_90_words_and_fits_on_twelve_sheets_and_in_800
         )
         assert phone.evaluate("document.documentElement.scrollHeight") < PIXELS
         assert phone.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.slow
+def test_two_shipped_sets_with_prices_begin_with_90_words(tmp_path: Path) -> None:
+    two = [stores()[name] for name in ("h100-devices", "h200-devices")]
+    write_report(two[0], tmp_path / "report.html", two[1:], parse_prices(["H100=2.5", "H200=3.5"]))
+    with launch() as browser:
+        page = open_page(browser, tmp_path / "report.html", viewport={"width": 1280, "height": 800})
+        page.wait_for_selector("#chart .main-svg", state="attached")
+        assert 20 < len(words_on_screen(page)) <= WORDS

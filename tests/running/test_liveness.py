@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
@@ -66,5 +67,20 @@ def test_a_run_says_once_that_its_time_is_over_while_a_trial_runs(tmp_path: Path
         time.sleep(0.5)
     writer.close()
     assert said.getvalue() == "the time for the run is over; finishing 1 trial\n"
+    gate.ended(trials[0])
     assert gate.limit(trials[0]) == (gate.until, 2 * eta.expected(trials[0]))
     assert Gate(eta, until=1.0, on_close=lambda: None, here=False).limit(trials[0]) is None
+
+
+def test_the_first_trial_of_a_busy_machine_is_measured_whatever_its_estimate_was(tmp_path: Path) -> None:
+    trials, estimates = [planned(0), planned(1)], Estimates(Store(str(tmp_path)))
+    gate = Gate(
+        Eta(trials, {one.index: estimates.of(one) for one in trials}),
+        until=time.monotonic() + 60,
+        on_close=lambda: None,
+    )
+    assert gate.admits(trials[0])
+    until, seconds = gate.limit(trials[0]) or (0.0, 0.0)
+    assert until == gate.until and seconds == pytest.approx(120, abs=1)
+    gate.ended(trials[0])
+    assert (gate.limit(trials[1]) or (0.0, 120.0))[1] < 60

@@ -23,22 +23,21 @@ class RawEvent:
 
 def recorded(name: str) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """The events of tests/support/recordings/`name`.json.xz."""
-    return events_of(raw_events(name))
+    shapes = {int(call): (grid, block) for call, (grid, block) in _content(name)["launch_shapes"].items()}
+    return events_of(raw_events(name), shapes)
 
 
 def raw_events(name: str) -> list[RawEvent]:
     """What the profiler itself handed out."""
-    path = Path(__file__).parent / "recordings" / f"{name}.json.xz"
-    content = json.loads(lzma.decompress(path.read_bytes()))
-    shapes = content.pop("launch_shapes")
+    content = _content(name)
     columns = {field: values for field, values in content.items() if isinstance(values, list) and field != "names"}
     columns["name"] = [content["names"][i] for i in columns["name"]]
     columns["device_type"] = [getattr(DeviceType, kind) for kind in columns["device_type"]]
     columns.pop("settings")
-    columns["metadata_json"] = [_metadata(*shapes.get(str(call), ())) for call in columns["correlation_id"]]
     return [RawEvent(dict(zip(columns, values, strict=True))) for values in zip(*columns.values(), strict=True)]
 
 
-def _metadata(*shape: str) -> str:
-    sides = zip(("grid", "block"), shape, strict=False)
-    return ", ".join(f'"{side}": [{words.replace(" ", ", ")}]' for side, words in sides)
+def _content(name: str) -> dict[str, Any]:
+    path = Path(__file__).parent / "recordings" / f"{name}.json.xz"
+    found: dict[str, Any] = json.loads(lzma.decompress(path.read_bytes()))
+    return found

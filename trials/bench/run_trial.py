@@ -100,6 +100,7 @@ def run_trial(
                     code=trial.code,
                     references=trial.references,
                     flops=trial.flops,
+                    keeps_traces=trial.keeps_traces,
                 )
                 met = bench.fingerprint(workload)
                 with exits_raise():

@@ -44,6 +44,7 @@ class Workbench:
         code: Code | None = None,
         references: tuple[str, ...] = (),
         flops: StepFlops | None = None,
+        keeps_traces: bool = True,
     ) -> None:
         """Prepare the device; set-up time counts from `requested_at`. Raises UnsupportedError if it is absent."""
         self.config = config
@@ -55,6 +56,7 @@ class Workbench:
             use_code(code)
         self.repeated_layers: str | None = None
         """Those of the user's own model that has been built."""
+        self.keeps_traces = keeps_traces
         self.traced: list[list[DeviceEvent]] = []
         """Kernels of each step that `timing` has traced."""
         self.rank = rank

@@ -9,6 +9,7 @@ annotations.py         named ranges that profilers see
 training_step.py       model, optimizer and batch, and the phases of one iteration, also as CUDA graphs
 loss_functions.py      the loss, by name; the output head and the loss alone
 optimizer.py           the optimizer, by name
+host_copies.py         activations and weights that wait in the host's memory
 attention_step.py      attention alone, and the phases of one iteration
 transformer/           lmsweep's transformer: its blocks, its attention, its masks, its experts
 users/                 the user's model, attention and step, and models of Hugging Face

@@ -77,6 +77,8 @@ def trace_device(run: Callable[[TracedClock], object], *, device_type: str, tria
     clock = TracedClock(device_type)
     budget = SHARE / (1 - SHARE) * trial_seconds
     with _only_calls_traced(seen) as trace:
+        run(clock)  # left out: in a quarter of the trials, it takes 0.4 to 1.8 % longer
+        left_out = len(clock.intervals)
         began = time.perf_counter()
         for steps in range(1, MOST_STEPS + 1):
             run(clock)
@@ -84,7 +86,7 @@ def trace_device(run: Callable[[TracedClock], object], *, device_type: str, tria
             if steps >= LEAST_STEPS and READING * one_more > budget:
                 break
     assert trace.profiler is not None and trace.profiler.kineto_results is not None, "the profiler has run"
-    return device_times(trace.profiler.kineto_results.events(), clock.intervals)
+    return device_times(trace.profiler.kineto_results.events(), clock.intervals)[left_out:]
 
 
 @contextmanager

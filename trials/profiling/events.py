@@ -57,6 +57,6 @@ class Trace:
     devices: list[DeviceEvent] | None
     """None if host and device are the same."""
     file: bytes
-    """Content of the profiler's own file."""
+    """Content of the profiler's own file; empty if it is not kept."""
     file_name: str
     """Its extension says which program opens it."""

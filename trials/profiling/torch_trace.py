@@ -1,8 +1,9 @@
 """Trace a run with PyTorch's profiler, as events and as a file for Perfetto or chrome://tracing."""
 
 import gzip
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,24 +19,29 @@ from lmsweep.trials.results.measurement import Artifact, Measurement
 MOST_TRACE_BYTES = 64 * 2**20
 """Largest trace file that is kept, compressed; viewers cannot open larger ones."""
 
-_SHAPE = re.compile(r'"(grid|block)": ?\[([^\]]*)\]')
+_LAUNCH = re.compile(rb'\{[^{}]*"grid":[^{}]*\}')
+"""What a trace file says of a kernel."""
 
 
-def take_trace(run: Callable[[], object], device_type: str) -> Trace:
-    """Run under PyTorch's profiler, with the ranges of the model switched on."""
+def take_trace(run: Callable[[], object], device_type: str, *, with_file: bool = True) -> Trace:
+    """Run under PyTorch's profiler, with the ranges of the model switched on. with_file: with its file, the only source
+    of the shapes of launches, which take a third of the time after the run."""
     seen = activity(device_type)
     activities = [ProfilerActivity.CPU] if seen is None else [ProfilerActivity.CPU, seen]
     with ranges_on(), profile(activities=activities) as trace:
         run()
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        trace.export_chrome_trace(str(path))
-        content = path.read_bytes()
-    hosts, devices = events_of(trace.profiler.kineto_results.events())
+    content = b""
+    if with_file:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            trace.export_chrome_trace(str(path))
+            content = path.read_bytes()
+    hosts, devices = events_of(trace.profiler.kineto_results.events(), launch_shapes(content))
     return Trace(
         hosts=hosts,
         devices=devices if seen else None,
-        file=gzip.compress(content, compresslevel=1, mtime=0),  # a third larger than at level 6, in 40 % of its time
+        # A third larger than at level 6, in 40 % of its time.
+        file=gzip.compress(content, compresslevel=1, mtime=0) if with_file else b"",
         file_name="trace.json.gz",
     )
 
@@ -47,35 +53,56 @@ def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]
     return traced_without_operators(run, activities)
 
 
-def events_of(events: Iterable[KinetoEvent]) -> tuple[list[HostEvent], list[DeviceEvent]]:
-    """Events of the host and of the device, from the profiler's raw events."""
+def events_of(
+    events: Iterable[KinetoEvent], shapes: Mapping[int, tuple[str, str]] | None = None
+) -> tuple[list[HostEvent], list[DeviceEvent]]:
+    """Events of the host and of the device, from the profiler's raw events. shapes: of `launch_shapes`."""
     hosts, devices = [], []
-    on_host = []
+    threads: dict[int, int] = {}
     for event in events:
         if event.device_type() == DeviceType.CPU:
-            on_host.append(event)
-        elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
-            shape = {side: words.replace(",", "") for side, words in _SHAPE.findall(event.metadata_json())}
-            devices.append(device_event(event)._replace(**shape))
-    # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.
-    system = {event.start_thread_id(): event.device_resource_id() for event in on_host if event.sequence_nr() >= 0}
-    for event in on_host:
-        name, start, number, thread = event.name(), event.start_ns(), event.correlation_id(), event.fwd_thread_id()
-        is_call = CALL.match(name) is not None
-        hosts.append(
-            HostEvent(
-                name,
-                event.device_resource_id(),
-                start,
-                start + event.duration_ns(),
-                event.is_user_annotation(),
-                0 if is_call else number,
-                number if is_call else 0,
-                event.sequence_nr(),
-                system.get(thread, thread),
+            name, start, number = event.name(), event.start_ns(), event.correlation_id()
+            sequence, thread = event.sequence_nr(), event.device_resource_id()
+            is_call = CALL.match(name) is not None
+            if sequence >= 0:
+                threads[event.start_thread_id()] = thread
+            hosts.append(
+                HostEvent(
+                    name,
+                    thread,
+                    start,
+                    start + event.duration_ns(),
+                    event.is_user_annotation(),
+                    0 if is_call else number,
+                    number if is_call else 0,
+                    sequence,
+                    event.fwd_thread_id(),
+                )
             )
-        )
-    return hosts, devices
+        elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
+            found = device_event(event)
+            if shapes and found.call in shapes:
+                grid, block = shapes[found.call]
+                found = found._replace(grid=grid, block=block)
+            devices.append(found)
+    # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.
+    return [
+        host._replace(forward_thread=threads.get(host.forward_thread, host.forward_thread))
+        if host.forward_thread
+        else host
+        for host in hosts
+    ], devices
+
+
+def launch_shapes(trace: bytes) -> dict[int, tuple[str, str]]:
+    """Correlation id of a driver call -> blocks of the grid and threads of a block of the kernel that it launched, each
+    as x, y and z separated by spaces. trace: a Chrome trace; events lack them in PyTorch 2.11."""
+    kernels = map(json.loads, _LAUNCH.findall(trace))
+    return {one["correlation"]: (_words(one["grid"]), _words(one["block"])) for one in kernels}
+
+
+def _words(shape: Iterable[int]) -> str:
+    return " ".join(map(str, shape))
 
 
 def trace_file(name: str, content: bytes) -> Artifact | Measurement:

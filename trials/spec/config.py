@@ -386,12 +386,14 @@ class Trial:
     """Parameters of the function of the user's own step."""
     flops: StepFlops | None = None
     """FLOPs of the user's own model, if planning has counted them."""
+    keeps_traces: bool = True
+    """Whether a profile also has the trace's file, the shapes of launches, and the table `operators`."""
 
     def profiled(self) -> "Trial":
-        """Return it with a profile of the step that it times."""
+        """Return it with a profile of the step that it times, with only what explains differences."""
         if "timing" not in self.workloads or "profile" in self.workloads:
             return self
-        return replace(self, workloads=(*self.workloads, "profile"))
+        return replace(self, workloads=(*self.workloads, "profile"), keeps_traces=False)
 
     @property
     def references(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from torch import nn
@@ -31,18 +32,19 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     device = bench.config.device_type
     if device != "cpu" and activity(device) is None:
         raise UnsupportedError(f"PyTorch's profiler does not support device {device}")
-    traced = bench.traced if bench.config.profiler == "torch" else []
-    if bench.config.profiler == "nsys":
-        bench.clear()  # the steps run in another process, which needs the device's memory
-        with bench.account("measured"):
-            found = profile_with_nsys(bench.config)
-    else:
-        with bench.quiet():
+    traced: list[list[DeviceEvent]] = []
+    with bench.quiet():
+        if bench.config.profiler == "nsys":
+            bench.clear()  # the steps run in another process, which needs the device's memory
+            with bench.account("measured"):
+                found = profile_with_nsys(bench.config)
+        else:
+            traced = bench.traced
             run_steps = ready_steps(bench)
             with bench.account("measured"), modules_ranged(bench.step):
-                found = take_trace(run_steps, device)
-    with bench.account("measured"):
-        rows = list(profile_rows(found, traced, any_range=bool(bench.config.references)))
+                found = take_trace(run_steps, device, with_file=bench.keeps_traces)
+        with bench.account("measured"):
+            rows = list(profile_rows(found, traced, any_range=bool(bench.config.references)))
     yield from rows
 
 
@@ -72,24 +74,33 @@ def ready_steps(bench: Workbench) -> Callable[[], None]:
 
 
 def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bool) -> Iterator[Yielded]:
-    """traced: kernels of further steps, which operators did not slow down; their times are those of `timing`."""
+    """traced: kernels of further steps, which operators did not slow down; if the profiled step ran the same kernels,
+    they have the times of these steps: in the table, of the one or two in the middle, whose time is the median."""
     around = surroundings(trace.hosts, any_range=any_range)
     starts = step_starts(trace.hosts, around)
-    yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
+    if trace.file:
+        yield from operator_rows(trace.hosts, around, trace.devices, len(starts))
+        yield trace_file(trace.file_name, trace.file)
     if trace.devices is None:
         pieces = host_pieces(trace.hosts, around)
     else:
         pieces = device_pieces(trace.hosts, around, trace.devices)
-        if same := [step for step in (matched(trace.devices, one) for one in traced) if step]:
-            pieces = [
-                piece._replace(start=event.start, duration=event.end - event.start)
-                for step in same
-                for piece, event in zip(pieces, step, strict=True)
+        steps = [
+            [
+                piece._replace(start=one.start, duration=one.end - one.start)
+                for piece, one in zip(pieces, same, strict=True)
             ]
-            starts = [min(event.start for event in step) for step in same]
-    yield from kernel_rows(pieces, len(starts))
+            for step in traced
+            if (same := matched(trace.devices, step))
+        ]
+        if steps:
+            yield from range_rows(list(chain(*steps)), [min(piece.start for piece in step) for step in steps])
+            steps.sort(key=lambda step: sum(piece.duration for piece in step))
+            middle = steps[(len(steps) - 1) // 2 : len(steps) // 2 + 1]
+            yield from kernel_rows(chain(*middle), len(middle))
+            return
     yield from range_rows(pieces, starts)
-    yield trace_file(trace.file_name, trace.file)
+    yield from kernel_rows(pieces, len(starts))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from lmsweep.trials.spec.config import RequestError
 if TYPE_CHECKING:
     from lmsweep.analysis.best.cells import Cell
     from lmsweep.analysis.best.goal import Aim
+    from lmsweep.analysis.tables.listing import Listing
 
 
 MOST_JOBS = 8
@@ -133,7 +134,7 @@ def _best_of_stores(
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.read import pairs
-    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
@@ -161,7 +162,7 @@ def _best_of_stores(
     for cell in cells:
         jobs.setdefault(job_of(cell), []).append(cell)
     found = {job: got for job, each in jobs.items() if isinstance(got := answer(each, aim), Answer)}
-    parts: list[str] = [
+    parts: list[str | Listing] = [
         f"{job_words(got.winner.config)}\n{winner_words(got, is_short=len(found) > 1)}"
         for got in [*found.values()][:MOST_JOBS]
     ]
@@ -180,6 +181,6 @@ def _best_of_stores(
         first = answer(cells, aim)
         reason = first.reason if isinstance(first, NoAnswer) else "no result of a step"
         raise RequestError(f"{', '.join(locations)}: {reason}")
-    show_parts(parts)
     if explain:
-        show_table(explain_lead(next(iter(found.values())), locations).listing())
+        parts.append(explain_lead(next(iter(found.values())), locations).listing())
+    show_parts(parts)

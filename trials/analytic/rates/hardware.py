@@ -150,7 +150,7 @@ def hardware_of(device: Device) -> Hardware:
         source = f"{share_of_chip:.0%} of the " if share_of_chip < 1 else ""
         source += f"published products of {chip} (AIConfigurator)"
     elif device.name in OVER_SHARE:
-        source += " and its few published products"
+        source += " and a few published products"
     scale = ATTENTION_SCALE.get(device.compute, ATTENTION_SCALE.get(device.name))
     scale = 1.0 if device.name in (reference.name, *CHIP) else scale
     scale = scale and scale * share_of_chip
