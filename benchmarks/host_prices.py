@@ -6,13 +6,14 @@
     python -m benchmarks.host_prices --ranks            # steps of two ranks in shipped sets
 
 Without a store, how slow a machine is over the reference host comes from one of its steps, eager and the most bound by
-its host, which is not counted; of ranks it is the median of the machine's other steps. Each set counts as a machine.
+its host, which is not counted; of ranks it is the median of the machine's other steps, and the factor of two ranks is
+learned from the other sets. Each set counts as a machine.
 Steps of float8, of CUDA graphs, and those in which launches take less than 80 % are left out.
 """
 
 import argparse
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -25,7 +26,7 @@ from lmsweep.analysis import load
 from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.rates.intervals import spread_for
+from lmsweep.trials.analytic.rates.intervals import Residual, known_residuals, learned, spread_for
 from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time
 from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, launched, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import WAITS, StepTime, step_time
@@ -148,11 +149,13 @@ def ranks() -> None:
             assert device is not None, "the sets are of H200"
             operators = in_precision(step_operators(config), config)
             steps.append((config, row["median"], rank_time(operators, rates_of(device), config)))
-        hosts = [_host_of_rank(time, seconds) for _, seconds, time in steps]
+        spread = learned("two ranks", known_residuals(), "H200 SXM", _from_others(name))
+        factor = spread.factor if spread else 1.0
+        hosts = [_host_of_rank(time, seconds, factor) for _, seconds, time in steps]
         for i, (config, seconds, time) in enumerate(steps):
             others = [host for k, host in enumerate(hosts) if host and k != i]
             host = median(others)
-            found = _of_rank(time, host)
+            found = _of_rank(time, host, factor)
             decides = "host" if host * time.launching > time.busy else "device"
             errors[decides].append(found / seconds - 1)
             what = (
@@ -167,16 +170,21 @@ def ranks() -> None:
         print(f"the {decides} decides {len(of_kind)}: median {median(map(abs, of_kind)):.1%}; within {within}")
 
 
-def _of_rank(time: RankTime, host: float) -> float:
+def _from_others(name: str) -> Callable[[Residual], bool]:
+    return lambda one: one.source != name
+
+
+def _of_rank(time: RankTime, host: float, factor: float) -> float:
+    """Return seconds as `RankTime.at` has them."""
     launching = host * time.launching
-    return max(time.busy + WAITS * launching, launching) + time.after
+    return max(factor * time.busy + WAITS * launching, launching) + factor * time.after
 
 
-def _host_of_rank(time: RankTime, seconds: float) -> float | None:
+def _host_of_rank(time: RankTime, seconds: float, factor: float) -> float | None:
     """Return how slow the host is by a step; None if that step is not much longer than what the device does."""
-    if time.busy + time.after > SHARE * seconds:
+    if factor * (time.busy + time.after) > SHARE * seconds:
         return None
-    return float(brentq(lambda host: _of_rank(time, host) - seconds, 0.05, 20.0))
+    return float(brentq(lambda host: _of_rank(time, host, factor) - seconds, 0.05, 20.0))
 
 
 def of_store(store: str, measured: MeasuredRates) -> None:

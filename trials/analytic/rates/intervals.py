@@ -19,8 +19,8 @@ FEW = 0.15
 """Standard deviation between sources that is assumed if there is one source, as between those of training runs."""
 
 
-NEAR = {"public": "measured"}
-"""Level -> the one whose factor is expected of it: steps of one process, with other rates."""
+NEAR = {"public": "measured", "two ranks": "measured"}
+"""Level -> the one whose factor is expected of it: steps of one process, with other rates or communication beside."""
 NEAR_DEVIATION = 0.07
 """Standard deviation of the logarithm of a factor around that: as between measured steps of one and two ranks."""
 OTHER_GPU = 0.06
