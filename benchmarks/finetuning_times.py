@@ -1,8 +1,11 @@
 """Times of fine-tuning steps that no figure was fitted to: write predictions before they run, then compare.
 
-python benchmarks/finetuning_times.py predict                          # without a GPU, into finetuning-times.json
-python benchmarks/finetuning_times.py measure SECONDS RESULTS.json     # on GPU; starts no step after SECONDS
-python benchmarks/finetuning_times.py compare RESULTS.json
+python benchmarks/finetuning_times.py predict CELLS                          # without a GPU
+python benchmarks/finetuning_times.py measure CELLS SECONDS RESULTS.json     # on GPU; starts no step after SECONDS
+python benchmarks/finetuning_times.py compare CELLS RESULTS.json
+
+CELLS: `first`, predicted before any of them ran; `second`, after prices of adapters and of weights in 4 bits were
+fitted to `first`. Predictions are in finetuning-times-CELLS.json.
 
 Each cell is timed in a fresh process from random weights: STEPS steps, the first WARMING of them not counted, and two
 more that are traced for the device's time. The host's launches are measured as `lmsweep run operators` does it.
@@ -35,40 +38,68 @@ from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.workloads.operators.operator_times import launch_times
 
-PREDICTED = Path(__file__).with_name("finetuning-times.json")
 SMALL, MEDIUM, LARGE = (f"Qwen/Qwen3-{size}" for size in ("0.6B", "1.7B", "8B"))
 LLAMA = "meta-llama/Llama-3.1-8B"
-CELLS: tuple[tuple[str, str, tuple[str, ...], int, int], ...] = (
+BLOCKS = "checkpointing=block"
+Cell = tuple[str, str, tuple[str, ...], int, int]
+FIRST: tuple[Cell, ...] = (
     (LLAMA, "lora", (), 4096, 2),
     (SMALL, FULL, (), 2048, 8),
     (MEDIUM, "lora", ("offload=activations",), 2048, 2),
     (LLAMA, "qlora", (), 2048, 4),
-    (SMALL, "lora", ("checkpointing=block",), 1024, 4),
+    (SMALL, "lora", (BLOCKS,), 1024, 4),
     (MEDIUM, FULL, (), 1024, 8),
     (LARGE, "dora", (), 2048, 2),
     (SMALL, "qlora", (), 512, 2),
-    (LLAMA, FULL, ("checkpointing=block",), 4096, 2),
-    (MEDIUM, "qlora", ("checkpointing=block",), 4096, 2),
+    (LLAMA, FULL, (BLOCKS,), 4096, 2),
+    (MEDIUM, "qlora", (BLOCKS,), 4096, 2),
     (SMALL, "dora", (), 1024, 2),
-    (LARGE, "lora", ("checkpointing=block",), 1024, 8),
+    (LARGE, "lora", (BLOCKS,), 1024, 8),
     (SMALL, FULL, ("offload=activations",), 4096, 2),
-    (LLAMA, "dora", ("checkpointing=block",), 2048, 4),
+    (LLAMA, "dora", (BLOCKS,), 2048, 4),
     (MEDIUM, "lora", (), 2048, 4),
     (SMALL, FULL, (), 16384, 1),
     (LARGE, "qlora", (), 8192, 1),
     (SMALL, FULL, ("offload=optimizer",), 1024, 4),
-    (LLAMA, "qlora", ("checkpointing=block",), 1024, 1),
-    (MEDIUM, FULL, ("checkpointing=block",), 2048, 4),
+    (LLAMA, "qlora", (BLOCKS,), 1024, 1),
+    (MEDIUM, FULL, (BLOCKS,), 2048, 4),
     (LARGE, FULL, (), 1024, 2),
     (MEDIUM, "dora", (), 512, 8),
-    (LLAMA, "lora", ("checkpointing=block",), 8192, 1),
+    (LLAMA, "lora", (BLOCKS,), 8192, 1),
     (SMALL, "lora", (), 256, 4),
     (MEDIUM, "lora", (), 16384, 1),
-    ("Qwen/Qwen3-30B-A3B", "lora", ("checkpointing=block",), 2048, 1),
-    ("Qwen/Qwen3-32B", "qlora", ("checkpointing=block",), 2048, 1),
+    ("Qwen/Qwen3-30B-A3B", "lora", (BLOCKS,), 2048, 1),
+    ("Qwen/Qwen3-32B", "qlora", (BLOCKS,), 2048, 1),
     ("Qwen/Qwen3-32B", "lora", (), 1024, 1),
 )
-"""Model, method, settings, tokens of a sequence and batch; the most important first."""
+SECOND: tuple[Cell, ...] = (
+    (SMALL, "lora", (), 512, 1),
+    (MEDIUM, "qlora", (), 512, 1),
+    (MEDIUM, "lora", (BLOCKS,), 1024, 1),
+    (LARGE, "qlora", (BLOCKS,), 512, 1),
+    (SMALL, "dora", (), 256, 2),
+    (LARGE, FULL, (), 512, 2),
+    (MEDIUM, "qlora", (), 256, 4),
+    (MEDIUM, FULL, (), 256, 2),
+    (LARGE, "lora", (), 4096, 2),
+    (LARGE, "lora", (BLOCKS,), 512, 2),
+    (SMALL, "qlora", (), 2048, 4),
+    (LLAMA, "dora", (BLOCKS,), 512, 1),
+    (MEDIUM, FULL, (BLOCKS,), 8192, 2),
+    (LLAMA, "qlora", (), 256, 1),
+    (SMALL, "lora", ("offload=activations",), 2048, 2),
+    (MEDIUM, FULL, ("offload=optimizer",), 2048, 4),
+    (LLAMA, "lora", (), 512, 1),
+    (LARGE, "dora", (), 1024, 1),
+    (LLAMA, "qlora", (), 4096, 2),
+    (SMALL, "lora", (), 8192, 4),
+    (SMALL, FULL, (BLOCKS,), 512, 2),
+    (LLAMA, "qlora", (BLOCKS,), 4096, 2),
+    (SMALL, FULL, (), 256, 1),
+    (SMALL, "qlora", (BLOCKS,), 512, 4),
+)
+CELLS = {"first": FIRST, "second": SECOND}
+"""Set -> model, method, settings, tokens of a sequence and batch of its cells; the most important first."""
 STEPS = 5
 WARMING = 2
 
@@ -103,14 +134,18 @@ def spread() -> Spread:
     return spread_for(found.name, rates_of(found).level)
 
 
-def predict() -> None:
+def predicted_of(cells: str) -> Path:
+    return Path(__file__).with_name(f"finetuning-times-{cells}.json")
+
+
+def predict(cells: str) -> None:
     """Write what is predicted of each cell."""
     if code := FitRequest(f"hf:{SMALL}", methods=[FULL]).trial().code:
         use_code(code)
-    import_ahead([config_of(*CELLS[0])])
-    with multiprocessing.get_context("fork").Pool() as pool, PREDICTED.open("w") as file:
+    import_ahead([config_of(*CELLS[cells][0])])
+    with multiprocessing.get_context("fork").Pool() as pool, predicted_of(cells).open("w") as file:
         file.write("[")
-        for number, cell in enumerate(pool.imap(_predicted, CELLS)):
+        for number, cell in enumerate(pool.imap(_predicted, CELLS[cells])):
             file.write((",\n" if number else "\n") + json.dumps(cell))
             file.flush()
         file.write("\n]\n")
@@ -131,12 +166,12 @@ def _predicted(cell: tuple[str, str, tuple[str, ...], int, int]) -> dict[str, ob
     }
 
 
-def measure(seconds: float, results: Path) -> None:
+def measure(cells: str, seconds: float, results: Path) -> None:
     """Measure cells until then, and write each at once."""
     began = time.monotonic()
     import_before_forks()
     found: dict[str, Any] = {"gpu": device(), "cells": [], "launches": [_launches()]}
-    predicted = json.loads(PREDICTED.read_text())
+    predicted = json.loads(predicted_of(cells).read_text())
     for one in predicted:
         left = seconds - (time.monotonic() - began)
         if left < 15:
@@ -147,7 +182,7 @@ def measure(seconds: float, results: Path) -> None:
         print(f"{time.monotonic() - began:.0f} s", *one["cell"], ran, "predicted", one["seconds"], flush=True)
     found["launches"].append(_launches())
     results.write_text(json.dumps(found, indent=1))
-    compare(results)
+    compare(cells, results)
 
 
 def _launches() -> dict[str, float]:
@@ -160,13 +195,13 @@ def _launches_here() -> dict[str, float]:
     return {f"launch_{name}": seconds for name, seconds in launch_times("cuda")}
 
 
-def compare(results: Path) -> None:
+def compare(cells: str, results: Path) -> None:
     """Print each cell beside its prediction, and how many intervals held."""
     found = json.loads(results.read_text())
     ratios = [one[name] / usual for one in found["launches"] for name, usual in LAUNCHES.items()]
     host = min(ratios)  # as `plan` takes them from a store
     print(f"launches take {', '.join(f'{one:.2f}' for one in ratios)} times those of the reference host")
-    predicted = {json.dumps(one["cell"]): one for one in json.loads(PREDICTED.read_text())}
+    predicted = {json.dumps(one["cell"]): one for one in json.loads(predicted_of(cells).read_text())}
     lines, held, off = [], {"unknown": 0, "measured": 0}, {"unknown": [], "measured": []}  # type: ignore[var-annotated]
     for one in found["cells"]:
         known = predicted[json.dumps(one["cell"])]
@@ -199,11 +234,11 @@ def compare(results: Path) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["predict"]:
-            predict()
-        case ["measure", seconds, results]:
-            measure(float(seconds), Path(results))
-        case ["compare", results]:
-            compare(Path(results))
+        case ["predict", cells]:
+            predict(cells)
+        case ["measure", cells, seconds, results]:
+            measure(cells, float(seconds), Path(results))
+        case ["compare", cells, results]:
+            compare(cells, Path(results))
         case _:
             sys.exit(__doc__)

@@ -21,20 +21,24 @@ LAUNCH_SECONDS = {
     "optimizer": 9e-6,
     "cast": 6e-6,
     "again": 22e-6,
+    "adapter": 70e-6,
+    "four_bits": 165e-6,
     "compiled": 11e-6,
     "call": 145e-6,
 }
 """What is launched -> the host's seconds for it, on the reference host: a kernel of eager code, of the optimizer; a
 cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a kernel
 of compiled code; a call of compiled code with its guards. Fitted to steps of the shipped sets that the host decides:
-`python -m benchmarks.host_prices` leaves each machine out."""
+`python -m benchmarks.host_prices` leaves each machine out. Two prices come from fine-tuning steps on one H200
+(docs/lab/2026-11-25-finetuning.md): the first product of an adapter with the Python of PEFT's layer around it, and
+weights in 4 bits that bitsandbytes makes whole."""
 COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.73e-3, "reduce_scatter": 0.58e-3, "all_reduce": 0.05e-3}
 """Kind -> the host's seconds for a collective with the hooks and copies around it, fitted to steps of two H200."""
 HOSTS = (0.8, 3.4)
 """How long hosts take to launch, over the reference host: the fastest and the slowest seen with an H200 and an H100."""
 LAUNCHES = {"launch_forward": 6.6e-6, "launch_backward": 11e-6}
 """Launch that `lmsweep run operators` measures -> its seconds on the reference host, from the steps of one machine."""
-MEASURED_HOSTS = (0.7, 1.45)
+MEASURED_HOSTS = (0.7, 1.75)
 """The same as HOSTS, over what follows from the launches measured on the host."""
 ELEMENT_WISE = frozenset(
     {"add", "add_", "sub", "rsub", "mul", "mul_", "div", "where", "masked_fill", "pow", "eq", "lt"}
@@ -213,6 +217,10 @@ def launched(operator: Operator) -> str:
     """Return what the host launches, a key of LAUNCH_SECONDS."""
     if operator.is_compiled:
         return "compiled"
+    if operator.name.endswith("dequantize_4bit"):
+        return "four_bits"
+    if ".lora_A." in operator.module and operator.name == "mm" and (operator.phase == "forward" or operator.is_again):
+        return "adapter"
     if operator.is_again:
         return "again"
     if operator.phase == "optimizer":
