@@ -162,9 +162,11 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
     if not {"time", "device_time"} <= set(times):
         return ()
     factor = (times["time"] / times["device_time"]).dropna()
+    least, middle, most = (f"{each:.3g}" for each in (factor.min(), factor.median(), factor.max()))
+    found = least if least == most else f"{least} to {most} (median {middle})"
     return (
-        f"Wall time is {two_digits(factor.min())} to {two_digits(factor.max())} times device time (median "
-        f"{two_digits(factor.median())}): the device waits for the host in between. `--value step.time` shows it.",
+        f"Wall time over device time is {found}: in between, the device waits for the host. "
+        "`--value step.time` shows it.",
     )
 
 

@@ -105,6 +105,17 @@ def test_options_that_are_compared_at_once_have_the_numbers_of_each_pair(tmp_pat
         assert list(together["one"]) == list(alone["one"]) and list(together["other"]) == list(alone["other"])
 
 
+def test_cells_in_which_the_winner_was_not_measured_do_not_count_against_it(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    of_lengths = {"fp32": (12, 24, 48), "tf32": (11, 22, 44), "bf16": (6, 12)}
+    for precision, times in of_lengths.items():
+        for length, time in zip((128, 256, 512), times, strict=False):
+            device = {"step.time": samples(time / 1e3, time / 1e6)}
+            attempts.ok(config(device="cuda", context_length=length, precision=precision), device)
+    headline, details = headline_of(answers_of(attempts.store.location)[0])
+    assert headline.startswith("Training step: bf16 is the fastest of 3") and "It is first" not in " ".join(details)
+
+
 def test_the_interval_of_a_mean_is_that_of_the_model_of_variation(tmp_path: Path) -> None:
     from lmsweep.analysis.comparison.compare import compare
 

@@ -492,7 +492,7 @@ def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_print
     text = analysis.render(
         analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where={}), "text"
     )
-    assert "Wall time is 2 to 3 times device time (median 2.5)" in text and "`--value step.time` shows it." in text
+    assert "Wall time over device time is 2 to 3 (median 2.5)" in text and "`--value step.time` shows it." in text
     attempts.ok(config(context_length=512), {"step.time": samples(0.1, 1e-3)})
     assert analysis.default_layout(analysis.load(attempts.store)).values == ["step.time"], "none is left out"
 

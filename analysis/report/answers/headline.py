@@ -115,7 +115,8 @@ def _of_many(found: Answer, names: Sequence[str]) -> tuple[str, list[str]]:
         return said, [_sentence(_count_words(cells))]
     surely = second == found.baseline or _between(found, second, winner) == "better"
     place = f"is the {most} of {count}" if surely else f"leads {count}"
-    details = [f"It is first in {wins[winner]} of {wins.total()} cells."] if wins[winner] < wins.total() else []
+    measured = int(cells["gain"].notna().sum())
+    details = [f"It is first in {wins[winner]} of {measured} cells."] if wins[winner] < measured else []
     if not surely:
         details.append(f"{second} may be as good.")
     return f"{winner} {place}: {against(mean_gain(cells), found.baseline, timed=found.timed)}", details
