@@ -243,6 +243,19 @@ def test_caches_of_lmsweep_itself_are_kept_where_its_checkout_is_the_code_folder
     assert intervals.spread_for("H100 SXM", "measured", 8) is before
 
 
+def test_a_module_that_imports_what_it_lacks_once_something_is_read_from_it_is_not_read(monkeypatch, tmp_path) -> None:
+    class Lazy(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=str(tmp_path))), *sys.meta_path])
+    module = types.ModuleType("mine")
+    module.__file__, module.lazy = f"{tmp_path}/mine.py", Lazy("lazy")
+    monkeypatch.setitem(sys.modules, "mine", module)
+    with nothing_cached():
+        pass
+
+
 def test_attention_is_compared_with_float64(code: Code) -> None:
     found = look(code, "mine:right", "attention")
     errors = [one for one in found if one.what.startswith("relative error")]

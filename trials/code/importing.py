@@ -116,7 +116,7 @@ def _empty_caches() -> None:
             if file.startswith(code.folder) and is_users_file(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]
                 for found in chain(*(list(vars(owner).values()) for owner in (module, *classes))):
-                    function = getattr(found, "__func__", found)  # of a static method
+                    function = found.__func__ if isinstance(found, staticmethod) else found
                     if isinstance(function, functools._lru_cache_wrapper) and not _is_ours(function.__module__):
                         function.cache_clear()
 
