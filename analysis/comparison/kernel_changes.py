@@ -8,7 +8,7 @@ from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator counts as gone if it takes less than this share of its time on the other side."""
+"""An operator counts as gone if it takes less than this share of its time on the other side, and of its own side."""
 
 ALONE = 0.8
 """A layer alone differs if it has this share of the differences of all layers."""
@@ -41,7 +41,8 @@ def _change(before: pd.DataFrame, after: pd.DataFrame) -> str:
     sides = [one.assign(operator=_operators(one)) for one in (before, after)]
     times = pd.DataFrame({name: one.groupby("operator")["time"].sum() for name, one in zip(SIDES, sides, strict=True)})
     before_after = times.fillna(0.0).to_numpy(float)
-    lacks = before_after < GONE * before_after[:, ::-1]  # of each operator, on each side
+    small = before_after <= GONE * before_after.sum(axis=0)
+    lacks = small & (before_after < GONE * before_after[:, ::-1])  # of each operator, on each side
     gone, new = times["baseline"][lacks[:, 1]], times["contrast"][lacks[:, 0]]
     both = times[~lacks.any(axis=1)]
     change = (both["contrast"] - both["baseline"]).abs()

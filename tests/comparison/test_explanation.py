@@ -113,6 +113,13 @@ def test_autotuned_numbers_in_names_are_no_change_of_kernel() -> None:
     assert change_of(*graphs) == "triton_poi_fused_add_mul takes 275% longer"
 
 
+def test_an_operator_that_runs_sixty_times_as_often_is_not_new() -> None:
+    once = kernels_of("mm")
+    often = once.assign(time=60.0, calls=60)
+    assert change_of(once, often) == "mm: 1 -> 60 calls"
+    assert change_of(once.iloc[:0], once) == "mm new"
+
+
 def test_a_step_that_failed_on_one_side_is_left_out(tmp_path: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(stores()["h200-profile"], store)
