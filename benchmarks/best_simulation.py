@@ -53,8 +53,10 @@ from lmsweep.orchestrator.planning.time_model import (
     step_seconds,
 )
 from lmsweep.orchestrator.searching.search import Search
+from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
-from lmsweep.trials.analytic.roofline_time import device_seconds
+from lmsweep.trials.analytic.roofline_time import busy_time
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import Floats
@@ -325,12 +327,16 @@ class Stored:
     """Standard error of the logarithm of each cell's cost."""
 
 
+def _device_seconds(config: TrialConfig, device: Device) -> float:
+    return sum(busy_time(config, device) or (0.0,))
+
+
 def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list[Stored]:
     """Return the measured grids of a store: one per job and device, or with `pool` one per device.
 
     clock: the time that is to be small: step.time or step.device_time. Trials that failed are cells too.
     """
-    modelled = device_seconds if clock == "step.device_time" else step_seconds
+    modelled = _device_seconds if clock == "step.device_time" else step_seconds
     frame = load(location, pooled=False)
     times = frame[(frame["phase"] == "trial") & (frame["unit"] == "s")]
     of_attempt = (times["median"] * times["n"]).groupby([times[name] for name in (*KEY, "attempt_id")]).sum()

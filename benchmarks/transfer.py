@@ -2,8 +2,9 @@
 
     python benchmarks/transfer.py analysis/reference/h100-devices analysis/reference/h200-devices
 
-Each cell of one store is predicted for the device of the other, in both directions: from datasheets alone, with four
-other cells measured on both (2000 choices of four), and with all others. `without datasheets` leaves out the scaling.
+Each cell of one store is predicted for the device of the other, in both directions: by the ratio of predicted steps
+alone, with four other cells measured on both (2000 choices of four), and with all others. `without ratios` leaves out
+the scaling.
 """
 
 import sys
@@ -12,8 +13,8 @@ import numpy as np
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.cells import cells_of, key_of
+from lmsweep.orchestrator.searching.step_ratios import StepRatios
 from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.results.metrics import DEVICE_TIME
 from lmsweep.trials.statistics.median_interval import Floats
 
@@ -27,15 +28,16 @@ def main() -> None:
     for source, target in ((here, there), (there, here)):
         both = [(source[key], target[key]) for key in source if key in target]
         measured = np.log([b.values[DEVICE_TIME].median / a.values[DEVICE_TIME].median for a, b in both])
-        sheets = [[find_device(one.environment.device_name) for one in pair] for pair in both]
-        scaled = np.log(
-            [device_seconds(a.config, to) / device_seconds(a.config, of) for (a, _), (of, to) in zip(both, sheets)]  # type: ignore[arg-type] # noqa: B905
-        )
+        ratios, to = StepRatios([cell for cell, _ in both]), find_device(both[0][1].environment.device_name)
+        predicted = [ratios.of(cell, to) for cell, _ in both]  # type: ignore[arg-type]
+        scaled = np.log([one.middle for one in predicted])  # type: ignore[union-attr]
+        held = [one.low <= np.exp(each) <= one.high for one, each in zip(predicted, measured, strict=True)]  # type: ignore[union-attr]
         first, second = both[0]
         name = f"{first.environment.device_name} to {second.environment.device_name}"
-        for words, off in ((name, measured - scaled), (f"{name}, without datasheets", measured)):
+        for words, off in ((name, measured - scaled), (f"{name}, without ratios", measured)):
             for calibration, errors in errors_of(off).items():
                 print(f"| {words} | {calibration} | {errors.mean():.1%} | {errors.max():.1%} |")
+        print(f"interval of the ratio alone: {sum(held)} of {len(held)} held")
 
 
 def errors_of(off: Floats) -> dict[str, Floats]:

@@ -1,14 +1,14 @@
 """Device times of one device, scaled to another and calibrated by cells measured on both.
 
-A cell's device time is scaled by the ratio of what the datasheets of the two devices expect of its step
-(`lmsweep.trials.analytic.roofline_time`). The geometric mean of measured over scaled time, of cells measured on both,
-is the calibration; their scatter is the error of a prediction. The time in which the device waits belongs to the host.
+A cell's device time is scaled by the ratio of its predicted steps on the two devices. The geometric mean of measured
+over scaled time, of cells measured on both, is the calibration; from three on, their scatter is the interval of a
+prediction, before that the interval of the ratio. The time in which the device waits belongs to the host.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, log, nan, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,9 +19,20 @@ from lmsweep.analysis.best.cells import Cell, Value, key_of
 from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.roofline_time import device_seconds
 from lmsweep.trials.results.metrics import DEVICE_TIME
 from lmsweep.trials.statistics.pooling import student
+
+
+class Ratio(NamedTuple):
+    """Device time on the target over that on the device that measured, as predicted, with its 95 % interval."""
+
+    middle: float
+    low: float
+    high: float
+
+
+RatioOf = Callable[[Cell, Device], Ratio | None]
+"""A cell's ratio for a target; None if its step is not predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +45,8 @@ class Predicted:
     """Predicted; if the cell was measured on the target, without using that result."""
     measured: float | None
     """On the target; None if it was not."""
-    interval: tuple[float, float] | None
-    """The 95 % interval of `seconds`; None if fewer than three cells calibrate it."""
+    interval: tuple[float, float]
+    """The 95 % interval of `seconds`."""
 
     @property
     def error(self) -> float | None:
@@ -68,34 +79,37 @@ def is_on(cell: Cell, device: Device) -> bool:
     return _datasheet(cell) == device
 
 
-def transfers(cells: Sequence[Cell], target: Device) -> list[Transfer]:
+def transfers(cells: Sequence[Cell], target: Device, ratio_of: RatioOf) -> list[Transfer]:
     """Return the prediction for the target by each other device in these cells; the device with most cells first.
 
-    Only cells with a device time count, on devices with a datasheet, of models whose work is known.
+    Only cells with a device time and a ratio count, on devices with a datasheet.
     """
-    timed = [one for one in cells if DEVICE_TIME in one.values and device_seconds(one.config, target)]
+    timed = [one for one in cells if DEVICE_TIME in one.values]
     there = {key_of(one.config): one.values[DEVICE_TIME] for one in timed if is_on(one, target)}
-    sources: dict[str, dict[str, Cell]] = {}
+    sources: dict[str, dict[str, tuple[Cell, Ratio]]] = {}
     for cell in timed:
-        if _datasheet(cell) not in (None, target):
-            sources.setdefault(cell.environment.device_name, {})[key_of(cell.config)] = cell
+        if _datasheet(cell) not in (None, target) and (ratio := ratio_of(cell, target)):
+            sources.setdefault(cell.environment.device_name, {})[key_of(cell.config)] = cell, ratio
     found = [_transfer(name, of_source, target, there) for name, of_source in sources.items()]
     return sorted(found, key=lambda one: -len(one.cells))
 
 
-def _transfer(source: str, cells: dict[str, Cell], target: Device, there: dict[str, Value]) -> Transfer:
-    scaled = {key: _scaled(cell, target) for key, cell in cells.items()}
+def _transfer(source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device, there: dict[str, Value]) -> Transfer:
+    here = {key: cell.values[DEVICE_TIME].median for key, (cell, _) in cells.items()}
+    scaled = {key: here[key] * ratio.middle for key, (_, ratio) in cells.items()}
     off = {key: log(there[key].median / scaled[key]) for key in cells if key in there}
     predicted = []
-    for key, cell in cells.items():
+    for key, (cell, ratio) in cells.items():
         others = [value for other, value in off.items() if other != key]
-        middle = scaled[key] * exp(float(np.mean(others)) if others else 0.0)
+        calibration = exp(float(np.mean(others))) if others else 1.0
+        middle = scaled[key] * calibration
+        ends = calibration * here[key] * ratio.low, calibration * here[key] * ratio.high
         predicted.append(
             Predicted(
                 cell=cell,
                 seconds=middle,
                 measured=there[key].median if key in there else None,
-                interval=_interval(middle, others),
+                interval=_interval(middle, others) or ends,
             )
         )
     return Transfer(
@@ -115,13 +129,6 @@ def _interval(middle: float, off: Sequence[float]) -> tuple[float, float] | None
     return middle * exp(-half), middle * exp(half)
 
 
-def _scaled(cell: Cell, target: Device) -> float:
-    source = _datasheet(cell)
-    assert source is not None, "only cells of devices with a datasheet are scaled"
-    ratio = device_seconds(cell.config, target) / device_seconds(cell.config, source)
-    return cell.values[DEVICE_TIME].median * ratio
-
-
 def _datasheet(cell: Cell) -> Device | None:
     return find_device(cell.environment.device_name, cell.environment.device_memory)
 
@@ -129,9 +136,9 @@ def _datasheet(cell: Cell) -> Device | None:
 def how_wrong(transfer: Transfer) -> str:
     """Return how the prediction was calibrated, and how wrong it was where both devices were measured."""
     name, errors = transfer.target.name, [abs(one) for one in transfer.errors]
-    begin = f"{name} from {transfer.source}: device time scaled by the ratio that the datasheets lead to expect"
+    begin = f"{name} from {transfer.source}: device time scaled by the ratio of the two predicted steps"
     if not errors:
-        return f"{begin}. No cell was measured on both, so how wrong this is is not known; --with STORE adds some."
+        return f"{begin}. No cell was measured on both: the interval is that of the ratio; --with STORE adds some."
     calibrated = f"{begin}, times {transfer.factor:.3f} from {_cells(len(errors))} measured on both"
     if len(errors) == 1:
         return f"{calibrated}. Without it the prediction was {errors[0]:.1%} off."
@@ -202,7 +209,7 @@ def _row(
 def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
     rows = []
     for one in sorted(transfer.cells, key=lambda one: one.seconds / one.cell.tokens):
-        low, high = one.interval or (nan, nan)
+        low, high = one.interval
         rows.append(
             {
                 **{name: value_of(one.cell, name) for name in names},
@@ -215,8 +222,6 @@ def _cells_table(transfer: Transfer, names: Sequence[str]) -> Listing:
             }
         )
     frame = pd.DataFrame(rows)
-    if frame["predicted_low"].isna().all():
-        frame = frame.drop(columns=["predicted_low", "predicted_high"])
     units = {"source": "s", "predicted": "s", "measured": "s", "error": "share"}
     known = {name: unit for name, unit in units.items() if frame[name].notna().any()}
     return Listing(

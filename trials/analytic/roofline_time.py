@@ -45,12 +45,6 @@ class BusyTime(NamedTuple):
     updating: float
 
 
-def device_seconds(config: TrialConfig, device: Device) -> float:
-    """Return the busy seconds of one iteration of a whole model; 0 if its work is not known, as of the user's own."""
-    busy = busy_time(config, device)
-    return busy.computing + busy.updating if busy else 0.0
-
-
 def busy_time(config: TrialConfig, device: Device) -> BusyTime | None:
     """Return the busy seconds of one iteration of a whole model; None if its work is not known."""
     if not has_known_work(config):

@@ -10,6 +10,7 @@ from lmsweep.analysis.best.goal import Aim, Goal
 from lmsweep.analysis.best.transfer import Predicted, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.commands.text.show_table import show_parts
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
+from lmsweep.orchestrator.searching.step_ratios import StepRatios
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
@@ -31,11 +32,12 @@ def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, titl
     priced = hourly_dollars(aim.prices, [*known, *((one.name, None) for one in targets)])
     if aim.goal is Goal.MONEY and (missing := [one.name for one in targets if (one.name, None) not in priced]):
         raise RequestError(f"--goal $/Mtoken needs the price of every device; {missing[0]} has none")
-    found = [one for target in targets for one in transfers(cells, target)]
+    ratios = StepRatios(cells)
+    found = [one for target in targets for one in transfers(cells, target, ratios.of)]
     if not found:
         raise RequestError(
             f"{title}: nothing can be predicted for {', '.join(names)}; it takes device times (the workload timing, on "
-            "CUDA) of lmsweep's own models, on another device whose datasheet is known"
+            "CUDA) of steps that can be predicted, on another device whose datasheet is known"
         )
     reasons = Counter(reason for one in found for each in one.cells if (reason := _why_not(each, one.target)))
     found = [_without(one, [each for each in one.cells if _why_not(each, one.target)]) for one in found]
