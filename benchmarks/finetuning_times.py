@@ -2,14 +2,15 @@
 
 python benchmarks/finetuning_times.py predict CELLS                          # without a GPU
 python benchmarks/finetuning_times.py measure CELLS SECONDS RESULTS.json     # on GPU; starts no step after SECONDS
-python benchmarks/finetuning_times.py compare CELLS RESULTS.json
+python benchmarks/finetuning_times.py compare [CELLS RESULTS.json]           # without them: both sets, as measured
 
 CELLS: `first`, predicted before any of them ran; `second`, after prices of adapters and of weights in 4 bits were
-fitted to `first`. Predictions are in finetuning-times-CELLS.json.
+fitted to `first`. Predictions are in finetuning-times-CELLS.json, what was measured in finetuning-measured-CELLS.json.
 
 Each cell is timed in a fresh process from random weights: STEPS steps, the first WARMING of them not counted, and two
 more that are traced for the device's time. The host's launches are measured as `lmsweep run operators` does it.
-`compare` counts how many intervals held, with a host that nobody measured and with those launches. Needs
+`compare` counts how many intervals held, with a host that nobody measured and with those launches; "device off" is
+what the device was predicted to take over what it took, in the median of a method, at least and at most. Needs
 lmsweep[hf,qlora], and no network.
 """
 
@@ -17,10 +18,11 @@ import json
 import multiprocessing
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal
+from statistics import geometric_mean, median
+from typing import Any, Literal, NamedTuple
 
 from finetuning_frontier import GPU, LONGEST, import_before_forks, run
 from frontier import device
@@ -29,7 +31,7 @@ from tabulate import tabulate
 from lmsweep.orchestrator.fitting.fit_request import FULL, FitRequest
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.trials.analytic.datasheets import find_device
-from lmsweep.trials.analytic.rates.intervals import Spread, spread_for
+from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for
 from lmsweep.trials.analytic.rates.rate_set import HOSTS, LAUNCHES, MEASURED_HOSTS, rates_of
 from lmsweep.trials.analytic.rates.step_time import StepTime, step_time
 from lmsweep.trials.code.importing import use_code
@@ -182,7 +184,7 @@ def measure(cells: str, seconds: float, results: Path) -> None:
         print(f"{time.monotonic() - began:.0f} s", *one["cell"], ran, "predicted", one["seconds"], flush=True)
     found["launches"].append(_launches())
     results.write_text(json.dumps(found, indent=1))
-    compare(cells, results)
+    compare({cells: results})
 
 
 def _launches() -> dict[str, float]:
@@ -195,41 +197,82 @@ def _launches_here() -> dict[str, float]:
     return {f"launch_{name}": seconds for name, seconds in launch_times("cuda")}
 
 
-def compare(cells: str, results: Path) -> None:
-    """Print each cell beside its prediction, and how many intervals held."""
-    found = json.loads(results.read_text())
-    ratios = [one[name] / usual for one in found["launches"] for name, usual in LAUNCHES.items()]
-    host = min(ratios)  # as `plan` takes them from a store
-    print(f"launches take {', '.join(f'{one:.2f}' for one in ratios)} times those of the reference host")
+class Compared(NamedTuple):
+    """A cell that ran, beside its prediction."""
+
+    cell: Cell
+    seconds: float
+    device_off: float | None
+    """Predicted over measured seconds of the device, less 1; None where the prediction includes what the host does."""
+    peak_off: float
+    unknown: Sure
+    """Predicted before, with a host that nobody measured."""
+    known: Sure
+    """With the launches of that host, and today's MEASURED_HOSTS."""
+
+    @property
+    def method(self) -> str:
+        """The method, or what is offloaded."""
+        return next((one for one in self.cell[2] if "offload" in one), self.cell[1])
+
+    def holds(self, predicted: Sure) -> bool:
+        return predicted.low <= self.seconds <= predicted.high
+
+
+def measured_of(cells: str) -> Path:
+    return Path(__file__).with_name(f"finetuning-measured-{cells}.json")
+
+
+def compared(cells: str, results: Path) -> list[Compared]:
+    """Return the cells of a set that ran, beside their predictions."""
+    ran = json.loads(results.read_text())
+    # as `plan` takes it from a store
+    host = min(geometric_mean(one[name] / usual for name, usual in LAUNCHES.items()) for one in ran["launches"])
     predicted = {json.dumps(one["cell"]): one for one in json.loads(predicted_of(cells).read_text())}
-    lines, held, off = [], {"unknown": 0, "measured": 0}, {"unknown": [], "measured": []}  # type: ignore[var-annotated]
-    for one in found["cells"]:
+    found = []
+    for one in (one for one in ran["cells"] if one["seconds"]):
         known = predicted[json.dumps(one["cell"])]
-        if not one["seconds"]:
-            lines.append([*one["cell"], one["ending"]])
-            continue
         computing, launching, unsure = known["time"]
-        timed = Stored(computing, host * launching, unsure, MEASURED_HOSTS)
-        line = [*one["cell"], f"{one['seconds']:.4g}", f"{one['device_seconds'] or 0:.4g}"]
-        for name, (middle, low, high) in (("unknown", known["seconds"]), ("measured", spread().of(timed))):
-            holds = low <= one["seconds"] <= high
-            held[name] += holds
-            off[name].append(abs(middle / one["seconds"] - 1))
-            line += [f"{middle:.4g} ({low:.4g} to {high:.4g})", f"{middle / one['seconds'] - 1:+.0%}", holds]
-        lines.append([*line, f"{known['peak'] / one['peak'] - 1:+.2%}"])
-    headers = ("model", "method", "settings", "tokens", "batch", "s measured", "s of the device")
-    headers += (
-        "host unknown: s (interval)",
-        "off",
-        "held",
-        "launches measured: s (interval)",
-        "off",
-        "held",
-        "peak off",
-    )
+        is_offloaded = any("offload" in setting for setting in one["cell"][2])
+        found.append(
+            Compared(
+                cell=one["cell"],
+                seconds=one["seconds"],
+                device_off=None if is_offloaded else spread().factor * computing / one["device_seconds"] - 1,
+                peak_off=known["peak"] / one["peak"] - 1,
+                unknown=Sure(*known["seconds"]),
+                known=spread().of(Stored(computing, host * launching, unsure, MEASURED_HOSTS)),
+            )
+        )
+    return found
+
+
+def compare(results: Mapping[str, Path]) -> None:
+    """Print each cell beside its prediction, and by method how far off they are and how many intervals held."""
+    found = [one for cells, path in results.items() for one in compared(cells, path)]
+    lines = []
+    for one in found:
+        line = [*one.cell, f"{one.seconds:.4g}", _percent(one.device_off), f"{one.peak_off:+.2%}"]
+        for middle, low, high in (one.unknown, one.known):
+            held = "" if low <= one.seconds <= high else " no"
+            line.append(f"{middle:.4g} ({low:.4g} to {high:.4g}){held}")
+        lines.append(line)
+    headers = ["model", "method", "settings", "tokens", "batch", "s", "device off", "peak off", "host unknown", "known"]
     print(tabulate(lines, headers=headers, disable_numparse=True, tablefmt="github"))
-    for name, count in held.items():
-        print(f"host {name}: {count} of {len(off[name])} intervals held, {median(off[name]):.1%} off in the median")
+    lines = []
+    for method in (*dict.fromkeys(one.method for one in found), "all"):
+        here = [one for one in found if method in (one.method, "all")]
+        device = sorted(one.device_off for one in here if one.device_off is not None)
+        peak = max(abs(one.peak_off) for one in here)
+        held = [sum(one.holds(getattr(one, host)) for one in here) for host in ("unknown", "known")]
+        middle, least, most = (median(device), device[0], device[-1]) if device else (None, None, None)
+        lines.append([method, len(here), _percent(middle), _percent(least), _percent(most), f"{peak:.2%}", *held])
+    headers = ["method", "cells", "device off", "least", "most", "peak off", "host unknown: held", "known: held"]
+    print(tabulate(lines, headers=headers, disable_numparse=True, tablefmt="github"))
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:+.1%}"
 
 
 if __name__ == "__main__":
@@ -239,6 +282,8 @@ if __name__ == "__main__":
         case ["measure", cells, seconds, results]:
             measure(cells, float(seconds), Path(results))
         case ["compare", cells, results]:
-            compare(cells, Path(results))
+            compare({cells: Path(results)})
+        case ["compare"]:
+            compare({cells: measured_of(cells) for cells in CELLS})
         case _:
             sys.exit(__doc__)

@@ -23,8 +23,11 @@ class FitsAnswer(TypedDict):
 
 
 def fits_listing(answer: FitsAnswer) -> Listing:
-    """Return one line for each GPU, number of GPUs and method. Raises KeyError, TypeError for another answer."""
-    lines = answer["fits"]
+    """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note. Raises
+    KeyError, TypeError for another answer."""
+    answered = {one["method"] for one in answer["fits"] if one["fits"] is not None}
+    lines = [one for one in answer["fits"] if one["method"] in answered]
+    unknown = {one["reason"]: None for one in answer["fits"] if one["method"] not in answered}
     columns = ["GPU", "GPUs", "method", "checkpointing", "fits", "batch", "peak", "tokens/s", "95 % interval"]
     columns += ["hours"] * any(one["hours"] is not None for one in lines)
     columns += ["dollars"] * any(one["dollars"] is not None for one in lines)
@@ -36,7 +39,7 @@ def fits_listing(answer: FitsAnswer) -> Listing:
         keys=columns[:4],
         units={},
         tones=TONES,
-        notes=[*answer["assumed"], *list(sources)[:MOST_SOURCES]],
+        notes=[*unknown, *answer["assumed"], *list(sources)[:MOST_SOURCES]],
     )
 
 

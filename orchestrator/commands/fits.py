@@ -18,7 +18,7 @@ def fits(
         str, Option("--for", metavar="GPU,...", help="The GPUs to ask about.")
     ] = "H100,H200,B200,A100 80GB,4090",
     gpus: Annotated[str, Option("--gpus", help="1,2,8: on how many of them; several share weights by fsdp.")] = "1",
-    method: Annotated[str, Option("--method", help="Which of full, lora, dora, qlora.")] = "full,lora",
+    method: Annotated[str, Option("--method", help="Which of full, lora, dora, qlora.")] = "full,lora,qlora",
     tokens: Annotated[Text, Option("--tokens", help="300M, 1B: hours and dollars for so many tokens.")] = None,
     price: Prices = [],
     settings: Annotated[

@@ -22,7 +22,7 @@ from lmsweep.trials.spec.words import Precision
 FULL = "full"
 """The method that trains all weights."""
 METHODS = (FULL, *ADAPTERS)
-USUAL_METHODS = (FULL, "lora")
+USUAL_METHODS = (FULL, "lora", "qlora")
 _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = {"ddp", "world_size", "nodes", "tp"}
 """Fields that follow from --gpus."""

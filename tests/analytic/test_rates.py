@@ -48,7 +48,7 @@ def test_measured_launches_and_collectives_replace_what_ships() -> None:
     shipped, known = rates_of(h200), rates_with(h200, MeasuredRates(hosts={"H200 SXM": 2.0}, collectives=links))
     one = product(64, 64, 64)
     assert known.launch(one) == pytest.approx(2 * shipped.launch(one))
-    assert known.hosts[1] / known.hosts[0] < 2.2 < shipped.hosts[1] / shipped.hosts[0]
+    assert known.hosts[1] / known.hosts[0] < 3 < shipped.hosts[1] / shipped.hosts[0]
     assert "measured, 2 times" in known.host_source and "assumed" in shipped.host_source
     assert known.collective("all_reduce", 2_000_000, ranks=2) == pytest.approx(1.0)
     assert known.collective("all_reduce", 2**20, ranks=4) == shipped.collective("all_reduce", 2**20, ranks=4)

@@ -183,6 +183,17 @@ def test_a_package_that_the_model_needs_is_one_sentence():
     assert done.stderr.splitlines()[-1] == "lmsweep: hf: needs the package transformers; pip install 'lmsweep[hf]'"
 
 
+@pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
+def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
+    done = answer_here("fits", "tiny", *SHORT, "--for", "H100,H200")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("H") and "full" in line for line in lines) == 2
+    assert [line for line in lines if "peft" in line] == [
+        f"adapter {name} needs the package peft; pip install 'lmsweep[adapters]'" for name in ("lora", "qlora")
+    ]
+
+
 def test_it_needs_no_ray(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     path = os.pathsep.join([str(tmp_path), PYTHONPATH])

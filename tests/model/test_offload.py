@@ -62,6 +62,8 @@ def test_the_device_holds_next_to_nothing_between_forward_and_backward():
 
 @pytest.mark.parametrize("adapter", ["none", "lora"])
 def test_the_bytes_that_are_predicted_to_be_copied_are_those_that_a_step_copies(adapter):
+    if adapter == "lora":
+        pytest.importorskip("peft")
     moved = replace(SMALL, offload="activations", adapter=adapter)
     copied: dict[str, int] = {}
     with StorageTracker("cpu") as tracker:

@@ -143,7 +143,7 @@ def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats
     page.reload()
     assert "step.device_time: small" in page.inner_text("#drill-title")
     page.keyboard.press("Escape")
-    page.wait_for_function("!location.hash.includes('result=')")  # the dialog's close event comes later
+    page.wait_for_url(lambda url: "result=" not in url)  # the dialog's close event comes later
 
 
 def test_every_result_has_a_command_that_describes_it(glance: Page) -> None:
