@@ -173,8 +173,12 @@ def test_a_cpus_step_is_explained_from_the_run_to_the_table(tmp_path: Path) -> N
         "name: two\ngrids:\n  - workloads: [timing]\n    axes: {attention: [naive, sdpa]}\n"
         "    fixed: {model: tiny, vocab_size: 100, num_layers: 1, context_length: 512, device: cpu}\n"
     )
-    lmsweep_here("run", sweep, "--store", store, "--profile")
     sides = ["--baseline", "attention=naive", "--contrast", "attention=sdpa"]
-    verdict, first, rest, *_ = lmsweep_here("compare", store, *sides, "--explain").splitlines()
-    assert "step " in verdict and "unexplained" in rest
-    assert "ambiguous" in verdict or first.startswith("first: attention ")  # ambiguous on a busy host
+    for _ in range(3):
+        lmsweep_here("run", sweep, "--store", store, "--profile", "--fresh")
+        verdict, first, rest, *_ = lmsweep_here("compare", store, *sides, "--explain").splitlines()
+        assert "step " in verdict and "unexplained" in rest
+        if first.startswith("first: attention "):
+            return
+        assert first == "first: no part differs beyond its variation"  # a busy host hides a cause, but makes none up
+    pytest.skip("the host is too busy to tell parts of a step apart")
