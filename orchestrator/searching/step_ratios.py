@@ -44,7 +44,7 @@ class StepRatios:
 
 
 class _DeviceTime(NamedTuple):
-    """Seconds of a step's kernels; low and high by what is assumed of operators that nobody measured."""
+    """Seconds of a step's kernels; low and high by assumptions about operators that nobody measured."""
 
     middle: float
     low: float
