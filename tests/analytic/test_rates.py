@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.rates.collective_rates import Point, across, betwee
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.product_rates import product_of
 from lmsweep.trials.analytic.rates.rate_data import measured_operators
-from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, rates_of, rates_with
+from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, Network, rates_of, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
 
 
@@ -194,3 +194,12 @@ def test_nodes_exchange_over_their_adapters_and_never_at_the_rate_of_nvlink() ->
     replicas = rates_of(h100, Network(gpus=8, bytes_per_second=50e9, source="given"))
     assert replicas.collective("all_reduce", size, ranks=8, stride=8) > 2 * 7 / 8 * size / 50e9
     assert across("all_reduce", size, local=8, nodes=2, links=links, adapter=50e9) > 2 * 7 / 8 * size / 450e9
+
+
+def test_an_adapters_call_and_weights_in_4_bits_take_the_host_longer_than_a_kernel() -> None:
+    launch, path = rates_of(device("H200 SXM")).launch, "layers.*.q_proj.lora_A.default"
+    whole = product(64, 64, 64, name="lmsweep::dequantize_4bit", module="layers.*.q_proj.base_layer")
+    assert launch(whole) == launch(replace(whole, phase="backward")) == LAUNCH_SECONDS["four_bits"]
+    call = product(64, 16, 64, module=path)
+    assert launch(call) == launch(replace(call, phase="backward", is_again=True)) == LAUNCH_SECONDS["adapter"]
+    assert launch(replace(call, phase="backward")) == launch(product(64, 64, 64)) == LAUNCH_SECONDS["eager"]

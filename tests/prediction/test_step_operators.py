@@ -14,6 +14,7 @@ import torch
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.operators import Operator, Operators, as_values, class_of, from_values
+from lmsweep.trials.analytic.rates.rate_set import launched
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.machine.torch_private import storage_key_of
@@ -74,6 +75,17 @@ def test_an_adapter_computes_no_gradient_of_frozen_weights() -> None:
     first = 3 * 2 * tokens * (64 * 64 + rank * 64)  # nothing before the first block's projections learns
     assert found.forward == products_of(config) + adapters
     assert found.backward == products_of(config) + scores + 2 * adapters - first
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
+def test_the_host_calls_each_adapter_once_and_makes_each_weight_of_4_bits_whole_in_both_passes() -> None:
+    found = Counter[str]()
+    for one in step_operators(small(adapter="qlora", precision="bf16")):
+        found[launched(one)] += one.count
+    layers = 5 * 7
+    assert found["adapter"] == layers
+    assert 2 * layers - 5 <= found["four_bits"] <= 2 * layers  # nothing before the first block's projections learns
 
 
 def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> None:
