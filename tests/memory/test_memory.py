@@ -22,7 +22,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.memory.allocation_history import read_trace
+from lmsweep.trials.memory.allocation_history import Part, TracedHistory, read_trace
 from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
 from lmsweep.trials.memory.rows import breakdown_rows, unknown_rows, value_rows
 from lmsweep.trials.memory.source_lines import Sources
@@ -379,7 +379,7 @@ def test_a_long_timeline_is_thinned_and_keeps_its_peak():
     assert max(map(sum, zip(*(row.bytes for row in rows), strict=True))) == 2346 + 10_000
 
 
-def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
+def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_number():
     def frames(*functions: tuple[str, str, int]) -> list[dict[str, Any]]:
         return [
             {"filename": str(ROOT / "lmsweep" / "trials" / "model" / name), "line": n, "name": f}
@@ -387,7 +387,7 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
         ]
 
     model = ("transformer/transformer.py", "forward", 40)
-    forward, drop = (("training_step.py", name, 70) for name in ("forward", "drop"))
+    forward = ("training_step.py", "forward", 70)
     init = frames(("transformer/transformer.py", "__init__", 36), ("training_step.py", "__init__", 40))
     live = [
         {"address": 0, "requested_size": 1000, "size": 1024, "state": "active_allocated", "frames": init},
@@ -396,22 +396,24 @@ def test_a_trace_of_the_cuda_allocator_is_read_by_address_and_stack():
     entries: list[dict[str, Any]] = [
         {"action": "segment_alloc", "addr": 8192, "size": 2**21, "frames": frames(model, forward)},
         {"action": "alloc", "addr": 8192, "size": 100, "frames": frames(model, forward)},
-        {"action": "free_requested", "addr": 8192, "size": 100, "frames": frames(model, forward)},
-        {"action": "free_completed", "addr": 8192, "size": 100, "frames": frames(model, forward)},
+        {"action": "free_requested", "addr": 8192, "size": 100, "frames": []},
+        {"action": "free_completed", "addr": 8192, "size": 100, "frames": []},
         {"action": "alloc", "addr": 8192, "size": 300, "frames": frames(model, forward)},
         {"action": "alloc", "addr": 16384, "size": 1000, "frames": []},
         {"action": "free_requested", "addr": 8192, "size": 300, "frames": []},
         {"action": "free_completed", "addr": 8192, "size": 300, "frames": []},
         {"action": "alloc", "addr": 8192, "size": 20, "frames": []},
-        {"action": "free_requested", "addr": 16384, "size": 1000, "frames": frames(drop)},
+        {"action": "free_requested", "addr": 16384, "size": 1000, "frames": []},
     ]
     # The address 8192 belongs to three pieces; what is there when forward ends is the second.
-    labels = {
-        "init": {0: Label(category="weights", bytes=1000)},
-        "forward": {0: Label(category="weights", bytes=1000), 8192: Label(category="activations", bytes=300, block=0)},
-        "backward": {0: Label(category="weights", bytes=1000), 16384: Label(category="gradients", bytes=1000)},
-    }
-    log = read_trace(live, entries, labels, Sources.of(None))
+    weights = {0: Label(category="weights", bytes=1000)}
+    parts = [
+        Part("init", 0, weights),
+        Part("forward", 0, weights | {8192: Label(category="activations", bytes=300, block=0)}),
+        Part("backward", 3, weights | {16384: Label(category="gradients", bytes=1000)}),
+        Part("end", 6, {}),
+    ]
+    log = read_trace(live, entries, parts, Sources.of(None))
     usage = Usage.of(log)
     assert [int(total) for total in usage.totals] == [1064, 1164, 1064, 1364, 2364, 2064, 2084, 1084]
     assert usage.phases == [*["forward"] * 4, *["backward"] * 3, "end"]
@@ -541,6 +543,37 @@ def test_on_cuda_the_recorded_history_reaches_the_allocators_peak(changes: dict[
     weights = [row for row in found.allocations if row.category == "weights"]
     assert weights and all("torch.empty(" in source_of(row) or "torch.ones(" in source_of(row) for row in weights)
     assert {row.phase for row in found.allocations} <= {"init", "forward", "backward", "optimizer"}
+
+
+@needs_cuda
+def test_on_cuda_each_allocation_and_free_belongs_to_the_phase_in_which_it_happens():
+    def held(elements: int) -> torch.Tensor:
+        return torch.empty(elements, device="cuda", dtype=torch.uint8)
+
+    history = TracedHistory(Sources.of(None))
+    before = held(512)
+    with history.recording({}):
+        history.enter("forward")
+        first, second = held(1000), held(2000)
+        del before
+        history.enter("backward")
+        third = held(3000)
+        del first
+        history.enter("optimizer")
+        history.enter("end")
+        del second, third
+    assert [(event.phase, event.bytes) for event in history.finished().events] == [
+        *(("forward", 1000), ("forward", 2000), ("forward", -512)),
+        *(("backward", 3000), ("backward", -1000), ("end", -2000), ("end", -3000)),
+    ]
+
+
+@needs_cuda
+def test_on_cuda_memory_is_measured_where_a_recomputation_ends_with_an_exception_that_frees_tensors():
+    pytest.importorskip("peft")
+    found = measured(replace(LARGER, adapter="dora", checkpointing="block"))
+    assert found["step.peak_allocated"] > found["before_backward.allocated"]
+    assert max(total_at(found.timeline).values()) == found["step.peak_requested"]
 
 
 @needs_cuda

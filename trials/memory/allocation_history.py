@@ -6,9 +6,9 @@ phase.
 """
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,14 +86,28 @@ _NO_PYTHON = "autograd's thread, which runs no Python"
 _GENERATED = "code that torch.compile generated, called by autograd"
 
 
+class Part(NamedTuple):
+    """A phase of the recorded iteration."""
+
+    phase: str
+    since: int
+    """Allocations and frees of the iteration before it."""
+    labels: Labels
+    """Those of the storages at its end, by address."""
+
+
 class TracedHistory:
-    """Enables stacks in CUDA's allocator history, and its full trace within `recording`."""
+    """Enables stacks in CUDA's allocator history, and its full trace within `recording`.
+
+    Stacks are gathered at allocations only. At a free they can lose a Python exception that is on its way, which is how
+    a checkpoint ends a recomputation (PyTorch 2.11, CPython 3.12). The phase of an entry follows from its number.
+    """
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         record_memory_history("state", context="state", stacks="python")
-        self._labels: dict[str, Labels] = {}
-        self._phase = "init"
+        self._parts: list[Part] = []
+        self._before = 0
         self._live: list[dict[str, Any]] = []
         self.snapshot: dict[str, Any] = {}
         """As `torch.cuda.memory._snapshot` returns it."""
@@ -106,66 +120,69 @@ class TracedHistory:
     @contextmanager
     def recording(self, labels: Labels) -> Iterator[None]:
         """A context around one iteration; `labels` are those of the storages at its start."""
-        self._labels["init"] = labels
         torch.cuda.synchronize()
         blocks = [block for segment in memory_snapshot()["segments"] for block in segment["blocks"]]
         self._live = [block for block in blocks if block["state"] == "active_allocated"]
-        record_memory_history("all", context="all", stacks="python", clear_history=True)
+        record_memory_history("all", context="alloc", stacks="python", clear_history=True)
+        self._before = _counted()
+        self._parts = [Part("init", 0, labels)]
         yield
         torch.cuda.synchronize()
         self.snapshot = memory_snapshot()
         record_memory_history(None)
 
     def enter(self, phase: str) -> None:
-        self._phase = phase
+        self._parts.append(Part(phase, _counted() - self._before, {}))
 
     def leave(self, labels: Labels) -> None:
         """End the phase; `labels` are those of the storages now."""
-        self._labels[self._phase] = labels
+        self._parts[-1] = self._parts[-1]._replace(labels=labels)
 
     def finished(self) -> AllocationLog:
         """The log of the recorded iteration."""
         entries = self.snapshot["device_traces"][torch.cuda.current_device()]
-        return read_trace(self._live, entries, self._labels, self._sources)
+        return read_trace(self._live, entries, self._parts, self._sources)
 
     def pickled(self) -> bytes:
         """The snapshot, for pytorch.org/memory_viz. This project never unpickles it."""
         return pickle.dumps(self.snapshot, protocol=4)
 
 
+def _counted() -> int:
+    """Return how often the allocator has allocated and freed."""
+    found = torch.cuda.memory_stats()
+    return int(found["allocation.all.allocated"] + found["allocation.all.freed"])
+
+
 def read_trace(
-    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], labels: Mapping[str, Labels], sources: Sources
+    live: Sequence[dict[str, Any]], entries: Sequence[dict[str, Any]], parts: Sequence[Part], sources: Sources
 ) -> AllocationLog:
     """The log of one iteration. `live` are the live blocks of a snapshot at its start, `entries` the device's trace
-    since then, both as in `torch.cuda.memory._snapshot`. `labels` holds, for each phase, the labels at its end by
-    address."""
+    since then, both as in `torch.cuda.memory._snapshot`; `parts` its phases in order, the first from its start."""
     log = AllocationLog()
     for block in live:
-        log.live[block["address"]] = _piece(block["requested_size"], block.get("frames", []), sources)
-    phase = "init"
-    log.label(labels.get(phase, {}))
+        frames = _frames(block.get("frames", []))
+        log.live[block["address"]] = _piece(block["requested_size"], _phase_of(frames), frames, sources)
+    events = [entry for entry in entries if entry["action"] in ("alloc", "free_requested")]
+    log.label(parts[0].labels)
     log.begin()
-    for entry in entries:
-        action, address = entry["action"], entry.get("addr", 0)
-        if action not in ("alloc", "free_requested"):
-            continue
-        before, phase = phase, _phase_of(_frames(entry.get("frames", [])))
-        if phase != before:
-            log.label(labels.get(before, {}))
-        if action == "alloc":
-            log.allocate(address, _piece(entry["size"], entry.get("frames", []), sources))
-        elif address in log.live:
-            log.free(address, phase)
-    log.label(labels.get(phase, {}))
+    for part, until in zip(parts, [*(later.since for later in parts[1:]), len(events)], strict=True):
+        for event in events[part.since : until]:
+            address = event["addr"]
+            if event["action"] == "alloc":
+                frames = _frames(event.get("frames", []))
+                log.allocate(address, _piece(event["size"], part.phase, frames, sources))
+            elif address in log.live:
+                log.free(address, part.phase)
+        log.label(part.labels)
     return log
 
 
-def _piece(size: int, raw: Sequence[Mapping[str, Any]], sources: Sources) -> Piece:
-    frames = _frames(raw)
+def _piece(size: int, phase: str, frames: Sequence[Frame], sources: Sources) -> Piece:
     ours = sources.nearest(frames)
     return Piece(
         bytes=size,
-        phase=_phase_of(frames),
+        phase=phase,
         **sources.location(ours),
         operator=None,
         reason=None if ours else _GENERATED if frames else _NO_PYTHON,
@@ -176,5 +193,5 @@ def _phase_of(frames: Sequence[Frame]) -> str:
     return phase_of(frames) or "backward"  # backward runs in autograd's own thread, without a Python stack
 
 
-def _frames(raw: Sequence[Mapping[str, Any]]) -> list[Frame]:
+def _frames(raw: Sequence[dict[str, Any]]) -> list[Frame]:
     return [Frame(frame["filename"], frame["line"], frame["name"]) for frame in raw]
