@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 from lmsweep.analysis import load, render
 from lmsweep.analysis.data.results import Results

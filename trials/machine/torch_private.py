@@ -55,6 +55,7 @@ CUDNN = _aten._scaled_dot_product_cudnn_attention.default
 OVERRIDEABLE = _aten._scaled_dot_product_fused_attention_overrideable.default
 MATH = _aten._scaled_dot_product_attention_math.default
 SOFTMAX_BACKWARD = _aten._softmax_backward_data.default
+LOG_SOFTMAX_BACKWARD = _aten._log_softmax_backward_data.default
 SCALED_MM, GROUPED_MM = _aten._scaled_mm.default, _aten._grouped_mm.default
 VARLEN_BACKWARD = "torch_attn._varlen_attn_backward.default"
 """Name of an operator that exists only once its module is imported."""

@@ -32,7 +32,8 @@ FAMILIES = {
 """Operator, or how its name begins -> the measured one that is most like it."""
 USUAL = "add"
 """The measured operator that all others are like."""
-
+ADDRESSED = ("add_strided", "add_transposed")
+"""Those whose operands do not all lie alike: an address is computed for each element."""
 
 WIDTHS = {"float8_e4m3fn": 1, "bfloat16": 2, "float16": 2}
 """Type -> bytes of an element; others are as those of 4."""
@@ -46,33 +47,43 @@ class _Key(NamedTuple):
 
 
 class ByteRates:
-    """Curves of seconds over bytes. Where none were measured, those of the reference; their part beyond the
-    shortest time is scaled by the bandwidths."""
+    """Curves of seconds over bytes. Of a family that was not measured there, those of the reference: their part beyond
+    the shortest time is scaled by the bandwidths, of ADDRESSED by how fast addresses are computed."""
 
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
+        reference = hardware_of(find_reference())
         self._cache_bytes = hardware.cache_bytes
-        self._curves = _curves_of(tuple(points))
-        self._slower = 1.0
-        if not self._curves:
-            reference = find_reference()
-            self._curves = _reference_curves()
-            self._slower = hardware_of(reference).bandwidth / hardware.bandwidth
-        self._families = {family for family, *_ in self._curves}
+        self._curves, self._of_reference = _curves_of(tuple(points)), _reference_curves()
+        self._measured = {family for family, *_ in self._curves}
+        self._families = self._measured | {family for family, *_ in self._of_reference}
+        self._slower = reference.bandwidth / hardware.bandwidth
+        self._slower_addresses = reference.instructions / hardware.instructions
 
-    def seconds(self, name: str, moved: float, *, dtype: str, is_cold: bool | None = None) -> float:
-        """Return the seconds of an operator that moves these bytes; is_cold None: where they exceed the cache."""
-        cold = moved > SHARE_OF_CACHE * self._cache_bytes if is_cold is None else is_cold
-        family = self._family(name)
+    def seconds(
+        self, name: str, moved: float, *, dtype: str, layout: str = "", elements: int = 0, is_cold: bool | None = None
+    ) -> float:
+        """Return the seconds of an operator that moves these bytes; is_cold None: where they exceed the cache. layout:
+        `Operator.layout`, whose time goes by the elements of the result."""
         width = WIDTHS.get(dtype, 4)
+        seconds = self._of_family(self._family(name), moved, width, is_cold)
+        if not layout:
+            return seconds
+        return max(seconds, self._of_family(f"add_{layout}", 3 * width * elements, width, is_cold))
+
+    def _of_family(self, family: str, moved: float, width: int, is_cold: bool | None) -> float:
+        cold = moved > SHARE_OF_CACHE * self._cache_bytes if is_cold is None else is_cold
+        curves, slower = self._curves, 1.0
+        if family not in self._measured:
+            curves = self._of_reference
+            slower = self._slower_addresses if family in ADDRESSED else self._slower
         keys = (
             _Key(one, other, hot)
             for one in (family, USUAL)
             for hot in (cold, True)
             for other in sorted((1, 2, 4), key=lambda known: abs(known - width))
         )
-        curve = next(self._curves[key] for key in keys if key in self._curves)
-        seconds = curve.at(moved)
-        return curve.least_seconds + (seconds - curve.least_seconds) * self._slower
+        curve = next(curves[key] for key in keys if key in curves)
+        return curve.least_seconds + (curve.at(moved) - curve.least_seconds) * slower
 
     def _family(self, name: str) -> str:
         if name in self._families:

@@ -101,6 +101,10 @@ UPDATE_PASSES = 7
 """It reads weight, gradient and two states, and writes all but the gradient."""
 
 
+_LANES: dict[tuple[int, int], int] = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
+"""Compute capability -> float32 lanes of a multiprocessor; others have 128."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """The rates of one kind of GPU."""
@@ -116,6 +120,11 @@ class Hardware:
     """Rate of fused attention in 16 bits over that of the reference."""
     sources: Mapping[str, str]
     """products, attention, bytes -> where the rate comes from, in words for a user."""
+
+    @property
+    def instructions(self) -> float:
+        """Multiprocessors times clock, in units of its own."""
+        return self.device.fp32 / _LANES.get(self.device.compute, 128)
 
     def rate(self, dtype: str) -> float:
         return self.products.get(dtype) or self.products["float32"]

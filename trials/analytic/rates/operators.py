@@ -43,7 +43,9 @@ class Operator:
     """Path of the innermost module, with layers as `layers.*`: `layers.*.attn.q_proj`, `lm_head`, `loss`; `optimizer`
     in that phase; empty if none is known."""
     layout: str = ""
-    """Of a product's two operands: `n` for one that is row-major, `t` for a transposed view; x Wᵀ is `nt`."""
+    """Of a product's two operands: `n` for one that is row-major, `t` for a transposed view; x Wᵀ is `nt`. Of an
+    element-wise operator `strided` where not all operands lie as the result does (heads of attention, what is
+    broadcast), `transposed` where one of them has its elements of a row of the result apart."""
     is_again: bool = False
     """Whether backward computes again what forward did not keep (activation checkpointing)."""
     is_causal: bool = False
@@ -104,6 +106,12 @@ PRODUCTS = frozenset(
     | {"convolution_backward", "_int_mm"}
 )
 """Operators that are matrix products."""
+
+ELEMENT_WISE = frozenset(
+    {"add", "add_", "sub", "rsub", "mul", "mul_", "div", "div_", "neg", "pow", "where", "masked_fill", "eq", "lt"}
+    | {"_to_copy", "copy_", "silu", "silu_backward", "gelu", "gelu_backward"}
+)
+"""Operators whose kernel computes an address for each element where the operands do not all lie alike."""
 
 HOST_OPERATORS = frozenset({"lmsweep::copy_to_host", "lmsweep::copy_to_device", "lmsweep::update_on_host"})
 """What `offload` does, while the device waits: copies of `bytes`, and AdamW's update of weights of `bytes`."""

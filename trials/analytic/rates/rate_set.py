@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import Device, find_device
@@ -41,12 +42,6 @@ LAUNCHES = {"launch_forward": 6.6e-6, "launch_backward": 11e-6}
 MEASURED_HOSTS = (0.7, 2.0)
 """The same as HOSTS, over what follows from the launches measured on the host. Chosen after 74 steps on two machines
 (docs/lab/2026-11-25-finetuning.md): two processes of one machine differ by 1.5 while another works beside them."""
-ELEMENT_WISE = frozenset(
-    {"add", "add_", "sub", "rsub", "mul", "mul_", "div", "where", "masked_fill", "pow", "eq", "lt"}
-)
-BROADCASTING = 1.8
-"""Time of an element-wise operator whose operands have different shapes over that of equal ones."""
-
 ASSUMED = (
     f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are multiples of {ALIGNED} "
     "bytes, not measured"
@@ -204,8 +199,14 @@ class Rates:
         else:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None
-            seconds = self._bytes.seconds(operator.name, operator.bytes, dtype=operator.dtype, is_cold=cold)
-            seconds *= BROADCASTING if _broadcasts(operator) else 1.0
+            seconds = self._bytes.seconds(
+                operator.name,
+                operator.bytes,
+                dtype=operator.dtype,
+                layout=operator.layout,
+                elements=max(map(prod, operator.shapes), default=1),
+                is_cold=cold,
+            )
         source = sources[kind]
         if kind in self._measured:
             here = self.hardware.device.name
@@ -227,12 +228,6 @@ def launched(operator: Operator) -> str:
     if operator.phase == "optimizer":
         return "optimizer"
     return "cast" if operator.name == "_to_copy" else "eager"
-
-
-def _broadcasts(operator: Operator) -> bool:
-    """Return whether an operator repeats an operand, so that it reads elements one by one."""
-    first, *others = operator.shapes or ((),)
-    return operator.name in ELEMENT_WISE and len(first) > 1 and bool(others) and others[0] != first
 
 
 def _layouts(operator: Operator) -> tuple[str, ...]:

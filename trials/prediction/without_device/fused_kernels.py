@@ -215,4 +215,4 @@ def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Ker
 
 def _operator(kernel: Kernel) -> Operator:
     moved = sum(kernel.read.values()) + sum(kernel.wrote.values())
-    return replace(kernel.first, name="fused", bytes=moved, flops=0, is_compiled=True)
+    return replace(kernel.first, name="fused", bytes=moved, flops=0, layout="", is_compiled=True)

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION
-from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, Phase, Shape
+from lmsweep.trials.analytic.rates.operators import ELEMENT_WISE, PRODUCTS, Operator, Operators, Phase, Shape
 from lmsweep.trials.machine.torch_private import (
     OpOverload,
     all_overloads,
@@ -139,7 +139,7 @@ class OperatorLog:
             is_again=again,
             is_causal=causal,
             stream="communication" if known.communicates else "compute",
-            layout=_layout(args) if flops and name in PRODUCTS else "",
+            layout=_layout(name, args, result) if flops or name in ELEMENT_WISE else "",
             ranks=ranks,
             stride=stride,
         )
@@ -189,9 +189,29 @@ def local_parts(given: object) -> object:
     return tuple(map(local_parts, given)) if isinstance(given, (list, tuple)) else given
 
 
-def _layout(args: Sequence[object]) -> str:
-    operands = [one for one in args if isinstance(one, Tensor) and one.dim() > 1][:2]
-    return "".join("n" if one.stride()[-1] == 1 else "t" for one in operands)
+def _layout(name: str, args: Sequence[object], result: object) -> str:
+    """Return `Operator.layout`."""
+    operands = [one for one in args if isinstance(one, Tensor)]
+    if name in PRODUCTS:
+        matrices = [one for one in operands if one.dim() > 1][:2]
+        return "".join("n" if one.stride()[-1] == 1 else "t" for one in matrices)
+    if name not in ELEMENT_WISE or not isinstance(result, Tensor) or result.numel() < 2:
+        return ""
+    strides = {_strides(one, result) for one in operands if one.numel() > 1}
+    lies = _strides(result, result)
+    inner = lies.index(min(lies))
+    if any(one[inner] > lies[inner] for one in strides):
+        return "transposed"
+    return "strided" if strides - {lies} else ""
+
+
+def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:
+    """Return the steps of an operand along the dimensions of the result that have several elements."""
+    more = result.dim() - operand.dim()
+    shape, strides = (1,) * more + tuple(operand.shape), (0,) * more + operand.stride()
+    return tuple(
+        stride if size > 1 else 0 for stride, size, whole in zip(strides, shape, result.shape, strict=True) if whole > 1
+    )
 
 
 class Places(NamedTuple):

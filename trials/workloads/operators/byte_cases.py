@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from lmsweep.trials.machine.torch_private import SOFTMAX_BACKWARD
+from lmsweep.trials.machine.torch_private import LOG_SOFTMAX_BACKWARD, SOFTMAX_BACKWARD
 from lmsweep.trials.workloads.operators.cases import Case, Extent
 
 aten = torch.ops.aten
@@ -33,6 +35,7 @@ def byte_cases(extent: Extent) -> Iterator[Case]:
     for size in _sizes(extent.tokens * extent.width):
         yield from _embedding(extent, size)
         yield from _optimizers(extent, size)
+        yield from _four_bits(extent, size)
 
 
 def _sizes(most: int) -> list[int]:
@@ -62,19 +65,31 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
         one, out = extent.random(size), extent.random(size, dtype=wide)
         return lambda: out.copy_(one)
 
+    def heads() -> torch.Tensor:
+        return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
+
+    def strided() -> Call:
+        one, other = heads(), extent.random(16, size // 64 // 16, 64)
+        out = torch.empty_like(other)
+        return lambda: torch.add(one, other, out=out)
+
     def transposed() -> Call:
-        one = extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
-        return one.contiguous
+        rows = 2 ** (size.bit_length() // 2)
+        one, other = extent.random(size // rows, rows).t(), extent.random(rows, size // rows)
+        out = torch.empty_like(other)
+        return lambda: torch.add(one, other, out=out)
 
     add = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
     mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
     total = _call(extent, lambda one: one.sum(0), (max(1, size // ROWS), min(size, ROWS)))
     cast = size * (item + wide.itemsize)
     yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
+    yield _case(extent, "add_strided", size, 3 * item * size, strided, is_cold=is_cold)
+    yield _case(extent, "add_transposed", size, 3 * item * size, transposed, is_cold=is_cold)
     yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
     yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
     yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
-    yield _case(extent, "clone", size, 2 * item * size, transposed, is_cold=is_cold)
+    yield _case(extent, "clone", size, 2 * item * size, lambda: heads().contiguous, is_cold=is_cold)
     yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
 
 
@@ -150,12 +165,12 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
         logits = (size // VOCABULARY, VOCABULARY)
         log_softmax = _call(extent, lambda x: torch.log_softmax(x, -1), logits)
         yield _case(extent, "_log_softmax", size, 2 * item * size, log_softmax, shapes=(logits,))
+        backward = _call(extent, lambda x, y: LOG_SOFTMAX_BACKWARD(x, y, -1, x.dtype), logits, logits)
+        yield _case(extent, "_log_softmax_backward_data", size, 3 * item * size, backward, shapes=(logits,))
 
 
 def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
-    """AdamW of float32 weights, whatever the trial's type: those of autocast."""
-    if extent.dtype == torch.bfloat16:
-        return
+    """AdamW of weights, gradients and states of one type."""
 
     def adamw(**how: Any) -> Call:
         parts = [torch.nn.Parameter(extent.random(max(1, size // 8))) for _ in range(8)]
@@ -164,4 +179,19 @@ def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
         return torch.optim.AdamW(parts, **how).step
 
     for name, moves, how in (("_fused_adamw_", 7, {"fused": True}), ("_foreach_adamw_", 26, {"foreach": True})):
-        yield _case(extent, name, size, 4 * moves * size, partial(adamw, **how), kind="optimizer")
+        moved = extent.dtype.itemsize * moves * size
+        yield _case(extent, name, size, moved, partial(adamw, **how), kind="optimizer")
+
+
+def _four_bits(extent: Extent, size: int) -> Iterator[Case]:
+    """Weights that bitsandbytes makes whole from 4 bits, with a float32 for each 64."""
+    if extent.dtype != torch.bfloat16 or extent.device == "cpu" or find_spec("bitsandbytes") is None:
+        return
+
+    def whole() -> Call:
+        library = import_module("bitsandbytes").functional
+        stored, state = library.quantize_4bit(extent.random(size // ROWS, ROWS), quant_type="nf4")
+        return partial(library.dequantize_4bit, stored, state)
+
+    moved = size * (extent.dtype.itemsize + 1 / 2 + 4 / 64)
+    yield _case(extent, "lmsweep::dequantize_4bit", size, moved, whole)
