@@ -49,6 +49,10 @@ _FREE = re.compile(
 """Operators that launch no kernel."""
 
 
+FEW_COLUMNS = 256
+"""Most columns whose sum over many rows keeps few multiprocessors busy: norms of heads, not of whole rows."""
+
+
 class OperatorLog:
     """Collects what a storage tracker's operators compute; `begin` starts a phase."""
 
@@ -139,7 +143,7 @@ class OperatorLog:
             is_again=again,
             is_causal=causal,
             stream="communication" if known.communicates else "compute",
-            layout=_layout(name, args, result) if flops or name in ELEMENT_WISE else "",
+            layout=_layout(name, args, result),
             ranks=ranks,
             stride=stride,
         )
@@ -195,7 +199,11 @@ def _layout(name: str, args: Sequence[object], result: object) -> str:
     if name in PRODUCTS:
         matrices = [one for one in operands if one.dim() > 1][:2]
         return "".join("n" if one.stride()[-1] == 1 else "t" for one in matrices)
-    if name not in ELEMENT_WISE or not isinstance(result, Tensor) or result.numel() < 2:
+    if not isinstance(result, Tensor) or result.numel() < 2:
+        return ""
+    if name == "sum" and result.numel() <= FEW_COLUMNS and result.shape[-1:] == operands[0].shape[-1:]:
+        return "columns"
+    if name not in ELEMENT_WISE:
         return ""
     strides = {_strides(one, result) for one in operands if one.numel() > 1}
     lies = _strides(result, result)

@@ -18,6 +18,8 @@ Make = Callable[[], Call]
 """Makes operands, and returns the call."""
 ROWS = 1024
 """Elements of a row that is normalized."""
+HEAD = 128
+"""Columns of a weight of a norm of heads, whose gradient is summed over all rows."""
 VOCABULARY = 32768
 CACHED_BYTES = 2**25
 """Operands up to this size are also timed where the last call left them in the L2 cache."""
@@ -91,6 +93,8 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
     yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
     yield _case(extent, "clone", size, 2 * item * size, lambda: heads().contiguous, is_cold=is_cold)
     yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
+    of_head = _call(extent, lambda one: one.sum(0), (size // HEAD, HEAD))
+    yield _case(extent, "sum_columns", size, item * size, of_head, is_cold=is_cold)
 
 
 def _casting(extent: Extent) -> Iterator[Case]:
