@@ -5,7 +5,8 @@ python benchmarks/finetuning_times.py measure CELLS SECONDS RESULTS.json     # o
 python benchmarks/finetuning_times.py compare [CELLS RESULTS.json]           # without them: both sets, as measured
 
 CELLS: `first`, predicted before any of them ran; `second`, after prices of adapters and of weights in 4 bits were
-fitted to `first`. Predictions are in finetuning-times-CELLS.json, what was measured in finetuning-measured-CELLS.json.
+fitted to `first`; `third`, after the interval with measured launches was widened to hold both, and operators whose
+operands lie apart, AdamW in bfloat16 and weights in 4 bits were measured by themselves. Predictions are in finetuning-times-CELLS.json, what was measured in finetuning-measured-CELLS.json.
 
 Each cell is timed in a fresh process from random weights: STEPS steps, the first WARMING of them not counted, and two
 more that are traced for the device's time. The host's launches are measured as `lmsweep run operators` does it.
@@ -100,7 +101,35 @@ SECOND: tuple[Cell, ...] = (
     (SMALL, FULL, (), 256, 1),
     (SMALL, "qlora", (BLOCKS,), 512, 4),
 )
-CELLS = {"first": FIRST, "second": SECOND}
+THIRD: tuple[Cell, ...] = (
+    (LARGE, "dora", (), 4096, 1),
+    (LARGE, "qlora", (), 1024, 2),
+    (MEDIUM, FULL, (), 4096, 2),
+    (LLAMA, "lora", (), 2048, 2),
+    (SMALL, "dora", (), 4096, 2),
+    (SMALL, "lora", (BLOCKS,), 512, 1),
+    (LARGE, FULL, (), 2048, 1),
+    (MEDIUM, "qlora", (), 1024, 1),
+    (LLAMA, "dora", (), 1024, 2),
+    (SMALL, FULL, (), 1024, 1),
+    (LARGE, "lora", (BLOCKS,), 2048, 4),
+    (LLAMA, "qlora", (BLOCKS,), 2048, 1),
+    (MEDIUM, "dora", (BLOCKS,), 2048, 4),
+    (SMALL, "qlora", (), 1024, 8),
+    (LLAMA, FULL, (BLOCKS,), 1024, 4),
+    (MEDIUM, "lora", (), 256, 1),
+    (SMALL, FULL, (BLOCKS,), 4096, 4),
+    (LARGE, "qlora", (), 512, 1),
+    (MEDIUM, "lora", ("offload=activations",), 4096, 1),
+    (SMALL, FULL, ("offload=optimizer",), 2048, 2),
+    (LARGE, "dora", (BLOCKS,), 512, 2),
+    (SMALL, "lora", (), 1024, 2),
+    ("Qwen/Qwen3-32B", "qlora", (BLOCKS,), 4096, 1),
+    (LLAMA, "lora", (BLOCKS,), 256, 2),
+    (MEDIUM, FULL, (), 512, 1),
+    ("Qwen/Qwen3-30B-A3B", "lora", (), 1024, 1),
+)
+CELLS = {"first": FIRST, "second": SECOND, "third": THIRD}
 """Set -> model, method, settings, tokens of a sequence and batch of its cells; the most important first."""
 STEPS = 5
 WARMING = 2

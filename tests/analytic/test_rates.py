@@ -168,6 +168,38 @@ def test_small_operands_come_from_the_cache_and_large_ones_from_memory() -> None
     assert 20 * 2**20 / small > 4.8e12 > 2**31 / large > 3.5e12
 
 
+def test_an_operator_whose_operands_do_not_all_lie_alike_takes_as_long_as_its_addresses() -> None:
+    def seconds(gpu: str, moves: int = 3, **fields: object) -> float:
+        add = product(1, 1, 1, name="add", flops=0, dtype="float32", shapes=((2**13, 2**13),), bytes=moves * 2**28)
+        return rates_of(device(gpu)).of(replace(add, **fields)).seconds  # type: ignore[arg-type]
+
+    plain, of_row, strided, transposed = (
+        seconds("H200 SXM"),
+        seconds("H200 SXM", 2, layout="strided"),
+        *(seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed")),
+    )
+    assert plain < of_row < strided < transposed and 2.3 < transposed / plain < 3
+    in_16_bits = seconds("H200 SXM", dtype="bfloat16", bytes=3 * 2**27, layout="strided")
+    assert in_16_bits == pytest.approx(strided, rel=0.3), "half of the bytes need as many addresses"
+    assert seconds("H100 SXM", layout="transposed") == pytest.approx(transposed), "the same chip, less bandwidth"
+    assert 1.6 < seconds("A100 SXM 80GB", layout="transposed") / transposed < 1.8
+
+
+def test_few_columns_of_many_rows_are_summed_slowly() -> None:
+    rows = product(1, 1, 1, name="sum", flops=0, dtype="float32", shapes=((2**17, 128),), bytes=2**26)
+    found = [rates_of(device("H200 SXM")).of(replace(rows, layout=layout)).seconds for layout in ("", "columns")]
+    assert found[1] > 2.5 * found[0]
+
+
+def test_weights_in_4_bits_are_made_whole_at_half_the_bandwidth_and_adamw_moves_less_in_16_bits() -> None:
+    h200 = rates_of(device("H200 SXM"))
+    whole = product(1, 1, 1, name="lmsweep::dequantize_4bit", flops=0, bytes=172 * 2**20)
+    assert 2.2e12 < whole.bytes / h200.of(whole).seconds < 2.5e12
+    update = product(1, 1, 1, name="_fused_adamw_", flops=0, phase="optimizer", bytes=14 * 2**28)
+    wide = replace(update, dtype="float32", bytes=28 * 2**28)
+    assert 0.5 < h200.of(update).seconds / h200.of(wide).seconds < 0.7
+
+
 def test_no_operator_is_faster_than_a_kernel_starts() -> None:
     for name in ("H200 SXM", "A100 SXM 80GB", "B200 SXM", "MI300X", "T4"):
         rates = rates_of(device(name))

@@ -21,7 +21,7 @@ from lmsweep.trials.machine.torch_private import storage_key_of
 from lmsweep.trials.prediction import step_operators as operators_of
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.step_operators import step_operators
-from lmsweep.trials.prediction.without_device.operator_log import OperatorLog
+from lmsweep.trials.prediction.without_device.operator_log import OperatorLog, layout_of
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -135,6 +135,44 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     weights = update.shapes[0][0]
     assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
     assert from_values(as_values(found)) == found  # type: ignore[arg-type]  # as JSON has them
+
+
+X, COLUMN, ROW = torch.zeros(8, 384), torch.zeros(8, 1), torch.zeros(384)
+HEADS = torch.zeros(2, 8, 4, 16)
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "layout"),
+    [
+        ("add", (X, X), ""),
+        ("add", (X.t(), X.t()), ""),
+        ("mul", (X, 2.0), ""),
+        ("mul", (X, torch.tensor(2.0)), ""),
+        ("add", (X, torch.zeros(384, 8).t()), "transposed"),
+        ("add", (HEADS.transpose(1, 2), torch.zeros(2, 4, 8, 16)), "strided"),
+        ("add", (HEADS.transpose(1, 2), HEADS.transpose(1, 2)), ""),
+        ("mul", (X, COLUMN), "strided"),
+        ("mul", (ROW, X), "strided"),
+        ("div", (COLUMN.expand(8, 384), 2.0), "strided"),
+        ("neg", (HEADS[..., 8:],), "strided"),
+        ("relu", (HEADS.transpose(1, 2),), ""),
+        ("mm", (X, torch.zeros(8, 384).t()), "nt"),
+    ],
+)
+def test_an_operator_states_how_its_operands_lie(name: str, operands: tuple[Any, ...], layout: str) -> None:
+    assert layout_of(name, operands, getattr(torch, name)(*operands)) == layout
+
+
+def test_a_sum_of_few_columns_is_told_from_those_of_rows_and_of_many_columns() -> None:
+    of_heads = torch.zeros(64, 16)
+    for operand, dimension, layout in ((of_heads, 0, "columns"), (of_heads, 1, ""), (X, 0, ""), (X, 1, "")):
+        assert layout_of("sum", (operand, dimension), operand.sum(dimension, keepdim=True)) == layout
+
+
+def test_what_rotary_positions_multiply_is_strided_and_compiled_code_has_no_layout_of_it() -> None:
+    eager, compiled = (step_operators(small(attention="sdpa", compile=one)) for one in ("none", "block"))
+    assert any(one.layout == "strided" and "attention" in one.module for one in eager)
+    assert {one.layout for one in compiled if one.name == "fused"} == {""}
 
 
 def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less() -> None:

@@ -42,6 +42,7 @@ def test_products_attention_bytes_and_optimizers_are_timed_with_their_work() -> 
         if one.name.endswith("efficient_attention"):
             batch, heads, context, head = shapes_of(one)[0]
             assert one.flops == 4 * batch * heads * context**2 * head // (2 if one.is_causal else 1)
+    assert {"add_strided", "add_transposed", "sum_columns"} <= {one.name for one in timed}
     layouts = {one.form for one in timed if one.name == "mm"}
     assert layouts == {"forward", "input_gradient", "weight_gradient"}
     rate = rows["product", "flops_rate"].samples

@@ -143,7 +143,7 @@ class OperatorLog:
             is_again=again,
             is_causal=causal,
             stream="communication" if known.communicates else "compute",
-            layout=_layout(name, args, result),
+            layout=layout_of(name, args, result),
             ranks=ranks,
             stride=stride,
         )
@@ -193,8 +193,8 @@ def local_parts(given: object) -> object:
     return tuple(map(local_parts, given)) if isinstance(given, (list, tuple)) else given
 
 
-def _layout(name: str, args: Sequence[object], result: object) -> str:
-    """Return `Operator.layout`."""
+def layout_of(name: str, args: Sequence[object], result: object) -> str:
+    """Return `Operator.layout` of an operator with these arguments."""
     operands = [one for one in args if isinstance(one, Tensor)]
     if name in PRODUCTS:
         matrices = [one for one in operands if one.dim() > 1][:2]
