@@ -179,6 +179,10 @@ def test_an_operator_whose_operands_do_not_all_lie_alike_takes_as_long_as_its_ad
         *(seconds("H200 SXM", layout=layout) for layout in ("strided", "transposed")),
     )
     assert plain < of_row < strided < transposed and 2.3 < transposed / plain < 3
+    cast, both = (
+        seconds("H200 SXM", dtype="bfloat16", bytes=10 * 2**26, layout=one) for one in ("cast", "strided_cast")
+    )
+    assert transposed < 2 * cast < 1.4 * both < 1.4 * transposed, "each element asks for its type"
     in_16_bits = seconds("H200 SXM", dtype="bfloat16", bytes=3 * 2**27, layout="strided")
     assert in_16_bits == pytest.approx(strided, rel=0.3), "half of the bytes need as many addresses"
     assert seconds("H100 SXM", layout="transposed") == pytest.approx(transposed), "the same chip, less bandwidth"

@@ -32,12 +32,21 @@ FAMILIES = {
 """Operator, or how its name begins -> the measured one that is most like it."""
 USUAL = "add"
 """The measured operator that all others are like."""
-BY_LAYOUT = {"strided": "add_strided", "transposed": "add_transposed", "columns": "sum_columns"}
+BY_LAYOUT = {
+    "strided": "add_strided",
+    "transposed": "add_transposed",
+    "cast": "add_cast",
+    "strided_cast": "add_strided_cast",
+    "columns": "sum_columns",
+}
 """`Operator.layout` -> the measured operator that is like it. Its time goes by elements: an address is computed for
-each, or few columns keep few multiprocessors busy."""
-OF_ADDRESSES = 0.4
+each, a type is asked for each, or few columns keep few multiprocessors busy."""
+CAST_BYTES = 10
+"""Of an element: `add_cast` reads one in 16 bits and a float32, and writes a float32."""
+OF_ADDRESSES = 0.5
 """Share of an addition's time that its addresses take; the rest goes by the bytes. On an H200, 2^24 elements take 41 µs
-if what is expanded is read, 53 µs with a row or column beside them, 62 µs in an addition; in 16 bits 30, 43, 52 µs."""
+if what is expanded is read, 53 µs with a row or column beside them, 62 µs in an addition; in 16 bits 30, 43, 52 µs, and
+with a float32 beside 16 bits 72 to 80 and 105 µs."""
 
 WIDTHS = {"float8_e4m3fn": 1, "bfloat16": 2, "float16": 2}
 """Type -> bytes of an element; others are as those of 4."""
@@ -72,7 +81,7 @@ class ByteRates:
         seconds = self._of_family(self._family(name), moved, width, is_cold)
         if not layout:
             return seconds
-        whole = width * elements * (1 if layout == "columns" else 3)
+        whole = elements * (CAST_BYTES if "cast" in layout else width if layout == "columns" else 3 * width)
         share = OF_ADDRESSES + (1 - OF_ADDRESSES) * min(1.0, moved / whole)
         return max(seconds, share * self._of_family(BY_LAYOUT[layout], whole, width, is_cold))
 

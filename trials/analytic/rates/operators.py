@@ -45,8 +45,8 @@ class Operator:
     layout: str = ""
     """Of a product's two operands: `n` for one that is row-major, `t` for a transposed view; x Wᵀ is `nt`. Of an
     element-wise operator `strided` where not all operands lie as the result does (heads of attention, what is
-    broadcast), `transposed` where one of them has its elements of a row of the result apart. Of a
-    sum `columns` if few columns of many rows are summed."""
+    broadcast), `transposed` where one of them has its elements of a row of the result apart, `cast` and
+    `strided_cast` where it reads several types. Of a sum `columns` if few columns of many rows are summed."""
     is_again: bool = False
     """Whether backward computes again what forward did not keep (activation checkpointing)."""
     is_causal: bool = False

@@ -49,6 +49,8 @@ _FREE = re.compile(
 """Operators that launch no kernel."""
 
 
+SECTOR = 32
+"""Bytes that a GPU reads at least: elements nearer to each other share a sector."""
 FEW_COLUMNS = 256
 """Most columns whose sum over many rows keeps few multiprocessors busy: norms of heads, not of whole rows."""
 
@@ -205,12 +207,14 @@ def layout_of(name: str, args: Sequence[object], result: object) -> str:
         return "columns"
     if name not in ELEMENT_WISE:
         return ""
-    strides = {_strides(one, result) for one in operands if one.numel() > 1}
     lies = _strides(result, result)
     inner = lies.index(min(lies))
-    if any(one[inner] > lies[inner] for one in strides):
+    strides = {_strides(one, result): one.element_size() for one in operands if one.numel() > 1}
+    if any(one[inner] > lies[inner] and one[inner] * size >= SECTOR for one, size in strides.items()):
         return "transposed"
-    return "strided" if strides - {lies} else ""
+    found = ["strided"] if strides.keys() - {lies} else []
+    types = {one.dtype for one in operands if one.numel() > 1 and one.is_floating_point()}
+    return "_".join([*found, *(["cast"] if len(types) > 1 and name != "copy_" else [])])
 
 
 def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:

@@ -70,8 +70,13 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
     def heads() -> torch.Tensor:
         return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
 
-    def strided() -> Call:
-        one, other = heads(), extent.random(16, size // 64 // 16, 64)
+    def strided(dtype: torch.dtype = extent.dtype) -> Call:
+        one, other = heads(), extent.random(16, size // 64 // 16, 64, dtype=dtype)
+        out = torch.empty_like(other)
+        return lambda: torch.add(one, other, out=out)
+
+    def casting() -> Call:
+        one, other = extent.random(size), extent.random(size, dtype=torch.float32)
         out = torch.empty_like(other)
         return lambda: torch.add(one, other, out=out)
 
@@ -88,6 +93,9 @@ def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]
     yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
     yield _case(extent, "add_strided", size, 3 * item * size, strided, is_cold=is_cold)
     yield _case(extent, "add_transposed", size, 3 * item * size, transposed, is_cold=is_cold)
+    if item == 2:
+        yield _case(extent, "add_cast", size, 10 * size, casting, is_cold=is_cold)
+        yield _case(extent, "add_strided_cast", size, 10 * size, partial(strided, torch.float32), is_cold=is_cold)
     yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
     yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
     yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
