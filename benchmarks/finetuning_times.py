@@ -6,7 +6,8 @@ python benchmarks/finetuning_times.py compare [CELLS RESULTS.json]           # w
 
 CELLS: `first`, predicted before any of them ran; `second`, after prices of adapters and of weights in 4 bits were
 fitted to `first`; `third`, after the interval with measured launches was widened to hold both, and operators whose
-operands lie apart, AdamW in bfloat16 and weights in 4 bits were measured by themselves. Predictions are in finetuning-times-CELLS.json, what was measured in finetuning-measured-CELLS.json.
+operands lie apart, AdamW in bfloat16 and weights in 4 bits were measured by themselves. Predictions are in
+finetuning-times-CELLS.json, what was measured in finetuning-measured-CELLS.json.
 
 Each cell is timed in a fresh process from random weights: STEPS steps, the first WARMING of them not counted, and two
 more that are traced for the device's time. The host's launches are measured as `lmsweep run operators` does it.
