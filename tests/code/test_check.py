@@ -1,6 +1,7 @@
 """`lmsweep check` tries the user's code on the CPU before anything is measured, and names the user's file and line."""
 
 import sys
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,21 @@ def test_a_module_that_imports_what_it_lacks_once_something_is_read_from_it_is_n
     monkeypatch.setitem(sys.modules, "mine", module)
     with nothing_cached():
         pass
+
+
+def test_an_environment_in_the_code_folder_is_looked_through_once(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(sys, "meta_path", [CodeFinder(Code(folder=str(tmp_path))), *sys.meta_path])
+    for number in range(3000):
+        module = types.ModuleType(f"installed_{number}")
+        module.__file__ = f"{tmp_path}/.venv/lib/python3/site-packages/installed_{number}.py"
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    taken = []
+    for _ in range(2):
+        began = time.process_time()
+        with nothing_cached():
+            pass
+        taken.append(time.process_time() - began)
+    assert taken[1] < taken[0] / 3
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:

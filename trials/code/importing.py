@@ -113,12 +113,18 @@ def _empty_caches() -> None:
             file = str(vars(module).get("__file__"))
             if _is_ours(name):  # where the code folder is lmsweep's own checkout
                 continue
-            if file.startswith(code.folder) and is_users_file(file, code):
+            if file.startswith(code.folder) and _is_users(file, code):
                 classes = [one for one in vars(module).values() if inspect.isclass(one)]
                 for found in chain(*(list(vars(owner).values()) for owner in (module, *classes))):
                     function = found.__func__ if isinstance(found, staticmethod) else found
                     if isinstance(function, functools._lru_cache_wrapper) and not _is_ours(function.__module__):
                         function.cache_clear()
+
+
+@functools.cache
+def _is_users(file: str, code: Code) -> bool:
+    """Return whether a module's file is the user's: of the thousands in an environment in the code folder, none is."""
+    return is_users_file(file, code)
 
 
 def _is_ours(module: str) -> bool:
