@@ -167,7 +167,7 @@ def test_an_operator_states_how_its_operands_lie(name: str, operands: tuple[Any,
     assert layout_of(name, operands, getattr(torch, name)(*operands)) == layout
 
 
-def test_a_sum_of_few_columns_is_told_from_those_of_rows_and_of_many_columns() -> None:
+def test_a_sum_of_few_columns_has_a_layout_and_those_of_rows_and_of_many_columns_have_none() -> None:
     of_heads = torch.zeros(64, 16)
     for operand, dimension, layout in ((of_heads, 0, "columns"), (of_heads, 1, ""), (X, 0, ""), (X, 1, "")):
         assert layout_of("sum", (operand, dimension), operand.sum(dimension, keepdim=True)) == layout

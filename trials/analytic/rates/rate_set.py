@@ -40,8 +40,8 @@ HOSTS = (0.8, 3.4)
 LAUNCHES = {"launch_forward": 6.6e-6, "launch_backward": 11e-6}
 """Launch that `lmsweep run operators` measures -> its seconds on the reference host, from the steps of one machine."""
 MEASURED_HOSTS = (0.7, 2.0)
-"""The same as HOSTS, over what follows from the launches measured on the host. Chosen after 74 steps on two machines,
-two processes of which differ by 1.5 while another works beside them; 26 later ones of a third machine hold
+"""The same as HOSTS, over what follows from the launches measured on the host. Chosen after 74 steps on two machines:
+two processes of one machine differ by 1.5 while another works beside them. Of 26 later steps on a third, all hold
 (docs/lab/2026-11-25-finetuning.md)."""
 ASSUMED = (
     f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are multiples of {ALIGNED} "
