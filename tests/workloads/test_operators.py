@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from packaging.version import Version
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF, product_of
@@ -78,7 +79,8 @@ def test_a_trial_in_float8_times_both_sums_and_both_scales_of_products_and_what_
         "_to_copy",
         "clone",
     }
-    for case in cases:
+    scales_rows = Version(torch.__version__) >= Version("2.13")  # on a CPU; 2.11 has one scale for each operand
+    for case in (one for one in cases if scales_rows or one.form != "rows"):
         result = case.make()()
         assert isinstance(result, torch.Tensor)
         if case.kind == "product":
