@@ -81,6 +81,8 @@ def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]
     name, equals, listed = text.partition("=")
     if not equals or not name.strip():
         raise RequestError(f"{source}: write axis=value, or axis=value,value")
+    if name.strip().endswith("_args"):
+        raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
     values: list[Scalar] = []
     for part in listed.split(","):
         value = parse(part, source).data

@@ -30,6 +30,10 @@ def test_an_override_is_a_field_and_its_values_read_as_in_a_file(text, expected)
         ("=1", "--set =1: write axis=value, or axis=value,value"),
         ("precision=", "--set precision=: '' is not a value; write axis=value, or axis=value,value"),
         ("precision=a,,b", "--set precision=a,,b: '' is not a value; write axis=value, or axis=value,value"),
+        (
+            "adapter_args={rank: 4}",
+            "--set adapter_args={rank: 4}: write one argument at a time, adapter_args.NAME=value",
+        ),
         ("model={a: 1}", "--set model={a: 1}: '{a: 1}' is not a value; write axis=value, or axis=value,value"),
         ("model=*x", "--set model=*x:1: not valid YAML: found undefined alias 'x'"),
     ],
