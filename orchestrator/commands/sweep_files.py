@@ -54,18 +54,20 @@ def sweeps() -> None:
     from lmsweep.orchestrator.sweep.sweep import load_sweep
     from lmsweep.trials.machine.cpu_affinity import find_gpus, usable_cores
 
-    gpus, cores = len(find_gpus()), len(usable_cores())
+    try:
+        places = {"cpu": len(usable_cores()), "cuda": len(find_gpus())}
+    except ModuleNotFoundError:
+        places = {}  # lmsweep is installed to read, so nothing runs here
 
     def runs_here(config: TrialConfig) -> bool:
-        places = {"cpu": cores, "cuda": gpus}.get(config.device_type, 0)
-        return config.nodes == 1 and config.world_size <= places
+        return config.nodes == 1 and config.world_size <= places.get(config.device_type, 0)
 
     def line(name: str) -> str:
         sweep = load_sweep(name)
         configs = [trial.config for trial in sweep.trials]
         able, least = sum(map(runs_here, configs)), min(one.world_size for one in configs)
         here = "all run here" if able == len(configs) else f"{able} run here"
-        here = here if able else f"needs {least} GPU{'s' * (least > 1)}"
+        here = here if able else f"needs {least} GPU{'s' * (least > 1)}" if places else "none run here"
         return f"{len(configs):>3} trials, {here:<13}  {sweep.description}"
 
     show_groups({question: {name: line(name) for name in names} for question, names in QUESTIONS.items()})

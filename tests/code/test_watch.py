@@ -62,7 +62,7 @@ def test_every_save_is_measured_and_compared_and_a_syntax_error_is_printed(
     flash.write_text(FLASH.replace("math.sqrt(q.shape[-1])", "1.0"))
     round_two = wait_for("watching", since=before)
     assert "2 trials, 1 to run" in round_two, "sdpa stays stored"
-    assert "against" in round_two and "error_contrast" in round_two and "disagrees" in round_two
+    assert "against" in round_two and "error.output" in round_two and "disagrees" in round_two
 
     before = len(said)
     flash.write_text(FLASH)

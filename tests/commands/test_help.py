@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer.main
 from typer.testing import CliRunner
 
@@ -82,7 +83,8 @@ def test_the_examples_of_help_work(words: str, tmp_path: Path, monkeypatch: pyte
         shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / name)
     monkeypatch.chdir(tmp_path)
     done = lmsweep(*shlex.split(words))
-    assert done.returncode == 0, done.stderr
+    judges_no_gpu = words.startswith("accept --as") and not torch.cuda.is_available()
+    assert done.returncode == int(judges_no_gpu), done.stderr
 
 
 @pytest.mark.slow
