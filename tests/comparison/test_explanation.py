@@ -158,6 +158,7 @@ def test_best_says_why_the_winner_is_ahead_of_the_next_cell() -> None:
     assert several.returncode == 2 and "--explain is about one job" in several.stderr
 
 
+@pytest.mark.slow
 def test_the_page_explains_what_both_sides_profiled_and_has_no_such_section_without_profiles() -> None:
     with_profiles, without = (content_of(store).sections for store in ("h200-profile", "h200-best-2.7b"))
     (section,) = (one for one in with_profiles if one.id == "causes")

@@ -103,6 +103,7 @@ def test_checkpointing_is_chosen_where_it_decides():
     assert plain.checkpointing == "none"
 
 
+@pytest.mark.slow
 def test_offloaded_activations_allow_a_larger_batch_and_take_longer():
     plain, moved = (
         lmsweep.fits("small", context=512, devices=["4090"], methods=["full"], settings=[*way, "checkpointing=none"])[0]

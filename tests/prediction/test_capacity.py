@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lmsweep.trials.prediction.capacity.device_room import any_batch_step
-from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
-from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -32,7 +31,8 @@ def test_a_batch_that_was_not_run_needs_and_computes_what_a_run_of_it_does(adapt
 
     room = step.room("H200 SXM", budget)
 
-    assert room.batch == largest_that_fits(config, "batch_size", budget, "H200 SXM").sure
+    around = [replace(config, batch_size=batch) for batch in (room.batch, room.batch + 1)]
+    assert [fits(one, "model", budget, "H200 SXM") is True for one in around] == [True, False]
     assert room.peak == pytest.approx(predict(replace(config, batch_size=room.batch)).on("H200 SXM").peak, rel=1e-3)
     ours, theirs = step.operators(7), step_operators(asked)
     assert sum(one.flops * one.count for one in ours) == sum(one.flops * one.count for one in theirs)

@@ -93,6 +93,7 @@ def test_a_trial_that_asks_for_nsys_where_there_is_none_is_unsupported(monkeypat
     assert isinstance(row, Record) and row.status == "unsupported" and "nsys" in (row.error or "")
 
 
+@pytest.mark.slow
 def test_nsys_that_writes_no_report_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in (STAND_IN | {"NSYS_STAND_IN_CALLS": str(tmp_path / "calls")}).items():
         monkeypatch.setenv(name, value)
