@@ -154,6 +154,7 @@ def test_what_leads_is_repeated_before_the_answer() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("noise", "kind"), [(0.01, "wall"), (0.03, "wall"), (0.07, "host")])
+@pytest.mark.timeout(900)
 def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
     found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
     reported = [one for one in found if one["wrong"] < WRONG]
