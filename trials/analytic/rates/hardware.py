@@ -102,7 +102,7 @@ UPDATE_PASSES = 7
 
 
 _LANES: dict[tuple[int, int], int] = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
-"""Compute capability -> float32 lanes of a multiprocessor; others have 128."""
+"""Compute capability -> float32 lanes of a multiprocessor, by the architectures' whitepapers; others have 128."""
 
 
 @dataclass(frozen=True, kw_only=True)
