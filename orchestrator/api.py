@@ -148,7 +148,7 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
         seconds_of(request.budget, "--budget")
     ends_in = seconds_until(request.until, "--until", now=datetime.now()) if request.until else None
     early: list[Node] = []
-    sweep = load_requested(request, if_large=lambda outline: early.extend(_nodes_for(outline, request)))
+    sweep = load_requested(request, if_large=lambda outline: early.extend(_nodes_for(outline, request, waits=will_run)))
     layout = layout_asked(request)
     if layout:
         sweep = replace(sweep, trials=spread(sweep.trials, layout))
@@ -173,7 +173,9 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
         standby = start_standby([trial.config for trial in sweep.trials]) if certain else None
         if standby:
             on_error.callback(standby.close)
-        nodes = early or find_nodes(request.address, request.cluster_file, start_early if certain else lambda: None)
+        nodes = early or find_nodes(
+            request.address, request.cluster_file, start_early if certain else lambda: None, waits=will_run
+        )
         if request.device:
             planned_for, sweep = with_devices(nodes[0], request.device), without_placement(sweep)
             nodes = [replace(planned_for, gpus=layout.gpus) for _ in range(layout.nodes)] if layout else [planned_for]
@@ -239,11 +241,11 @@ def _statuses(request: PlanRequest) -> frozenset[Status]:
     return frozenset(map(Status, request.retry))
 
 
-def _nodes_for(outline: Outline, request: PlanRequest) -> list[Node]:
+def _nodes_for(outline: Outline, request: PlanRequest, *, waits: bool) -> list[Node]:
     """Return the nodes. Raises RequestError if none of them has a device for any trial of the sweep."""
     count = f"{outline.count} combinations"
     say(f"{outline.name}: {count}", error=True)
-    nodes = find_nodes(request.address, request.cluster_file)
+    nodes = find_nodes(request.address, request.cluster_file, waits=waits)
     able = [able_nodes(TrialConfig(d_model=2, device=one.removesuffix(":*")), nodes) for one in outline.devices]
     reasons = [one.reason for one in able if isinstance(one, Refusal)]
     if request.device is None and len(reasons) == len(able):

@@ -123,6 +123,42 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+ANSWER_SECONDS = 0.5
+"""How long a terminal may take to report its cursor, over a slow connection too."""
+
+
+def somebody_is_there() -> bool:
+    """Whether a person can answer a pager. A terminal that a person sees reports its cursor when a program asks.
+
+    The terminals that `ray exec`, `ssh -tt`, `script` and CI give a command report nothing, and a pager would wait
+    there for ever.
+    """
+    if not (sys.stdin.isatty() and on_terminal()) or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    if sys.platform == "win32":
+        return True
+    import select
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+    if os.tcgetpgrp(terminal) != os.getpgrp() or select.select([terminal], [], [], 0)[0]:
+        return False  # in the background, or keys wait there that the question would swallow
+    before = termios.tcgetattr(terminal)
+    answer, until = b"", time.monotonic() + ANSWER_SECONDS
+    try:
+        tty.setcbreak(terminal)
+        sys.stdout.flush()
+        os.write(sys.stdout.fileno(), b"\x1b[6n")
+        while not answer.endswith(b"R") and select.select([terminal], [], [], max(0.0, until - time.monotonic()))[0]:
+            answer += os.read(terminal, 1)
+    except OSError:  # the terminal has gone
+        return False
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    return answer.endswith(b"R")
+
+
 def terminal_size(stream: TextIO | None = None) -> os.terminal_size:
     """Return COLUMNS and LINES, or the size of the terminal behind a stream, by default standard output."""
     try:  # shutil.get_terminal_size asks sys.__stdout__, which Output has replaced
@@ -144,7 +180,7 @@ def show(text: "Text", *, pages: bool = True) -> None:
     console = Console(width=size.columns, highlight=False)
     program = shlex.split(os.environ.get("PAGER", "less"))
     is_long = text.plain.count("\n") >= size.lines
-    if not (is_long and pages and Pager.wanted and on_terminal() and program and shutil.which(program[0])):
+    if not (is_long and pages and Pager.wanted and program and shutil.which(program[0]) and somebody_is_there()):
         console.print(text, end="", soft_wrap=True)
         return
     with console.capture() as captured:

@@ -83,5 +83,5 @@ def _on_cluster(address: str, trials: Trials) -> list[Measured]:
     def lost(node: LiveNode, reason: str) -> Measured:
         return Measured(NodeSeen(node=node.name, failures=(Condition("host", f"the node was lost: {reason}"),)))
 
-    found = ask_nodes(nodes_with_cores(address), measure, patience=PATIENCE, lost=lost)
+    found = ask_nodes(nodes_with_cores(address, waits=True), measure, patience=PATIENCE, lost=lost)
     return sorted(found, key=lambda one: one.seen.node)

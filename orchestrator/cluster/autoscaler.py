@@ -1,7 +1,8 @@
 """Knows the nodes that the autoscaler could start, from the cluster file and from earlier results."""
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 import yaml
 
 from lmsweep.orchestrator.cluster.nodes import Node, accelerator_names
+from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -20,6 +22,11 @@ SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
 """Fields of an environment that are known before a node starts: all nodes run the same software."""
 
 
+JOIN_SECONDS = 600.0
+"""How long after `ray up` the nodes that it starts may take to join: each installs lmsweep first."""
+LOOK_SECONDS = 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class NodeType:
     """A node type of the cluster file."""
@@ -28,6 +35,32 @@ class NodeType:
     """From the file, or from the cloud provider."""
     most: int
     """How many such nodes may run at once."""
+    least: int
+    """How many workers of this type `ray up` starts, whether or not a trial needs them."""
+
+
+def await_promised(count: Callable[[], int], *, waits: bool) -> None:
+    """Wait until as many nodes have joined as `ray up` starts, and say how many are there if some are missing.
+
+    `ray up` returns when the head is ready, seconds to minutes before its workers have joined. count: returns the
+    number of live nodes, the head included. waits: else it only says it.
+    """
+    path = ON_THE_HEAD.expanduser()
+    promised = 1 + sum(kind.least for kind in node_types())
+    if promised == 1:
+        return
+    until = path.stat().st_mtime + JOIN_SECONDS
+    said = None
+    while (there := count()) < promised:
+        words = f"{there} of the {promised} nodes of the cluster file are there"
+        left = until - time.time()
+        if not waits or left <= 0:
+            say(f"{words}; `ray status` says why others are missing", error=True)
+            return
+        if there != said:
+            say(f"{words}; waiting for the others, at most {format_seconds(left)}", error=True)
+            said = there
+        time.sleep(LOOK_SECONDS)
 
 
 def startable_nodes(started: Sequence[Node], some: Fingerprint, cluster_file: str | None = None) -> list[Node]:
@@ -74,7 +107,11 @@ def node_types(cluster_file: str | None = None) -> list[NodeType]:
     most = content.get("max_workers", 0)
     head = content.get("head_node_type")
     return [
-        NodeType(resources=kind.get("resources") or {}, most=kind.get("max_workers", 0 if name == head else most))
+        NodeType(
+            resources=kind.get("resources") or {},
+            most=kind.get("max_workers", 0 if name == head else most),
+            least=kind.get("min_workers", 0),
+        )
         for name, kind in kinds.items()
     ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lmsweep.orchestrator.cluster import ray_private
-from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
+from lmsweep.orchestrator.cluster.autoscaler import await_promised, startable_nodes
 from lmsweep.orchestrator.cluster.doctor import Finding, examine
 from lmsweep.orchestrator.cluster.grpc_probe import wants_token
 from lmsweep.orchestrator.cluster.nodes import (
@@ -42,25 +42,30 @@ Answer = TypeVar("Answer")
 
 
 def find_nodes(
-    address: str | None, cluster_file: str | None = None, meanwhile: Callable[[], object] = lambda: None
+    address: str | None,
+    cluster_file: str | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
+    *,
+    waits: bool = False,
 ) -> list[Node]:
     """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
 
-    meanwhile: called while this machine describes itself. Raises RequestError as `cluster_nodes` does.
+    meanwhile: called while this machine describes itself. waits: for the nodes that `ray up` is starting. Raises
+    RequestError as `cluster_nodes` does.
     """
     if address is not None:
-        return cluster_nodes(address, cluster_file)
+        return cluster_nodes(address, cluster_file, waits=waits)
     if cluster_file:
         raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
     return [this_machine(meanwhile)]
 
 
-def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
+def cluster_nodes(address: str, cluster_file: str | None = None, *, waits: bool = False) -> list[Node]:
     """Return every node with cores to assign, and every kind of node that the autoscaler could start.
 
     Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
     """
-    with_cores = nodes_with_cores(address)
+    with_cores = nodes_with_cores(address, waits=waits)
     descriptions = ask_nodes(with_cores, describe)
     started = [_node(live, text) for live, text in zip(with_cores, descriptions, strict=True)]
     some = started[0] if started else this_machine()
@@ -72,9 +77,10 @@ def cluster_nodes(address: str, cluster_file: str | None = None) -> list[Node]:
     return found
 
 
-def nodes_with_cores(address: str) -> list[LiveNode]:
+def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
     """Join the cluster and return its nodes that have cores to assign. Raises RequestError as `cluster_nodes` does."""
     connect(address)
+    await_promised(lambda: len(live_nodes()), waits=waits)
     alive = live_nodes()
     _check_software(alive, ask_nodes(alive, software))
     return [node for node in alive if node.resources.get("CPU", 0) >= 1]

@@ -1,7 +1,7 @@
 """Decides on which nodes a trial may run, what it asks Ray for there, and whether a live node can still hold it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lmsweep.orchestrator.cluster.nodes import ACCELERATOR, Node, Refusal
@@ -118,21 +118,37 @@ class LiveNode:
     name: str = ""
     """Its network name."""
 
+    def __str__(self) -> str:
+        cores, gpus = (int(self.resources.get(name, 0)) for name in ("CPU", "GPU"))
+        has = f"{cores} core{'s' * (cores != 1)}" + (f" and {gpus} GPU{'s' * (gpus != 1)}" if gpus else "")
+        return f"{self.name} ({self.address}), with {has}"
+
+
+DRAINED = 4
+"""Ray's number for a node that the autoscaler has stopped because it was idle."""
+
 
 def live_nodes() -> list[LiveNode]:
     """Return the live nodes of the cluster that this process has joined."""
+    return all_nodes()[0]
+
+
+def all_nodes() -> tuple[list[LiveNode], set[str]]:
+    """Return the live nodes of the cluster, and the identifiers of those that the autoscaler has stopped."""
     import ray
 
-    return [
+    nodes = ray.nodes()
+    alive = [
         LiveNode(
             node_id=node["NodeID"],
             address=node["NodeManagerAddress"],
             resources=node["Resources"],
             name=node["NodeManagerHostname"],
         )
-        for node in ray.nodes()
+        for node in nodes
         if node["Alive"]
     ]
+    return alive, {node["NodeID"] for node in nodes if not node["Alive"] and node["DeathReason"] == DRAINED}
 
 
 def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
@@ -152,16 +168,27 @@ def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool
 class LiveNodes:
     """The live nodes of the cluster, looked up at most every LIVE_SECONDS."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_death: Callable[[LiveNode], None]) -> None:
+        """on_death: receives each node that has died since it was seen alive."""
+        self._on_death = on_death
         self._looked = -LIVE_SECONDS
         self._can_hold: dict[Placement, bool] = {}
         self._alive: list[LiveNode] = []
 
+    def look(self) -> None:
+        if time.monotonic() < self._looked + LIVE_SECONDS:
+            return
+        before = self._alive
+        self._alive, drained = all_nodes()
+        self._can_hold.clear()
+        self._looked = time.monotonic()
+        left = {node.node_id for node in self._alive} | drained
+        for node in before:
+            if node.node_id not in left:
+                self._on_death(node)
+
     def can_hold(self, placement: Placement) -> bool:
-        if time.monotonic() >= self._looked + LIVE_SECONDS:
-            self._alive = live_nodes()
-            self._can_hold.clear()
-            self._looked = time.monotonic()
+        self.look()
         if placement not in self._can_hold:
             alive = {node.node_id: node.resources for node in self._alive}
             self._can_hold[placement] = can_hold(placement, alive)

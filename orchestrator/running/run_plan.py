@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.cluster.placement import side_by_side
+from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
@@ -53,6 +53,10 @@ class Account:
     trials: int = 0
     busy: int = 0
     """Trials flagged busy_host."""
+    nodes: int = 1
+    """Nodes of the plan that run."""
+    lost_nodes: int = 0
+    """Nodes that have died since."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
     """Seconds by purpose; `compile` includes precompilation."""
 
@@ -112,7 +116,7 @@ def prepare(
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
     gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close, here=address is None)
-    account = Account(began=began, slots=count_slots(plan, nodes))
+    account = Account(began=began, slots=count_slots(plan, nodes), nodes=sum(node.started for node in nodes))
     return Run(
         planned=planned,
         to_run=to_run,
@@ -148,6 +152,13 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
         running = run.eta.running
         what = f"{count_trials(running)} may finish within {grace:g} s" if running else "no trial is running"
         run.progress.say(f"{signal_name}: {what}")
+
+    def say_death(node: LiveNode) -> None:
+        run.account.lost_nodes += 1
+        run.progress.say(f"{node}, has died; what ran there runs again where a node can hold it")
+
+    def say_again(planned: PlannedTrial) -> None:
+        run.progress.say(f"{run.progress.name_of(planned.index)}: its worker or node has died; it runs again")
 
     writer = StoreWriter(store, kept, run.progress.say)
 
@@ -186,6 +197,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
                     gate=run.gate,
                     on_start=run.progress.started,
                     on_rows=on_rows,
+                    on_again=say_again,
+                    on_death=say_death,
                     code=code,
                     standby=standby.folder if standby else None,
                     search=search,

@@ -18,7 +18,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import ConcurrencyLimiter, Searcher
 
 from lmsweep.orchestrator.cluster import ray_private
-from lmsweep.orchestrator.cluster.placement import LiveNodes, Placement
+from lmsweep.orchestrator.cluster.placement import LiveNode, LiveNodes, Placement
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
@@ -46,6 +46,8 @@ def launch(
     gate: Gate,
     on_start: OnStart,
     on_rows: OnRows,
+    on_again: OnStart,
+    on_death: Callable[[LiveNode], None],
     code: bytes | None = None,
     standby: Path | None = None,
     search: "Search | None" = None,
@@ -53,11 +55,12 @@ def launch(
     """Run the trials that the gate admits, or those of them that a search chooses. Ray must be running.
 
     on_rows: receives the rows of each trial as it ends; with status `lost` if its node died, none if it was ended
-    because the time for the run was over. code: the packed folder
+    because the time for the run was over. on_again: receives a trial whose worker or node died and which runs again.
+    on_death: receives a node that has died. code: the packed folder
     with the user's code if it must travel. standby: the folder of the trial servers started ahead on this machine.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the row says why its worker has died, in one line
-    collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows)
+    collector = ResultCollector(trials, on_start=on_start, on_rows=on_rows, on_again=on_again)
     slots = sum(placement.slots for placement in {planned.required_placement for planned in trials})
     # A search knows more at each choice if no trial waits for its turn.
     at_once = slots if search else TRIALS_PER_SLOT * slots
@@ -68,7 +71,7 @@ def launch(
             tune.with_resources(supervisor, resources),
             tune_config=tune.TuneConfig(
                 search_alg=ConcurrencyLimiter(searcher, max_concurrent=at_once),
-                scheduler=PlanScheduler(trials, gate=gate, on_lost=collector.lose),
+                scheduler=PlanScheduler(trials, gate=gate, on_lost=collector.lose, on_death=on_death),
                 num_samples=len(trials),
                 reuse_actors=True,
             ),
@@ -162,16 +165,22 @@ class PlanScheduler(NotPickled, FIFOScheduler):
     """Gives a free actor to the first trial in order that can use it, and ends trials that no live node can hold."""
 
     def __init__(
-        self, trials: Sequence[PlannedTrial], *, gate: Gate, on_lost: Callable[[PlannedTrial, str], None]
+        self,
+        trials: Sequence[PlannedTrial],
+        *,
+        gate: Gate,
+        on_lost: Callable[[PlannedTrial, str], None],
+        on_death: Callable[[LiveNode], None],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._trials = trials
         self._gate = gate
         self._on_lost = on_lost
-        self._live_nodes = LiveNodes()
+        self._live_nodes = LiveNodes(on_death)
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> TuneTrial | None:
         ray_private.forget_ended(tune_controller)
+        self._live_nodes.look()
         waiting = [trial for trial in tune_controller.get_live_trials() if trial.status == TuneTrial.PENDING]
         for trial in list(waiting):
             planned = self._trials[trial.config["position"]]
@@ -188,11 +197,14 @@ class PlanScheduler(NotPickled, FIFOScheduler):
 class ResultCollector(NotPickled, TrialProgressCallback):
     """Reports starts and rows of trials, in place of the callback that prints Tune's results."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], *, on_start: OnStart, on_rows: OnRows) -> None:
+    def __init__(
+        self, trials: Sequence[PlannedTrial], *, on_start: OnStart, on_rows: OnRows, on_again: OnStart
+    ) -> None:
         super().__init__()
         self._trials = trials
         self._on_start = on_start
         self._on_rows = on_rows
+        self._on_again = on_again
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._on_start(self._planned(trial))
@@ -206,6 +218,9 @@ class ResultCollector(NotPickled, TrialProgressCallback):
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         ray_private.forget_metrics(trial)
+
+    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        self._on_again(self._planned(trial))
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self.lose(self._planned(trial), f"the worker or its node died: {ray_private.last_error(trial)}")

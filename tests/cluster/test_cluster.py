@@ -5,12 +5,13 @@ own on this machine, and cluster-local.yaml with the lines changed that are mark
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ class Cluster:
     hosts: Hosts
     file: Path
     environment: dict[str, str]
+    first_run: str
+    """What a run printed that began when `ray up` had returned, and the second worker could not be reached yet."""
 
     def ray(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Ray's command, on the machine from which the cluster is started."""
@@ -85,11 +88,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         file = folder / "cluster-local.yaml"
         file.write_text(yaml.safe_dump(content))
         environment = os.environ | {"HOME": str(home), "RAY_TMPDIR": str(home), "RAY_UP_enable_autoscaler_v2": "0"}
-        started = Cluster(hosts=made, file=file, environment=environment | {"RAY_USAGE_STATS_ENABLED": "0"})
+        environment |= {"RAY_USAGE_STATS_ENABLED": "0"}
+        started = Cluster(hosts=made, file=file, environment=environment, first_run="")
         started.ray("get-auth-token", "--generate")
+        (made.home(0) / "sweep.yaml").write_text(SWEEP)
+        made.cut(2)
         started.ray("up", "--yes", file)
-        wait_for_nodes(started, 3)
-        yield started
+        run = made.start(0, "source ~/.bashrc; lmsweep run ~/sweep.yaml --address auto --store ~/results 2>&1")
+        assert run.stdout
+        said = ""
+        while "waiting for the others" not in said:
+            said += (line := run.stdout.readline())
+            assert line, said
+        made.join(2)
+        said += run.stdout.read()
+        assert run.wait(60) == 0, said
+        yield replace(started, first_run=said)
 
 
 @pytest.fixture(scope="module")
@@ -98,15 +112,6 @@ def refused(cluster: Cluster) -> subprocess.Popen[str]:
     return cluster.hosts.start(
         0, "source ~/.bashrc; unset RAY_AUTH_MODE; HOME=/nowhere lmsweep plan quick --address auto"
     )
-
-
-def wait_for_nodes(cluster: Cluster, count: int) -> None:
-    script = (
-        f"import ray, time; ray.init('auto', log_to_driver=False)\nwhile len(ray.nodes()) < {count}: time.sleep(0.3)\n"
-    )
-    (cluster.hosts.home(0) / "wait.py").write_text(script)
-    done = cluster.hosts.ssh(0, "source ~/.bashrc; timeout 90 python ~/wait.py")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_nodes_with_other_code_are_named_before_anything_runs(cluster, refused):
@@ -121,9 +126,23 @@ def test_nodes_with_other_code_are_named_before_anything_runs(cluster, refused):
     assert f"{cluster.hosts.addresses[1]}: " not in said
 
 
+def test_a_run_right_after_ray_up_waits_for_the_workers(cluster):
+    assert re.search(r"[12] of the 3 nodes of the cluster file are there; waiting for the others", cluster.first_run)
+    assert "missing" not in cluster.first_run
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/clusters.md"])
+def test_what_a_page_gives_to_ray_exec_ends_without_a_person(cluster, page):
+    commands = re.findall(r"^ *ray exec cluster\.yaml '(lmsweep .*)'$", (ROOT / page).read_text(), re.MULTILINE)
+    assert len(commands) >= 2
+    for command in commands:
+        here = command.replace("run full", "run ~/sweep.yaml").replace("s3://my-bucket/lmsweep", "~/documented")
+        said = cluster.on_head(here, check="doctor" not in here)  # which finds no GPU here
+        assert "\x1b[6n" not in said and len(said.splitlines()) > 5, said
+
+
 def test_a_sweep_runs_on_every_node_into_one_store(cluster):
-    (cluster.hosts.home(0) / "sweep.yaml").write_text(SWEEP)
-    said = cluster.on_head("lmsweep run ~/sweep.yaml --address auto --store ~/results")
+    said = cluster.first_run
     assert "8 trials, 4 to run" in said
     assert "4 unsupported: none of the 2 nodes has a cuda device" in said
     rows = pd.read_parquet(cluster.hosts.home(0) / "results" / "measurements")

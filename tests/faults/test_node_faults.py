@@ -5,6 +5,7 @@ some ten seconds here, after a minute by default.
 """
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -83,13 +84,22 @@ class Sweep:
                     found.append(one)
         return found
 
-    def assert_completes(self, stored_before: set[str]) -> None:
-        """What was stored is still there, every trial is ok once, and nothing of the sweep runs on."""
+    def assert_completes(self, stored_before: set[str]) -> str:
+        """What was stored is still there, every trial is ok once, and nothing of the sweep runs on. Returns what the
+        run printed.
+        """
         out, err = self.process.communicate(timeout=200)
         assert self.process.returncode == 0, out + err
         assert stored_before <= self.attempts()
         assert_each_once(self.store, TRIALS)
         assert_gone([*self.trials_on(NODE), *self.trials_on(OTHER)])
+        return out
+
+    def assert_says_death(self, said: str) -> None:
+        name, address = self.hosts.name(NODE), self.hosts.addresses[NODE]
+        assert f"{name} ({address}), with 1 core, has died; what ran there runs again where a node can hold it" in said
+        assert re.search(r"context_length \d+: its worker or node has died; it runs again", said), said
+        assert "1 of 2 nodes was lost" in said
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +153,7 @@ def test_the_trial_of_a_killed_raylet_runs_again_on_the_other_node(sweep):
     ended = sweep.trials_on(NODE)
     sweep.raylet(NODE).kill()
     assert_gone(ended)
-    sweep.assert_completes(stored)
+    sweep.assert_says_death(sweep.assert_completes(stored))
     assert set(read(sweep.store)["status"]) == {"ok"}
 
 
@@ -168,8 +178,8 @@ def test_a_node_unreachable_for_a_while_keeps_its_trial(sweep):
     sweep.hosts.cut(NODE)
     time.sleep(4)
     sweep.hosts.join(NODE)
-    sweep.assert_completes(stored)
-    assert raylet.is_running(), "it was not taken for dead"
+    said = sweep.assert_completes(stored)
+    assert raylet.is_running() and "died" not in said and "lost" not in said, "it was not taken for dead"
 
 
 def test_a_node_declared_dead_loses_its_trial_even_if_it_returns(sweep):
@@ -178,5 +188,5 @@ def test_a_node_declared_dead_loses_its_trial_even_if_it_returns(sweep):
     sweep.hosts.cut(NODE)
     wait_for_a_death(sweep.hosts)
     sweep.hosts.join(NODE)
-    sweep.assert_completes(stored)
+    sweep.assert_says_death(sweep.assert_completes(stored))
     assert_gone(ended)

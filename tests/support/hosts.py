@@ -177,8 +177,6 @@ class Hosts:
         _run("ip", "-netns", space, "address", "add", f"{self.addresses[index]}/24", "dev", "eth0")
         for device in ("eth0", "lo"):
             _run("ip", "-netns", space, "link", "set", device, "up")
-        # Leads nowhere, but by it a program finds the host's own address.
-        _run("ip", "-netns", space, "route", "add", "default", "via", f"{self._subnet}.1")
 
     def _prepare_home(self, index: int, profile: str) -> None:
         ssh = self.home(index) / ".ssh"

@@ -50,6 +50,6 @@ if __name__ == "__main__":
     try:
         from lmsweep.orchestrator.running.tune_runner import launch  # Ray has to be started first
 
-        launch(trials, gate=gate, on_start=began, on_rows=ended)
+        launch(trials, gate=gate, on_start=began, on_rows=ended, on_again=began, on_death=lambda node: print(node))
     finally:
         stop_ray()

@@ -45,4 +45,11 @@ if __name__ == "__main__":
     gate = Gate(Eta(trials, {one.index: estimates.of(one) for one in trials}), until=None, on_close=lambda: None)
     from lmsweep.orchestrator.running.tune_runner import launch  # Ray has to be started first
 
-    launch(trials, gate=gate, on_start=lambda trial: None, on_rows=lambda trial, rows: store.keep(rows))
+    launch(
+        trials,
+        gate=gate,
+        on_start=lambda trial: None,
+        on_rows=lambda trial, rows: store.keep(rows),
+        on_again=lambda trial: None,
+        on_death=lambda node: None,
+    )

@@ -47,6 +47,10 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     if account.statuses:
         counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
         parts.append(f"workloads by status: {counts}")
+    if account.lost_nodes:
+        parts.append(
+            f"{account.lost_nodes} of {account.nodes} nodes {'was' if account.lost_nodes == 1 else 'were'} lost"
+        )
     if (rows["status"] != Status.UNSUPPORTED.value).any():
         quoted = shlex.quote(store.location)
         parts.append(
