@@ -33,7 +33,7 @@ grids:
 """
 
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """Two raylets of one machine (test_nodes.py) are what CI has of a cluster."""
 
 
@@ -136,7 +136,7 @@ def test_what_a_page_gives_to_ray_exec_ends_without_a_person(cluster, page):
     commands = re.findall(r"^ *ray exec cluster\.yaml '(lmsweep .*)'$", (ROOT / page).read_text(), re.MULTILINE)
     assert len(commands) >= 2
     for command in commands:
-        here = command.replace("run full", "run ~/sweep.yaml").replace("s3://my-bucket/lmsweep", "~/documented")
+        here = command.replace(" full ", " ~/sweep.yaml ").replace("s3://my-bucket/lmsweep", "~/documented")
         said = cluster.on_head(here, check="doctor" not in here)  # which finds no GPU here
         assert "\x1b[6n" not in said and len(said.splitlines()) > 5, said
 
