@@ -70,7 +70,7 @@ def _of_python(folder: Path) -> str | None:
 
 @cache
 def _has_packages(folder: Path) -> str | None:
-    """An installer may have been told to install into any folder."""
+    """An installer can install into any folder (`pip --target`)."""
     return "holds installed packages" if next(folder.glob("*.dist-info/RECORD"), None) else None
 
 
