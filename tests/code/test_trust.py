@@ -305,6 +305,7 @@ def test_files_that_other_programs_run_by_themselves_are_not_run(folder: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_store_whose_rows_name_code_runs_none_of_it(folder: Path) -> None:
     (folder / "sprung_by.py").write_text(SPRINGS.format(mark=folder.parent / "sprung"))
     attempts = Attempts(folder / "store")
