@@ -11,11 +11,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import psutil
 
-from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.cluster.nodes import Node, this_machine
+from lmsweep.orchestrator.cluster.placement import live_nodes
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.trials.machine.cgroups import cpu_quotas, memory_limits
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -42,15 +44,23 @@ class Finding:
     found: str
     advice: str | None = None
     """What to do; None if nothing is wrong."""
+    fails: bool = False
+    """Whether trials fail here, rather than measure something else."""
 
 
 def examine() -> list[Finding]:
     """Run all checks on this machine."""
+    _here.cache_clear()
     return [finding for check in CHECKS for finding in check()]
 
 
+@cache
+def _here() -> Node:
+    return this_machine()
+
+
 def devices() -> Iterator[Finding]:
-    here = this_machine()
+    here = _here()
     names = [f"{device}: {one.device_name}" for device, one in here.environments.items()]
     yield Finding("devices", "; ".join([*names, *([f"{here.gpus} GPUs"] if here.gpus > 1 else [])]))
     if (seen := len(gpu_states().gpus)) > here.gpus:
@@ -103,7 +113,8 @@ def cores() -> Iterator[Finding]:
     yield _unless(busy <= max(0.5, 0.1 * usable), "busy cores", f"{busy:.1f}", advice)
     if quotas := cpu_quotas():
         advice = "A CPU quota pauses processes within an iteration. Give the container whole cores (cpuset) instead."
-        yield Finding("container CPU quota", f"{min(quotas):g} cores", advice)
+        binds = min(quotas) < (os.cpu_count() or 1)
+        yield _unless(not binds, "container CPU quota", f"{min(quotas):g} cores" if binds else "none", advice)
 
 
 def clocks() -> Iterator[Finding]:
@@ -124,7 +135,8 @@ def memory() -> Iterator[Finding]:
     yield _unless(here.available >= 4 * GIB, "memory", f"{gib(here.available)} of {gib(here.total)} free", advice)
     if limits := memory_limits():
         advice = "Less than the host has: a process that exceeds it is killed."
-        yield _unless(min(limits) >= here.total, "container memory limit", gib(min(limits)), advice)
+        binds = min(limits) < here.total  # without a limit, version 1 of control groups says 2^63 bytes
+        yield _unless(not binds, "container memory limit", gib(min(limits)) if binds else "none", advice)
     swap = psutil.swap_memory()
     found = f"{gib(swap.used)} of {gib(swap.total)} used" if swap.total else "none"
     advice = "Trials wait for memory that was swapped out. Swap it back in with: sudo swapoff -a && sudo swapon -a"
@@ -145,13 +157,40 @@ def disks() -> Iterator[Finding]:
 
 def gpus() -> Iterator[Finding]:
     seen = gpu_states()
-    if seen.reason:
+    counted = _counted_by_ray()
+    if counted and counted > (usable := _here().gpus):
+        yield missing_gpus(counted, len(seen.gpus), usable, seen.reason)
+    elif seen.reason:
         yield Finding("NVIDIA GPUs", f"none ({seen.reason})")
-        return
     for index, gpu in enumerate(seen.gpus):
         yield Finding(f"GPU {index}", f"{gpu.name}, driver {gpu.driver_version}")
         for one in gpu_findings(gpu):
             yield replace(one, check=f"GPU {index}: {one.check}")
+
+
+def _counted_by_ray() -> int | None:
+    """Return how many GPUs Ray counts on this node; None in a process that is no task of Ray's."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    me = ray.get_runtime_context().get_node_id()
+    return next((int(node.resources.get("GPU", 0)) for node in live_nodes() if node.node_id == me), None)
+
+
+def missing_gpus(counted: int, driver: int, usable: int, reason: str | None) -> Finding:
+    """Ray sends trials on GPUs to a node that says it has `counted` of them, and PyTorch can use only `usable`."""
+    found = f"Ray counts {counted}, NVIDIA's driver {driver}{f' ({reason})' if reason else ''}, torch can use {usable}"
+    if driver < counted:
+        advice = (
+            "Trials on GPUs fail here. Repair the driver (nvidia-smi must list them), or start Ray on this node with "
+            f"--num-gpus={min(driver, usable)}."
+        )
+    else:
+        advice = (
+            "Trials on GPUs fail here. Install a torch with CUDA that supports this driver, and check "
+            "CUDA_VISIBLE_DEVICES of `ray start`."
+        )
+    return Finding("GPUs of this node", found, advice, fails=True)
 
 
 def gpu_findings(gpu: GpuState) -> Iterator[Finding]:

@@ -17,13 +17,13 @@ from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
     Node,
     accelerator_names,
+    environment_here,
     look_at_machine,
     node_from_json,
     this_machine,
 )
 from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_ray
-from lmsweep.trials.machine.interpreter import environment
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import GPU_DEVICES
 from lmsweep.trials.spec.workloads import outside_packages
@@ -163,7 +163,7 @@ def ask_nodes(
 def describe() -> str:
     """Return the node's description as JSON; runs on the node."""
     done = subprocess.run(
-        look_at_machine(), capture_output=True, env=environment(), text=True, check=False, timeout=PATIENCE
+        look_at_machine(), capture_output=True, env=environment_here(), text=True, check=False, timeout=PATIENCE
     )
     if done.returncode:
         raise RuntimeError(f"python -m lmsweep.trials.bench.fingerprint: {done.stderr.strip()[-500:]}")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
+import psutil
+
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import Fingerprint, absent, environment_id
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -67,7 +69,7 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
     with subprocess.Popen(
-        look_at_machine(), stdout=subprocess.PIPE, env=environment(), text=True, start_new_session=True
+        look_at_machine(), stdout=subprocess.PIPE, env=environment_here(), text=True, start_new_session=True
     ) as probe:
         try:
             meanwhile()
@@ -87,8 +89,23 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
 
 
 def look_at_machine() -> list[str]:
-    """Return the command whose output `node_from_json` reads. It needs `environment()`."""
+    """Return the command whose output `node_from_json` reads. It needs `environment_here()`."""
     return command("lmsweep.trials.bench.fingerprint", str(os.getpid()))
+
+
+CHOOSE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ONEAPI_DEVICE_SELECTOR")
+"""Variables by which Ray gives a task its GPUs."""
+
+
+def environment_here() -> dict[str, str]:
+    """Return the variables for a process that looks at this machine. Ray hides the GPUs of its node from a task that
+    asks for none; such a process sees those that Ray's own process was started with."""
+    ours = environment()
+    if raylet := os.environ.get("RAY_RAYLET_PID"):
+        of_node = psutil.Process(int(raylet)).environ()
+        ours = {name: value for name, value in ours.items() if name not in CHOOSE_GPUS}
+        ours |= {name: of_node[name] for name in CHOOSE_GPUS if name in of_node}
+    return ours
 
 
 def node_from_json(text: str) -> Node:

@@ -82,8 +82,7 @@ def missing_from(asked: Sequence[Question], code: Code) -> str:
     """Return which imported packages are not installed, with the command that installs them; '' if none."""
     texts = [one.reference for one in asked if not one.reference.startswith(HUGGING_FACE)]
     files = [path for text in texts if (path := find_source(parse_reference(text), code))]
-    names = missing_packages(files, code)
-    return install_words(names, code) if names else ""
+    return install_words(missing_packages(files, code), code)
 
 
 def as_text(answer: Answer, code: Code, columns: int | None = None) -> str:

@@ -329,6 +329,8 @@ def trial(
 def doctor(request: PlanRequest) -> None:
     """Report what this machine can measure and what would distort the results; with --address, each node.
 
+    Exit code 1: a node says that it has GPUs which trials there could not use.
+
     \b
     Example:
       lmsweep doctor
@@ -337,9 +339,12 @@ def doctor(request: PlanRequest) -> None:
     from lmsweep.orchestrator.commands.text.show_table import show_findings
 
     if request.address is None:
-        show_findings(examine())
-        return
-    from lmsweep.orchestrator.cluster.node_discovery import examine_nodes
+        nodes = {"": examine()}
+    else:
+        from lmsweep.orchestrator.cluster.node_discovery import examine_nodes
 
-    for name, findings in examine_nodes(request.address).items():
+        nodes = examine_nodes(request.address)
+    for name, findings in nodes.items():
         show_findings(findings, node=name)
+    if any(one.fails for findings in nodes.values() for one in findings):
+        raise typer.Exit(1)

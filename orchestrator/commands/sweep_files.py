@@ -1,6 +1,7 @@
 """The verbs that write or check files and measure nothing: sweeps, show, init, check, notebooks."""
 
 import os
+import shlex
 import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -144,13 +145,16 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
     found = discover(folder)
     here = this_machine()
     device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
-    sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=code)
+    inside = Path(folder.folder).is_relative_to(Path.cwd())
+    relative = os.path.relpath(folder.folder) if inside else None  # a file leads into its own folder only
+    sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=relative)
     adapter = Path(folder.folder, ADAPTER)
     if sweep.adapter and not adapter.exists():
         adapter.write_text(sweep.adapter, "utf-8")
         say(f"wrote {adapter}, which builds your model from its settings")
     file.write_text(sweep.text, "utf-8")
-    trials = load_sweep(str(file)).trials
+    elsewhere = "" if inside else f" --code {shlex.quote(code)}"
+    trials = load_sweep(str(file), code=None if inside else code).trials
     read = "1 file" if found.files == 1 else f"{found.files} files"
     places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder)).replace("., ", "", 1)
     looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
@@ -164,13 +168,13 @@ def init(code: Annotated[str, Option(help="Folder with your own code. Default: t
         for words in sweep.not_measured:
             say(f"  {words}")
     if found.candidates:
-        say(f"\nnext: lmsweep check {file}  tries your code and measures nothing")
+        say(f"\nnext: lmsweep check {file}{elsewhere}  tries your code and measures nothing")
     elif not sweep.not_measured:
         say(
             "  no model, attention, optimizer or wrapper: the sweep is of lmsweep's model. Not read: tests, build, "
             "dist, results, hidden folders, virtual environments. lmsweep init --code FOLDER looks elsewhere"
         )
-    say(f"then: lmsweep run {file}")
+    say(f"then: lmsweep run {file}{elsewhere}")
 
 
 def notebooks(

@@ -49,8 +49,9 @@ class FirstSweep:
     """What was found and is not in the sweep, with its place and what to write."""
 
 
-def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: str) -> FirstSweep:
-    """Return the file for a folder called `name`. `device` is what to measure on, `code` the folder as written."""
+def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: str | None) -> FirstSweep:
+    """Return the file for a folder called `name`. `device` is what to measure on, `code` the folder relative to the
+    file, None if it is elsewhere."""
     is_large = device in GPU_DEVICES
     contexts, size = ((256, 1024), "small") if is_large else ((64, 128), "tiny")
     model, adapter, measured = f"model: {size}", None, None
@@ -76,7 +77,7 @@ def first_sweep(name: str, found: Discovery, *, device: str, gpus: int, code: st
     lines = [
         f"name: {_yaml(name)}",
         "description: A first look at the time and memory of a training step.",
-        f"code: {_yaml(code)}  # the folder with your code, relative to this file",
+        *([f"code: {_yaml(code)}  # the folder with your code, relative to this file"] if code else []),
         "",
         "grids:",
         "  # The time of a training step: every combination of the axes is a trial.",

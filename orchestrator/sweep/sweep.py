@@ -25,6 +25,7 @@ from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
 from lmsweep.orchestrator.sweep.software_axis import with_software
 from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
 from lmsweep.orchestrator.sweep.validation import correct_keys, validate
+from lmsweep.trials.code.ownership import folder_within
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference
@@ -115,14 +116,14 @@ def load_sweep(
     """Return the packaged sweep of this name, or the one in this file: all of it, or only its grids of these names.
 
     `overrides` maps fields to values that take the place of theirs in every grid; `exclude` still applies. `code` is
-    the folder with the user's code; without it, the file's key `code` or the current folder. References may also lead
-    to the packages in `trusted`. `if_large` is called before at least LARGE combinations are expanded, if nothing is
-    wrong with them by then. Raises RequestError, a line per error: `FILE:LINE: key path: what is wrong; what to write`.
+    the folder with the user's code; without it, the file's key `code`, which names a folder within the file's own, or
+    the current folder. References may also lead to the packages in `trusted`. `if_large` is called before at least
+    LARGE combinations are expanded, if nothing is wrong with them by then. Raises RequestError, a line per error:
+    `FILE:LINE: key path: what is wrong; what to write`.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
-    sweep, written = _read(text, source, _overrides(overrides or {}), grids, if_large)
-    folder = code or (str(Path(source).parent / written) if written else None)
+    sweep, folder = _read(text, source, _overrides(overrides or {}), grids, if_large, code)
 
     def ready(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
         return with_software(with_code(trials, folder, trusted), folder, trusted)
@@ -172,12 +173,20 @@ def _read(
     forced: dict[str, list[object]],
     grids: Sequence[str],
     if_large: Callable[[Outline], object],
+    code: str | None,
 ) -> tuple[Sweep, str | None]:
-    """Return the sweep, of its grids only those of these names if any are given, and what the file has under `code`."""
+    """Return the sweep, of its grids only those of these names if any are given, and its code folder if one is given:
+    `code`, else the file's."""
     document = _document(text, source)
     problems = [*document.problems, *correct_keys(document)]
     sweep, wrong_file = validate(SweepFile, document.data, (), document)
     problems += wrong_file
+    folder = code
+    if sweep and sweep.code and not code:
+        try:
+            folder = str(folder_within(Path(source).parent, sweep.code))
+        except ValueError as error:
+            problems.append(Problem(line=document.line(("code",)), path=("code",), message=str(error)))
     written_grids = document.data.get("grids") if isinstance(document.data, dict) else None
     blocks: list[Block] = []
     for index, written in enumerate(written_grids if isinstance(written_grids, list) else ()):
@@ -213,7 +222,7 @@ def _read(
             for name in (grids or names)
         },
     )
-    return read, sweep.code
+    return read, folder
 
 
 def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> None:

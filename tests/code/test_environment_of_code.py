@@ -72,17 +72,100 @@ def test_all_packages_that_are_missing_are_named_at_once_with_the_command(code: 
     (package / "parts.py").write_text(f"{optional}import cs336_basics.model\nimport not_git.x, not_declared, numpy\n")
     found = said(code, "cs336_systems.loss:loss")
     assert found.startswith("cs336_systems/parts.py:5: ModuleNotFoundError: No module named 'cs336_basics'; ")
-    assert "not installed here: cs336_basics, not_declared, not_einops, not_git; install them: " in found
+    assert "not installed here: cs336_basics, not_einops, not_git; install them: " in found
+    assert "not_declared, which cs336_systems/parts.py:6 imports, is not installed here; " in found
     for words in (" -e ", "/assignment1 ", "'not-einops>=0.8'", "'not-git @ git+https://example.org/not-git'"):
         assert words in found
     words = shlex.split(found.rpartition("; ")[2])
-    assert "not_needed" not in found and not [word for word in words if word.startswith("torch")]
+    assert "not_needed" not in found and not [word for word in words if word.startswith(("torch", "not_"))]
+
+
+COMPILED = (
+    "causal_conv1d_cuda",
+    "rotary_emb",
+    "xentropy_cuda_lib",
+    "triton_kernels",
+    "pkg_resources",
+    "apex",
+    "google",
+)
+"""Modules whose package has another name: under theirs an index has nothing, or a stranger's package."""
+
+
+def test_only_packages_that_the_project_or_a_table_of_known_names_names_are_to_be_installed(code: Code) -> None:
+    """The name of a module is advised as a package to nobody: at worst the index has a stranger's under it."""
+    words = install_words(dict.fromkeys(COMPILED, "mine/model.py:3"), code)
+    assert "install" not in words.replace("is not installed here", "")
+    for name in COMPILED:
+        assert f"{name}, which mine/model.py:3 imports, is not installed here" in words
+    known = install_words({"flash_attn": "a.py:1", "cv2": "a.py:2", "yaml": "a.py:3", "triton": "a.py:4"}, code)
+    assert shlex.split(known.rpartition(": ")[2])[-4:] == ["opencv-python", "flash-attn", "triton", "pyyaml"]
+
+
+METADATA = {
+    "extras": ("pyproject.toml", '[project]\nname = "x"\noptional-dependencies.a = ["not-one>2"]', "not-one>2"),
+    "a group": ("pyproject.toml", '[project]\nname = "x"\n[dependency-groups]\na = ["Not.One"]', "Not.One"),
+    "Poetry": ("pyproject.toml", '[tool.poetry]\nname = "x"\n[tool.poetry.dependencies]\nnot_one = "^1"', "not_one"),
+    "an address": (
+        "pyproject.toml",
+        '[project]\nname = "x"\ndependencies = ["not-one @ git+https://example.org/one"]',
+        "not-one @ git+https://example.org/one",
+    ),
+    "requirements": ("requirements-gpu.txt", "# gpu\nnot-one==2 --no-build-isolation  # fast\n-r x", "not-one==2"),
+    "conda": ("environment.yml", "name: x\ndependencies:\n  - not-one=1.2\n", "not-one"),
+    "setup.cfg": ("setup.cfg", "[metadata]\nname = x\n[options]\ninstall_requires =\n    not-one>=1\n", "not-one>=1"),
+    "setup.cfg, extras": ("setup.cfg", "[options.extras_require]\na =\n    not-one\n", "not-one"),
+    "setup.py": ("setup.py", "setup(name='x', install_requires=['not-one<3'])", "not-one<3"),
+}  # fmt: skip
+NO_METADATA = {
+    "a setup.py that builds the module": ("setup.py", "setup(name='not_one', ext_modules=[E('not_one', [])])"),
+    "a setup.cfg of that name": ("setup.cfg", "[metadata]\nname = not_one\n"),
+    "a broken setup.cfg": ("setup.cfg", "not_one\n"),
+    "a broken setup.py": ("setup.py", "install_requires=['not_one'"),
+    "an environment of that name": ("environment.yml", "name: not_one\n"),
+    "words": ("requirements.txt", "# install not_one first\nnot_one_more\n"),
+}
+
+
+@pytest.mark.parametrize(("file", "text", "requirement"), METADATA.values(), ids=METADATA)
+def test_whatever_metadata_a_project_has_is_read(tmp_path: Path, file: str, text: str, requirement: str) -> None:
+    (tmp_path / file).write_text(text)
+    words = install_words({"not_one": "a.py:1"}, Code(folder=str(tmp_path)))
+    assert shlex.split(words)[-1] == requirement
+
+
+@pytest.mark.parametrize(("file", "text"), NO_METADATA.values(), ids=NO_METADATA)
+def test_what_only_looks_like_metadata_names_no_package(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).write_text(text)
+    words = install_words({"not_one": "a.py:1"}, Code(folder=str(tmp_path)))
+    assert words.startswith("not_one, which a.py:1 imports, is not installed here; ") and " install " not in words
+
+
+def test_a_part_of_a_package_with_the_name_of_what_is_missing_is_not_that(tmp_path: Path) -> None:
+    """`gpt_oss/triton/model.py` imports triton: `--code gpt_oss` would not help."""
+    code = Code(folder=str(tmp_path))
+    for name in ("triton", "not_one"):
+        (tmp_path / "gpt_oss" / name).mkdir(parents=True)
+        (tmp_path / "gpt_oss" / name / "__init__.py").touch()
+    assert "--code" not in install_words({"not_one": "gpt_oss/not_one/__init__.py:1"}, code)
+    (tmp_path / "gpt_oss" / "__init__.py").touch()
+    assert "--code" not in install_words({"triton": "a.py:1", "not_one": "a.py:1"}, code)
+
+
+def test_an_installed_package_that_lacks_a_part_is_named(tmp_path: Path) -> None:
+    code, site = Code(folder=str(tmp_path)), tmp_path / ".venv" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "not_ssm.py").write_text("import not_cuda\n")
+    (tmp_path / "mine.py").write_text(f"import sys\nsys.path.append({str(site)!r})\nimport not_ssm\n{LOSS}")
+    found = said(code, "mine:loss")
+    assert found.startswith("mine.py:3: ModuleNotFoundError: No module named 'not_cuda'; not_cuda, which ")
+    assert "not_cuda, which the installed package not_ssm imports, is not installed here" in found
 
 
 def test_a_module_that_lies_elsewhere_in_the_folder_is_not_to_be_installed(code: Code) -> None:
     (Path(code.folder) / "research").mkdir()
     (Path(code.folder) / "research" / "helpers.py").touch()
-    words = install_words(["helpers"], code)
+    words = install_words({"helpers": "train.py:1"}, code)
     assert words == "helpers is research/helpers.py: give the folder that your code imports from by --code research"
 
 
@@ -98,7 +181,7 @@ def test_what_only_some_machines_import_is_not_called_missing(code: Code) -> Non
     file.write_text(
         "if False:\n    import not_now\n\ndef f():\n    import not_then\n\nwith open('x') as y:\n    import z9\n"
     )
-    assert missing_packages([file], code) == ["z9"]
+    assert missing_packages([file], code) == {"z9": "later.py:8"}
 
 
 def test_what_the_packages_on_the_way_to_a_file_import_is_missing_too(code: Code) -> None:
@@ -106,7 +189,7 @@ def test_what_the_packages_on_the_way_to_a_file_import_is_missing_too(code: Code
     deep.mkdir()
     (deep / "__init__.py").write_text("import z10\n")
     (deep / "loss.py").write_text("import z9\n")
-    assert missing_packages([deep / "loss.py"], code)[-2:] == ["z10", "z9"]
+    assert [*missing_packages([deep / "loss.py"], code)][-2:] == ["z10", "z9"]
 
 
 def test_a_part_that_is_compiled_when_the_project_is_installed_is_called_so(code: Code) -> None:

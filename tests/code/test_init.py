@@ -284,3 +284,18 @@ def test_packages_of_a_workspace_are_named_as_they_import_themselves(tmp_path: P
     (tmp_path / "packages" / "net" / "pyproject.toml").touch()
     (package / "model.py").write_text(MODEL)
     assert trials_of(tmp_path)[0].config.model_code == "net.model:LM"
+
+
+def test_of_a_folder_elsewhere_the_file_names_none_and_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep file leads into its own folder only."""
+    for name in ("own", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "mine.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path / "own")
+    said = lmsweep_here("init", "--code", "../other")
+    assert "\ncode:" not in Path("lmsweep.yaml").read_text()
+    assert "next: lmsweep check lmsweep.yaml --code ../other  " in said
+    assert "then: lmsweep run lmsweep.yaml --code ../other\n" in said
+    assert load_sweep("lmsweep.yaml", code="../other").trials

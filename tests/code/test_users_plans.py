@@ -27,13 +27,14 @@ OWN: dict[str, Any] = {"name": "mine", "call": "zoo.py:Ours", "size": "tiny"}
 @pytest.fixture(autouse=True)
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(FOLDER)
 
 
 def sweep_of(folder: Path, *models: object, device: str = "cuda") -> Path:
     fixed = {"device": device, "vocab_size": 64, "context_length": 16, "batch_size": 2}
     path = folder / "sweep.yaml"
     grid = {"name": "all", "workloads": ["timing"], "axes": {"model": [*models]}, "fixed": fixed}
-    path.write_text(yaml.safe_dump({"name": "s", "code": str(FOLDER), "grids": [grid]}))
+    path.write_text(yaml.safe_dump({"name": "s", "grids": [grid]}))
     return path
 
 

@@ -4,12 +4,14 @@ import contextlib
 import importlib.util
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -98,6 +100,12 @@ def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     assert limit.found == "1.86 GiB" and limit.advice
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert "container CPU quota" not in by_check(doctor.cores())
+    # Version 1 of control groups says 2^63 bytes, less a page, where there is no limit; others are above the host's.
+    for no_limit in (2**63 - 4096, psutil.virtual_memory().total, 2**50):
+        (tmp_path / "memory.max").write_text(f"{no_limit}\n")
+        assert by_check(doctor.memory())["container memory limit"] == Finding("container memory limit", "none")
+    (tmp_path / "cpu.max").write_text("102400000 100000\n")  # 1024 cores
+    assert by_check(doctor.cores())["container CPU quota"] == Finding("container CPU quota", "none")
 
 
 def test_variable_clocks_are_found(tmp_path, monkeypatch):
@@ -152,6 +160,50 @@ def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
     settings, token = doctor.ray_settings()
     assert "RAY_memory_monitor_refresh_ms=0" in (settings.advice or "")
     assert "RAY_AUTH_MODE=token" in (token.advice or "")
+
+
+@pytest.mark.parametrize(
+    ("counts", "found", "advice"),
+    [
+        ((2, 0, 0, "NVML: no driver"), "Ray counts 2, NVIDIA's driver 0 (NVML: no driver), torch", "--num-gpus=0"),
+        ((2, 1, 1, None), "Ray counts 2, NVIDIA's driver 1, torch can use 1", "--num-gpus=1"),
+        ((2, 2, 0, None), "Ray counts 2, NVIDIA's driver 2, torch can use 0", "Install a torch with CUDA"),
+        ((2, 4, 1, None), "Ray counts 2, NVIDIA's driver 4, torch can use 1", "CUDA_VISIBLE_DEVICES of `ray start`"),
+    ],
+)
+def test_gpus_that_ray_counts_and_no_trial_can_use_are_a_failure(counts: Any, found: str, advice: str) -> None:
+    finding = doctor.missing_gpus(*counts)
+    assert finding.fails and finding.found.startswith(found) and advice in (finding.advice or "")
+
+
+@pytest.mark.slow
+def test_a_node_with_fewer_gpus_than_ray_counts_makes_the_doctor_fail(monkeypatch):
+    from ray.cluster_utils import Cluster
+
+    for name, setting in {**NODE_SETTINGS, "RAY_AUTH_MODE": "disabled", "CUDA_VISIBLE_DEVICES": "3,4"}.items():
+        monkeypatch.setenv(name, setting)
+    own = {"num_cpus": 1, "num_gpus": 0, "object_store_memory": 100_000_000}
+    cluster = Cluster(initialize_head=True, head_node_args={**own, "include_dashboard": False})
+    script = (
+        "from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, connect\n"
+        "from lmsweep.orchestrator.cluster.nodes import environment_here\n"
+        "from lmsweep.orchestrator.cluster.placement import live_nodes\n"
+        f"connect({cluster.address!r})\n"
+        "for one in ask_nodes(live_nodes(), environment_here): print('sees', one.get('CUDA_VISIBLE_DEVICES'))\n"
+    )
+    try:
+        healthy = lmsweep("doctor", "--address", cluster.address)
+        cluster.add_node(**{**own, "num_gpus": 2})
+        contradictory = lmsweep("doctor", "--address", cluster.address)
+        seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=200)
+    finally:
+        cluster.shutdown()
+    assert healthy.returncode == 0, healthy.stdout + healthy.stderr
+    assert contradictory.returncode == 1, contradictory.stdout + contradictory.stderr
+    (line,) = re.findall(r"^GPUs of this node .*", contradictory.stdout, re.MULTILINE)
+    assert "Ray counts 2, NVIDIA's driver " in line and line.rstrip().endswith("fails")
+    assert "GPUs of this node: Trials on GPUs fail here. " in contradictory.stdout
+    assert seen.stdout.splitlines() == ["sees 3,4"] * 2, "Ray hides the GPUs of its node from such a task"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,13 @@ from tools.pictures import PICTURES
 from tools.record_terminal import RECORDINGS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "AGENTS.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
 """The lab notebook is append-only: its links are checked, but its commands are those of their day."""
 EXTRA = {"wandb", "mlflow", "torch.utils.tensorboard", "flash_attn_interface"}

@@ -10,11 +10,11 @@ from itertools import chain
 from pathlib import Path
 
 from lmsweep.trials.code.git import ask_git, has_changes
+from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.code.source import (
     find_source,
     imported_names,
     is_reserved,
-    is_users_file,
     parse,
     roots,
     trusted_packages,

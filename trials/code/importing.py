@@ -17,15 +17,15 @@ from importlib.util import module_from_spec, spec_from_file_location
 from itertools import chain
 from types import ModuleType
 
+from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import (
     check_reference,
     find_source,
+    is_registered,
     is_reserved,
-    is_users_file,
     is_users_module,
     roots,
-    trusted_packages,
 )
 from lmsweep.trials.code.traceback_text import CodeError, user_line
 from lmsweep.trials.spec.config import RequestError
@@ -88,7 +88,7 @@ def load(text: str) -> object:
         if not hasattr(found, name):
             raise RequestError(f"{text}: {reference.where} has no {reference.attribute}")
         found = getattr(found, name)
-    if not is_defined_by_user(found, code):
+    if not (is_registered(text) or is_defined_by_user(found, code)):
         defined = getattr(found, "__module__", None) or type(found).__name__
         raise RequestError(
             f"{text}: it is defined in {defined}, not in the code folder {code.folder} (write a function around it, or "
@@ -147,7 +147,7 @@ def is_defined_by_user(found: object, code: Code) -> bool:
         # An object that is called, such as a partial or a compiled function, is judged by the function inside.
         found = getattr(found, "__wrapped__", getattr(found, "fn", getattr(found, "func", found)))
     module = getattr(found, "__module__", None) or ""
-    return module.partition(".")[0] in trusted_packages(code) or _file_of(found, code)
+    return module.partition(".")[0] in code.trusted or _file_of(found, code)
 
 
 def _file_of(found: object, code: Code) -> bool:

@@ -1,37 +1,64 @@
-"""Which packages the user's code imports that are not installed: all of them, and the command that installs them."""
+"""Which modules the user's code imports that are not installed, who imports them, and the command that installs them.
+
+The name of a module is not the name of a package: who installs `causal_conv1d_cuda` gets nothing, or what a stranger
+has put there. So a command names only what the project's own metadata names, and what KNOWN lists.
+"""
 
 import ast
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
-from lmsweep.trials.code.project import projects
-from lmsweep.trials.code.source import is_users_file, is_users_module, parse, roots
+from packaging.utils import canonicalize_name
+
+from lmsweep.trials.code.ownership import hidden_folder, is_users_file
+from lmsweep.trials.code.project import declared_requirement
+from lmsweep.trials.code.source import is_users_module, parse, roots
 from lmsweep.trials.spec.reference import Code
 
-DISTRIBUTIONS = {"PIL": "pillow", "cv2": "opencv-python", "dotenv": "python-dotenv", "sklearn": "scikit-learn"}
-DISTRIBUTIONS |= {"skimage": "scikit-image", "yaml": "pyyaml", "google": "protobuf", "dateutil": "python-dateutil"}
-"""Modules whose distribution has another name."""
+_SAME = """
+    accelerate bitsandbytes datasets deepspeed einops fire huggingface_hub jaxtyping jsonargparse lightning loguru
+    matplotlib numba numpy omegaconf opt_einsum packaging pandas peft psutil pyarrow pydantic pytest pytorch_lightning
+    ray regex requests rich safetensors scipy seaborn sentencepiece tensorboard tiktoken timm tokenizers torch torchao
+    torchaudio torchdata torchmetrics torchvision tqdm transformers triton trl typer tyro wandb xformers
+"""
+KNOWN = {name: (canonicalize_name(name),) for name in _SAME.split()} | {
+    "PIL": ("pillow",),
+    "causal_conv1d": ("causal-conv1d",),
+    "cv2": ("opencv-python", "opencv-python-headless"),
+    "dateutil": ("python-dateutil",),
+    "dotenv": ("python-dotenv",),
+    "fla": ("flash-linear-attention",),
+    "flash_attn": ("flash-attn",),
+    "hydra": ("hydra-core",),
+    "mamba_ssm": ("mamba-ssm",),
+    "skimage": ("scikit-image",),
+    "sklearn": ("scikit-learn",),
+    "yaml": ("pyyaml",),
+}
+"""Module -> the packages that have it; the first unless the project's metadata names another."""
 
 _FORGIVEN = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
-def missing_packages(files: Iterable[Path], code: Code) -> list[str]:
-    """Return the top-level modules that importing these files of the user's needs and that are not installed.
+def missing_packages(files: Iterable[Path], code: Code) -> dict[str, str]:
+    """Return the top-level modules that importing these files of the user's needs and that are not installed, each with
+    the first line that imports it, as `mine/model.py:3`.
 
     Imports in functions, under `if`, and in a `try` that continues without them do not count. Runs none of the code.
     """
     waiting = [found for file in files for found in (file, *_packages_of(file))]
-    seen, names = set[Path](), set[str]()
+    seen, names = set[Path](), dict[str, str]()
     while waiting:
         file = waiting.pop()
         if file in seen:
             continue
         seen.add(file)
-        for level, name in _imported(file):
+        for line, level, name in _imported(file):
             places = [file.parents[level - 1]] if level else roots(code)
             waiting += [found for place in places for found in _files_of(place, name.split("."))]
             top = name.partition(".")[0]
@@ -41,26 +68,40 @@ def missing_packages(files: Iterable[Path], code: Code) -> list[str]:
                 and not is_users_module(top, code)
                 and not _is_installed(top)
             ):
-                names.add(top)
-    return sorted(names)
+                shown = file.relative_to(code.folder) if file.is_relative_to(code.folder) else file
+                names.setdefault(top, f"{shown}:{line}")
+    return dict(sorted(names.items()))
 
 
-def install_words(names: Iterable[str], code: Code) -> str:
-    """Return which of these modules are not installed, and the command that installs them into this environment."""
-    there = {name: place for name in sorted(names) if (place := _elsewhere(name, code))}
+def install_words(missing: Mapping[str, str], code: Code) -> str:
+    """Return which of these modules are not installed, who imports those whose package is unknown, and the command that
+    installs the others into this environment. `missing`: module -> who imports it."""
+    wanted = {name: requirement for name in sorted(missing) if (requirement := _requirement(name, code))}
+    unknown = [name for name in sorted(missing) if name not in wanted]
+    there = {name: place for name in unknown if (place := _elsewhere(name, missing[name], code))}
     words = [
         f"{name} is {place.relative_to(code.folder)}: give the folder that your code imports from by "
         f"--code {place.parent.relative_to(code.folder)}"
         for name, place in there.items()
     ]
-    if absent := sorted({*names} - there.keys()):
-        known = projects(code)
-        wanted: list[str] = []
-        for name in (DISTRIBUTIONS.get(name, name) for name in absent):
-            wanted += next((found for one in known if (found := one.requirement(name))), [name])
-        them = "it" if len(absent) == 1 else "them"
-        words.append(f"not installed here: {', '.join(absent)}; install {them}: {shlex.join([*_installer(), *wanted])}")
+    words += [
+        f"{name}, which {missing[name]} imports, is not installed here; which package has it, your project's metadata "
+        "does not say"
+        for name in unknown
+        if name not in there
+    ]
+    if wanted:
+        command = [*_installer(), *chain.from_iterable(wanted.values())]
+        them = "it" if len(wanted) == 1 else "them"
+        words.append(f"not installed here: {', '.join(wanted)}; install {them}: {shlex.join(command)}")
     return "; ".join(words)
+
+
+def _requirement(module: str, code: Code) -> list[str]:
+    """Return the arguments for an installer of the package that has a module, none if nobody names it."""
+    packages = KNOWN.get(module, (module,))
+    declared = (declared_requirement(package, code) for package in packages)
+    return next(filter(None, declared), [packages[0]] if module in KNOWN else [])
 
 
 def not_built(message: str, file: Path, code: Code) -> str:
@@ -80,16 +121,17 @@ def _installer() -> list[str]:
     return [sys.executable, "-m", "pip", "install"]
 
 
-def _imported(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the modules that importing a file needs, with the number of dots before their names."""
+def _imported(file: Path) -> Iterator[tuple[int, int, str]]:
+    """Yield the modules that importing a file needs, after the line and the number of dots before their names."""
     tree = parse(file)
     waiting = [*tree.body] if tree else []
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
+            yield from ((node.lineno, 0, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.level, ".".join(filter(None, (node.module, alias.name)))) for alias in node.names)
+            names = (".".join(filter(None, (node.module, alias.name))) for alias in node.names)
+            yield from ((node.lineno, node.level, name) for name in names)
         elif isinstance(node, ast.With | ast.ClassDef):
             waiting += node.body
         elif isinstance(node, ast.Try) and not any(_forgives(handler) for handler in node.handlers):
@@ -123,10 +165,17 @@ def _is_installed(name: str) -> bool:
         return True
 
 
-def _elsewhere(name: str, code: Code) -> Path | None:
+def _elsewhere(name: str, importer: str, code: Code) -> Path | None:
+    """Return where the folder has the module; a part of a package is imported as such, so it is another one."""
     folder = Path(code.folder)
     patterns = (f"*/{name}.py", f"*/*/{name}.py", f"*/{name}/__init__.py")
     for path in (path for pattern in patterns for path in folder.glob(pattern)):
-        if is_users_file(path, code) and not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            return path if path.stem == name else path.parent
+        found = path if path.stem == name else path.parent
+        if (
+            is_users_file(path, code)
+            and not hidden_folder(path, code)
+            and not (found.parent / "__init__.py").exists()
+            and not importer.startswith(f"{path.relative_to(folder)}:")
+        ):
+            return found
     return None

@@ -1,8 +1,13 @@
 """What the pyproject.toml files in the code folder declare: a project need not be installed to be imported."""
 
+import ast
+import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from configparser import Error as ConfigParserError
+from configparser import RawConfigParser
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message
 from importlib.metadata import Distribution, DistributionFinder
@@ -26,13 +31,15 @@ class Project:
     version: str = UNKNOWN_VERSION
     requires_python: str = ""
     dependencies: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    """Those of its extras and groups."""
     sources: dict[str, Any] = field(default_factory=dict)
     """`tool.uv.sources`: where the dependencies that no index has are."""
 
     def requirement(self, package: str) -> list[str]:
         """Return the arguments for an installer of a dependency, none if the project does not have it."""
         wanted = canonicalize_name(package)
-        for text in self.dependencies:
+        for text in (*self.dependencies, *self.others):
             try:
                 declared = Requirement(text)
             except InvalidRequirement:
@@ -43,7 +50,7 @@ class Project:
                     return ["-e", str((self.file.parent / source["path"]).resolve())]
                 if isinstance(source, dict) and "git" in source:
                     return [f"{declared.name} @ git+{source['git']}"]
-                return [f"{declared.name}{declared.specifier}"]
+                return [_written(declared)]
         return []
 
 
@@ -63,7 +70,10 @@ def projects(code: Code) -> list[Project]:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
             continue
         tools = written.get("tool", {})
-        said = written.get("project") or tools.get("poetry") or {}
+        poetry = tools.get("poetry", {})
+        said = written.get("project") or poetry
+        by_poetry = [[*one.get("dependencies", {})] for one in (poetry, *poetry.get("group", {}).values())]
+        others = [said.get("optional-dependencies"), written.get("dependency-groups"), by_poetry]
         if isinstance(said.get("name"), str):
             declared = said.get("dependencies")
             found.append(
@@ -73,10 +83,68 @@ def projects(code: Code) -> list[Project]:
                     version=str(said.get("version", UNKNOWN_VERSION)),
                     requires_python=str(said.get("requires-python", "")),
                     dependencies=tuple(declared) if isinstance(declared, list) else (),
+                    others=tuple(_listed(others)),
                     sources=tools.get("uv", {}).get("sources", {}),
                 )
             )
     return found
+
+
+def _written(declared: Requirement) -> str:
+    """Without its extras and marker. Under the same name an index may have a stranger's package: the address stays."""
+    return f"{declared.name} @ {declared.url}" if declared.url else f"{declared.name}{declared.specifier}"
+
+
+def _listed(written: object) -> Iterator[str]:
+    """Yield the texts in lists, and in mappings of names to lists."""
+    if isinstance(written, str):
+        yield written
+    elif isinstance(written, list | dict):
+        for one in written.values() if isinstance(written, dict) else written:
+            yield from _listed(one)
+
+
+_LINES = ("requirements*.txt", "requirements/*.txt", "environment*.y*ml")
+"""Files that name a package on a line of its own."""
+_REQUIRED = ("install_requires", "extras_require")
+"""What setup.py and setup.cfg call dependencies."""
+
+
+def declared_requirement(package: str, code: Code) -> list[str]:
+    """Return the arguments for an installer of a package that the projects of the code folder name, else none."""
+    for project in projects(code):
+        if found := project.requirement(package):
+            return found
+    folders = dict.fromkeys([Path(code.folder), *(file.parent for file in project_files(code))])
+    for text in (text for folder in folders for text in _older_texts(folder)):
+        try:
+            declared = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if canonicalize_name(declared.name) == canonicalize_name(package):
+            return [_written(declared)]
+    return []
+
+
+def _older_texts(folder: Path) -> Iterator[str]:
+    """Yield what may be requirements in the files that projects have beside pyproject.toml. Runs none of them."""
+    for file in (file for pattern in _LINES for file in sorted(folder.glob(pattern)) if file.is_file()):
+        for line in file.read_text("utf-8", "replace").splitlines():
+            # Without comment, options, and the single = before a version of conda.
+            yield re.split(r"\s#|^#|\s--|(?<![<>=!~])=(?!=)", line.strip().removeprefix("- "))[0].strip("'\" ")
+    if (settings := folder / "setup.cfg").is_file():
+        read = RawConfigParser(strict=False)
+        with suppress(ConfigParserError, UnicodeDecodeError):
+            read.read(settings, "utf-8")
+        yield from read.get("options", _REQUIRED[0], fallback="").splitlines()
+        if read.has_section(f"options.{_REQUIRED[1]}"):
+            yield from (line for _, text in read.items(f"options.{_REQUIRED[1]}") for line in text.splitlines())
+    if (script := folder / "setup.py").is_file():
+        with suppress(SyntaxError, ValueError):
+            for node in ast.walk(ast.parse(script.read_bytes())):
+                if isinstance(node, ast.keyword) and node.arg in _REQUIRED:
+                    texts = (one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant))
+                    yield from (text for text in texts if isinstance(text, str))
 
 
 def other_python(code: Code) -> str:

@@ -1,18 +1,21 @@
 """Finds the source file of a reference without importing anything, and refuses what is not the user's code.
 
-A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, or in an
-installed package that registers it by an entry point or that the user trusts by name.
+A sweep file may come from a stranger. What it names is called only if it is defined in the code folder, is registered
+by an installed package's entry point, or is in a package that the user trusts by name.
 
 """
 
 import ast
+import builtins
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
+from lmsweep.trials.code.ownership import hidden_folder, is_users_file, why_no_code_folder
 from lmsweep.trials.code.project import other_python, project_files
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
@@ -56,15 +59,22 @@ def check_reference(text: str, code: Code) -> None:
 
 
 def find_source(reference: Reference, code: Code) -> Path | None:
-    """Return a reference's file, None in a trusted package. Raises RequestError if it is in neither place."""
-    if reference.file is not None:
-        return _inside(Path(code.folder) / reference.file, reference, code)
-    assert reference.module is not None, "a reference names a file or a module"
-    top, *rest = reference.module.split(".")
-    if top in trusted_packages(code):
+    """Return a reference's file, None in a trusted package or if an installed one registers exactly this name.
+
+    Raises RequestError if it is in neither place, and if the code folder is part of Python or of installed packages.
+    """
+    top, *rest = (reference.module or "").split(".")
+    if top in code.trusted:
         if find_spec(top) is None:
             raise RequestError(f"{reference.where}: the trusted package {top} is not installed")
         return None
+    if is_registered(f"{reference.where}:{reference.attribute}"):
+        return None
+    if why := why_no_code_folder(Path(code.folder)):
+        raise RequestError(f"--code {code.folder}: it {why}; name the folder of your own code, or a --trust PACKAGE")
+    if reference.file is not None:
+        return _inside(Path(code.folder) / reference.file, reference, code)
+    assert reference.module is not None, "a reference names a file or a module"
     if is_reserved(top):
         kind = "part of Python" if top in sys.stdlib_module_names else "an installed package"
         hidden = [root for root in roots(code) if (root / f"{top}.py").exists() or (root / top).is_dir()]
@@ -82,9 +92,11 @@ def find_source(reference: Reference, code: Code) -> Path | None:
     names = [file.stem for root in roots(code) for file in root.glob("*.py")]
     names += [folder.name for root in roots(code) for folder in root.iterdir() if (folder / "__init__.py").exists()]
     near = nearest(reference.module, names)
+    end = f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
+    if top in trusted_packages(code):
+        end = f", and the installed package {top} does not register this name; add --trust {top}"
     raise RequestError(
-        f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}"
-        f"{f'; did you mean {near}?' if near else ''} (--code names the folder with your code)"
+        f"{reference.where}:{reference.attribute}: there is no module {reference.module} in {code.folder}{end}"
     )
 
 
@@ -118,16 +130,21 @@ def parameters_of(text: str, code: Code) -> frozenset[str] | None:
 
 
 @cache
-def registered_packages() -> frozenset[str]:
-    """Return the top-level packages that installed distributions register by entry points."""
+def registered_references() -> frozenset[str]:
+    """Return what installed packages register by entry points, as references."""
     return frozenset(
-        offered.module.partition(".")[0] for group in ENTRY_POINTS for offered in entry_points(group=group)
+        f"{offered.module}:{offered.attr}" for group in ENTRY_POINTS for offered in entry_points(group=group)
     )
+
+
+def is_registered(text: str) -> bool:
+    """Return whether an installed package registers exactly this reference by an entry point."""
+    return text in registered_references()
 
 
 def trusted_packages(code: Code) -> set[str]:
     """Return the installed packages, by import name, that references may lead to."""
-    return {*code.trusted, *registered_packages()}
+    return {*code.trusted, *(text.partition(":")[0].partition(".")[0] for text in registered_references())}
 
 
 def parse(file: Path) -> ast.Module | None:
@@ -152,23 +169,19 @@ def is_users_module(name: str, code: Code) -> bool:
     return any((root / f"{name}.py").exists() or (root / name).is_dir() for root in roots(code))
 
 
-def is_users_file(path: Path | str, code: Code) -> bool:
-    """Return whether a file is in the code folder, links followed, and in no virtual environment there."""
-    if str(path).startswith("<"):  # <frozen importlib._bootstrap>, <string>
-        return False
-    resolved, folder = Path(path).resolve(), Path(code.folder).resolve()
-    if not resolved.is_relative_to(folder):
-        return False
-    return not {"site-packages", "dist-packages"} & set(resolved.relative_to(folder).parts)
-
-
 def _inside(path: Path, reference: Reference, code: Code) -> Path:
     written = f"{reference.where}:{reference.attribute}"
     if not path.exists():
         near = nearest(path.name, [other.name for other in path.parent.glob("*.py")]) if path.parent.is_dir() else None
         raise RequestError(f"{written}: there is no file {path}{f'; did you mean {near}?' if near else ''}")
     if not is_users_file(path, code):
-        raise RequestError(f"{written}: {path} leads out of the code folder {code.folder}")
+        raise RequestError(
+            f"{written}: {path} leads out of the code folder {code.folder}, or to what an installer has put there"
+        )
+    if hidden := hidden_folder(path, code):
+        raise RequestError(
+            f"{written}: {hidden} is a hidden folder, where tools keep their files; move {path} out of it"
+        )
     return path
 
 
@@ -186,32 +199,71 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
             return
         near = nearest(first, origins)
         raise RequestError(f"{path}:1: defines no {first}{f'; did you mean {near}?' if near else ''}")
-    origin = origins[first]
-    if (
-        origin is not None and not (is_users_module(origin, code) or origin in trusted_packages(code))
-    ) or origin in OURS:
+    if origin := _outsider(tuple(reference.attribute.split(".")), path, code, set()):
         raise RequestError(
             f"{path}:1: {first} is imported from {origin}; a reference must lead to what your own code defines "
             f"(write a function around it, or add --trust {origin})"
         )
 
 
-def _origins(tree: ast.Module) -> dict[str, str | None]:
-    """Return the names that a module defines, each with the top-level package that it is imported from, if it is."""
-    found: dict[str, str | None] = {}
+def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object]) -> str | None:
+    """Return the top-level module, not of the user, from which a file has a dotted name; None if the syntax of the
+    user's files shows none. Follows imports from one of the user's files to the next. The process of a trial looks at
+    the object itself, too."""
+    tree = parse(file)
+    if tree is None or (file, names) in seen:
+        return None
+    seen.add((file, names))
+    origins = _origins(tree)
+    if names[0] not in origins:
+        return "builtins" if hasattr(builtins, names[0]) else None
+    if (origin := origins[names[0]]) is None:
+        return None
+    level, names = origin.level, (*origin.names, *names[1:])
+    if level is None:
+        return _outsider(names, file, code, seen)
+    if level == 0 and names[0] in code.trusted:
+        return None
+    if level == 0 and (is_reserved(names[0]) or not is_users_module(names[0], code)):
+        return names[0]
+    for place in roots(code) if level == 0 else file.parents[level - 1 : level]:
+        for end in range(len(names), 0, -1):
+            path = place.joinpath(*names[:end])
+            for module in (path / "__init__.py", path.with_name(f"{path.name}.py")):
+                if module.is_file() and is_users_file(module, code):
+                    return _outsider(names[end:], module, code, seen) if names[end:] else None
+    return None
+
+
+class _Origin(NamedTuple):
+    """Where a file has a name from."""
+
+    level: int | None
+    """The dots of `from .module import name`; None if it is another name for `names` in the same file."""
+    names: tuple[str, ...]
+
+
+def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
+    """Return the names of a module, each with its origin, None if the module defines it."""
+    found: dict[str, _Origin | None] = {}
     for node in _statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {name.id: None for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+            written = ast.unparse(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else ""
+            parts = tuple(written.split("."))
+            other = _Origin(None, parts) if all(map(str.isidentifier, parts)) else None
+            for target in targets:
+                names = (name.id for name in ast.walk(target) if isinstance(name, ast.Name))
+                found |= dict.fromkeys(names, other if isinstance(target, ast.Name) else None)
         elif isinstance(node, ast.Import):
-            found |= {
-                alias.asname or alias.name.partition(".")[0]: alias.name.partition(".")[0] for alias in node.names
-            }
+            for alias in node.names:
+                parts = tuple(alias.name.split("."))
+                found[alias.asname or parts[0]] = _Origin(0, parts if alias.asname else parts[:1])
         elif isinstance(node, ast.ImportFrom):
-            origin = None if node.level else (node.module or "").partition(".")[0]
-            found |= {alias.asname or alias.name: origin for alias in node.names}
+            module = tuple((node.module or "").split(".")) if node.module else ()
+            found |= {alias.asname or alias.name: _Origin(node.level, (*module, alias.name)) for alias in node.names}
     return found
 
 

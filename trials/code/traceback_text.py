@@ -7,8 +7,9 @@ import traceback
 from pathlib import Path
 
 from lmsweep.trials.code.missing_packages import install_words, missing_packages, not_built
+from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.code.project import other_python
-from lmsweep.trials.code.source import is_users_file, is_users_module
+from lmsweep.trials.code.source import is_users_module
 from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
@@ -47,8 +48,19 @@ def user_line(error: BaseException, code: Code) -> str | None:
         words += not_built(said, Path(file), code)
     if type(error) is ModuleNotFoundError and top and not is_users_module(top, code):
         files = [Path(file) for file, *_ in users]
-        words += f"; {install_words({top, *missing_packages(files, code)}, code)}"
+        words += f"; {install_words({top: _importer(error, code)} | missing_packages(files, code), code)}"
     return f"{_place(file, line, code)}: {words}"
+
+
+def _importer(error: BaseException, code: Code) -> str:
+    """Return who imports what is missing: a line of the user's, or the installed package whose file does it."""
+    files = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
+    last = files[-1]
+    if is_users_file(last.filename, code):
+        return _place(last.filename, last.lineno or 1, code)
+    parts = Path(last.filename).parts
+    after = [index + 1 for index, part in enumerate(parts[:-1]) if part.endswith("-packages")]
+    return f"the installed package {Path(parts[after[-1]]).stem}" if after else Path(last.filename).name
 
 
 def what_it_says(error: BaseException) -> str:

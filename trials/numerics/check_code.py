@@ -20,7 +20,7 @@ from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.bench.run_trial import as_unsupported
 from lmsweep.trials.code.finding import Finding, Question, cannot, error_words, is_lmsweeps
 from lmsweep.trials.code.importing import load, use_code
-from lmsweep.trials.code.source import is_users_file
+from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.isolation.precompile import imports_users_code
 from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_group
 from lmsweep.trials.numerics.check_model import check_model

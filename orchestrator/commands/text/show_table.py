@@ -53,10 +53,11 @@ def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:
 
 def show_findings(findings: "Sequence[Finding]", *, node: str = "") -> None:
     """Print what the doctor found, the number of warnings, and its advice, for a node of a cluster under its name."""
-    rows = [[one.check, one.found, "warning" if one.advice else "ok"] for one in findings]
+    states = ["fails" if one.fails else "warning" if one.advice else "ok" for one in findings]
+    rows = [[one.check, one.found, state] for one, state in zip(findings, states, strict=True)]
     frame = pd.DataFrame(rows, columns=["check", "finding", "state"])
     advice = [f"{one.check}: {one.advice}" for one in findings if one.advice]
     words = "no warnings" if not advice else "1 warning" if len(advice) == 1 else f"{len(advice)} warnings"
     title = f"node {node}: {words}" if node else words
-    tones: dict[str, Tone] = {"ok": "good", "warning": "unclear"}
+    tones: dict[str, Tone] = {"ok": "good", "warning": "unclear", "fails": "bad"}
     show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
