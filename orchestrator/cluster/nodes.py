@@ -102,7 +102,10 @@ def environment_here() -> dict[str, str]:
     asks for none; such a process sees those that Ray's own process was started with."""
     ours = environment()
     if raylet := os.environ.get("RAY_RAYLET_PID"):
-        of_node = psutil.Process(int(raylet)).environ()
+        try:
+            of_node = psutil.Process(int(raylet)).environ()
+        except psutil.NoSuchProcess:  # inherited from a Ray that has ended
+            return ours
         ours = {name: value for name, value in ours.items() if name not in CHOOSE_GPUS}
         ours |= {name: of_node[name] for name in CHOOSE_GPUS if name in of_node}
     return ours

@@ -352,8 +352,10 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     assert second.startswith("model Good: mine:Good  (mine.py:5)\n  imports")
     count, missing = last.splitlines()
     assert count == "4 references, 3 with errors"
-    unknown = "is not installed here; which package has it, your project's metadata does not say"
-    assert missing == f"not_one, which one.py:1 imports, {unknown}; not_two, which two.py:1 imports, {unknown}"
+    words = (
+        "not installed here: not_{0}, which {0}.py:1 imports; your project's metadata does not say which package has it"
+    )
+    assert missing == "; ".join(words.format(name) for name in ("one", "two"))
 
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:

@@ -85,8 +85,8 @@ def install_words(missing: Mapping[str, str], code: Code) -> str:
         for name, place in there.items()
     ]
     words += [
-        f"{name}, which {missing[name]} imports, is not installed here; which package has it, your project's metadata "
-        "does not say"
+        f"not installed here: {name}, which {missing[name]} imports; your project's metadata does not say which "
+        "package has it"
         for name in unknown
         if name not in there
     ]
