@@ -29,7 +29,7 @@ from lmsweep.orchestrator.running.store_writer import (
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.store.directory import Folder
+from lmsweep.trials.store.directory import open_folder
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows
 from tests.support.command import lmsweep, start, wait_for_child, write_sweep
@@ -106,7 +106,7 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
     assert object_store.requests("POST", 200) == 0, "an upload in several steps"
     large = bytes(range(256)) * 25_000
     store.add_artifact("artifacts/large.bin", large)
-    assert Folder(object_store.uri).open("artifacts/large.bin").read() == large
+    assert open_folder(object_store.uri).open("artifacts/large.bin").read() == large
     assert contexts(Store(object_store.uri)) == [16]
 
 
