@@ -7,6 +7,7 @@ test_command.py too, stores out of reach in test_object_store.py, what becomes o
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -212,6 +213,22 @@ def test_a_fragment_that_is_damaged_in_any_way_is_named_and_set_aside_and_the_re
     assert (tmp_path / "damaged" / broken.name).read_bytes() == harmed[harm]
     table, damage = store.read()
     assert (table.num_rows, damage) == (2, [])
+
+
+@pytest.mark.slow
+def test_a_run_whose_trial_deletes_the_store_ends_with_1_and_says_how_many_results_are_lost(tmp_path):
+    (tmp_path / "model.py").write_text(
+        "import shutil\nfrom lmsweep.trials.model.transformer.attention_functions import naive\n\n"
+        "def attend(q, k, v):\n"
+        f"    if q.shape[-2] == 64:\n        shutil.rmtree({str(tmp_path / 'store')!r}, ignore_errors=True)\n"
+        "    return naive(q, k, v)\n"
+    )
+    sweep = write_sweep(tmp_path, context_length=[16, 32, 64], attention="model.py:attend")
+    done = lmsweep("run", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert re.search(r"has lost results of [12] trials? of the 3 that were stored", done.stderr), done.stderr
+    again = lmsweep("plan", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
+    assert "to run" in again.stdout
 
 
 @pytest.mark.slow

@@ -128,6 +128,7 @@ TABLES = ("measurements", *DETAIL_TABLES)
 class Fragment(NamedTuple):
     rows: Sequence[Record] | Sequence[DetailRow]
     table_name: str
+    attempt_id: str
     name: str
     content: bytes
 
@@ -157,7 +158,7 @@ def fragment_of(rows: Sequence[Record] | Sequence[DetailRow]) -> Fragment:
         table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is type(first.detail))
     # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
     content = encode(table_of(rows), write_statistics=False, use_dictionary=False)
-    return Fragment(rows, table_name, f"{trial.trial_id}-{trial.attempt_id}.parquet", content)
+    return Fragment(rows, table_name, trial.attempt_id, f"{trial.trial_id}-{trial.attempt_id}.parquet", content)
 
 
 def fragments_of(rows: Sequence[Row]) -> list[Fragment]:

@@ -8,7 +8,7 @@ import contextlib
 import errno
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -79,6 +79,8 @@ class Store:
         self.is_local = self._folder.is_local
         self._kept: dict[str, dict[str, Sequence[Record] | Sequence[DetailRow]]] = defaultdict(dict)
         """Rows that `keep` has added since it last merged, by table and fragment."""
+        self.added: dict[str, set[str]] = defaultdict(set)
+        """Attempts that `keep` has added, by table."""
 
     def check_writable(self) -> None:
         """Raise RequestError if nothing can be written here, so that a run fails before it measures."""
@@ -100,6 +102,7 @@ class Store:
                 self.add_artifact(row.path, row.content)
         for fragment in fragments:
             self._folder.put(fragment.path, fragment.content)
+            self.added[fragment.table_name].add(fragment.attempt_id)
             if self.is_local:
                 self._kept[fragment.table_name][fragment.name] = fragment.rows
         if len(self._kept["measurements"]) >= KEPT_AT_A_TIME:
@@ -161,6 +164,13 @@ class Store:
             if status == Status.OK:
                 measured[key].add(attempt)
         return {key: Outcome(status=status, processes=len(measured[key])) for key, status in found.items()}
+
+    def lacks(self, added: Mapping[str, Collection[str]]) -> set[str]:
+        """Return the attempts that `keep` has added, here or where they waited, and of which a table now lacks rows."""
+        lacking = set[str]()
+        for table_name, attempts in added.items():
+            lacking |= set(attempts) - set(self.read(table_name, [ATTEMPT])[0][ATTEMPT].to_pylist())
+        return lacking
 
     def count_fragments(self) -> int:
         """Return the number of files that hold the measurements."""
