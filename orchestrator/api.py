@@ -285,6 +285,9 @@ def set_aside_damage(store: Store) -> None:
     """Move files of the store that cannot be read into its folder `damaged`, and print which."""
     for damage in store.set_aside_damage():
         at = store.location
+        if damage.stays:
+            say(f"{at}/{damage.path} cannot be read ({damage.error}) and stays where it is", error=True)
+            continue
         say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
 
 

@@ -37,6 +37,11 @@ _DEFAULTS = {
 }
 """The value of a field in rows stored before the field existed. Null is an unknown vocabulary."""
 
+_SET_ASIDE = (
+    "The next `lmsweep run` into this store sets the file aside and measures its trials again; you can also delete it."
+)
+_STAYS = "It stays where it is: lmsweep moves and deletes only files that it has named, and no links."
+
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
     """Return the measurements of a store, one row for each value, with statistics and derived columns.
@@ -79,8 +84,7 @@ def stored_rows(store: Store) -> pd.DataFrame:
     for item in damage:
         warnings.warn(
             f"{item.path} in the store {store.location} cannot be read and its results are left out ({item.error}). "
-            "The next `lmsweep run` into this store sets the file aside and measures its trials again; you can also "
-            "delete it.",
+            + (_STAYS if item.stays else _SET_ASIDE),
             stacklevel=2,
         )
     frame = table.to_pandas(types_mapper=_column_type)

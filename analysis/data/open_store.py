@@ -27,8 +27,11 @@ def open_store(location: str | Store) -> Store:
     store = Store(location)
     if store.exists():
         return store
-    if store.is_local and (Path(location) / "results" / "measurements").is_dir():
-        return Store(str(Path(location) / "results"))
+    shared = Path(location).expanduser() / "results"
+    if store.is_local and (shared / "measurements").is_dir():
+        if shared.is_symlink():
+            raise RequestError(f"{shared} is a link, which is not followed; give the folder that it leads to")
+        return Store(str(shared))
     return Store(stores()[location]) if location in stores() else store
 
 

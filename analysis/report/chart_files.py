@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from lmsweep.analysis.report.content import Content, content_of
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.local_folder import LocalFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,13 +58,15 @@ def write_charts(
     if not find_spec("matplotlib"):
         raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'")
     content, folder, written = content_of(location, others, prices, across, history=history), Path(folder), list[Path]()
+    target = LocalFolder(folder, aside="")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with _style():
             for name, figure in charts(content):
                 stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
                 path = folder / f"{len(written) + 1:03}-{stem}.{image}"
-                figure.savefig(path, dpi=150, metadata=_NO_DATE if image == "svg" else None)
+                drawn = BytesIO()
+                figure.savefig(drawn, format=image, dpi=150, metadata=_NO_DATE if image == "svg" else None)
+                target.put(path.name, drawn.getvalue())
                 written.append(path)
     except OSError as error:
         raise RequestError(f"--charts {folder}: cannot be written ({error.strerror})") from error

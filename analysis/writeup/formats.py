@@ -11,6 +11,7 @@ The last two are written once, for the reader to edit; all other files are repla
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +20,14 @@ from lmsweep.analysis.tables.render import escape_latex, escape_typst, render
 from lmsweep.analysis.writeup.chosen import Found, found_in, rows_of
 from lmsweep.analysis.writeup.problems import PROBLEMS, Problem
 from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.store.local_folder import LocalFolder
 
 FIGURES = "figures"
 """Folder of the figures, in the write-up's folder."""
 
 _DPI = 160
+_INDEX = "# Tables and figures\n\n"
+"""How the index begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,18 +71,30 @@ def write(request: Request) -> list[Written]:
         )
     results = Results(request.store)
     results.everything  # noqa: B018 - raises before anything is written
+    folder = LocalFolder(request.folder, aside="")
+    _check_folder(folder, names)
     try:
-        (request.folder / FIGURES).mkdir(parents=True, exist_ok=True)
         draws = _can_draw()
-        written = [_problem(name, request, results, draws) for name in names]
-        (request.folder / "index.md").write_text(_index(written, request), "utf-8")
+        written = [_problem(name, request, results, folder, draws) for name in names]
+        folder.put("index.md", _index(written, request).encode())
         for suffix, whole in (("typ", _whole_typst), ("tex", _whole_latex)):
             path = request.folder / f"writeup.{suffix}"
             if not path.exists():
-                path.write_text(whole(written), "utf-8")
+                folder.put(path.name, whole(written).encode())
     except OSError as error:
         raise RequestError(f"cannot write to {request.folder}: {error.strerror}") from error
     return written
+
+
+def _check_folder(folder: LocalFolder, names: Sequence[str]) -> None:
+    """Raise RequestError if the folder has a file that `export` would replace and has not written, or a link."""
+    folder.check((FIGURES, "index.md"))
+    index = folder.path / "index.md"
+    if index.is_file() and index.read_text("utf-8", "replace").startswith(_INDEX):
+        return
+    for name in ("index.md", *(f"{name}.{suffix}" for name in names for suffix in ("md", "tex", "typ"))):
+        if (folder.path / name).exists():
+            raise RequestError(f"{folder.path / name} was not written by `lmsweep export`; give another folder with -o")
 
 
 def _can_draw() -> bool:
@@ -90,7 +106,7 @@ def _can_draw() -> bool:
     return True
 
 
-def _problem(name: str, request: Request, results: Results, draws: bool) -> Written:
+def _problem(name: str, request: Request, results: Results, folder: LocalFolder, draws: bool) -> Written:
     problem, trials = PROBLEMS[name], request.grids[name]
     own = results.of_rows(lambda frame: rows_of(frame, trials))
     chosen = results if problem.whole_store else own
@@ -99,15 +115,13 @@ def _problem(name: str, request: Request, results: Results, draws: bool) -> Writ
     if not own.everything.empty:
         _add_tables(written, chosen, bodies)
         if draws:
-            _add_figures(written, chosen, request.folder)
+            _add_figures(written, chosen, folder)
     for output_format, suffix, whole in (
         ("markdown", "md", _markdown),
         ("latex", "tex", _latex),
         ("typst", "typ", _typst),
     ):
-        (request.folder / f"{name}.{suffix}").write_text(
-            whole(written, bodies[output_format], request.command(name)), "utf-8"
-        )
+        folder.put(f"{name}.{suffix}", whole(written, bodies[output_format], request.command(name)).encode())
     return written
 
 
@@ -122,7 +136,7 @@ def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str
             written.lacking.append(f"no table {name}: {error}")
 
 
-def _add_figures(written: Written, chosen: Results, folder: Path) -> None:
+def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None:
     for picture in written.problem.pictures(chosen):
         try:
             figure = picture.draw()
@@ -130,8 +144,11 @@ def _add_figures(written: Written, chosen: Results, folder: Path) -> None:
             written.lacking.append(f"no figure {picture.name}: {error}")
             continue
         image = Image(f"{FIGURES}/{written.name}-{picture.name}", picture.caption)
-        figure.savefig(folder / f"{image.file}.png", dpi=_DPI)
-        figure.savefig(folder / f"{image.file}.svg", metadata={"Date": None})
+        png, svg = BytesIO(), BytesIO()
+        figure.savefig(png, format="png", dpi=_DPI)
+        figure.savefig(svg, format="svg", metadata={"Date": None})
+        folder.put(f"{image.file}.png", png.getvalue())
+        folder.put(f"{image.file}.svg", svg.getvalue())
         written.figures.append(image)
 
 
@@ -149,8 +166,7 @@ def _remarks(written: Written, command: str) -> list[str]:
 
 def _index(written: Sequence[Written], request: Request) -> str:
     lines = [
-        "# Tables and figures",
-        "",
+        *_INDEX.splitlines(),
         f"Of the results in `{request.store}`. `writeup.typ` and `writeup.tex` include all problems.",
         "",
         "| problem | tables | figures | measurements |",

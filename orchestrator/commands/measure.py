@@ -242,7 +242,7 @@ def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Searc
         say(f"lmsweep: {error}; {stored}", error=True)
         raise typer.Exit(1) from None
     except StoreError as error:
-        say(f"lmsweep: cannot write more results to {location}: {error}. To resume: {resume}", error=True)
+        say(f"lmsweep: {error}. To resume: {resume}", error=True)
         raise typer.Exit(1) from None
 
 

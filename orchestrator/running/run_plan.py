@@ -177,6 +177,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
     def finish() -> None:
         writer.close()
         compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
+        writer.check_stored()
 
     standby = run.planned.standby
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)

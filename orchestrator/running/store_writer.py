@@ -29,13 +29,14 @@ OnKept = Callable[[PlannedTrial, list[Record]], None]
 
 
 class StoreError(Exception):
-    """The store rejected rows; the message says why. The rows that it had accepted are complete."""
+    """The store rejected rows, or has lost some; the message says why. All others that it had accepted are complete."""
 
 
 class StoreWriter:
     """Writes rows in the order of `put`. Its thread calls `on_kept` with the rows that have become durable."""
 
     def __init__(self, store: Store, on_kept: OnKept, say: Callable[[str], None] = print) -> None:
+        self._store = store
         self._say = say
         self._busy_since: float | None = None
         """time.monotonic() when writing began; None if nothing is being written, or once it was reported."""
@@ -61,6 +62,20 @@ class StoreWriter:
         if self._uploader:
             self._error = self._uploader.close() or self._error
         self._raise_error()
+
+    def check_stored(self) -> None:
+        """Raise StoreError if the store lacks rows that were written: a trial runs code that may delete files."""
+        added = self._disk.added
+        try:
+            lost = self._store.lacks(added)
+        except (OSError, RequestError) as error:
+            raise StoreError(f"what is stored could not be checked: {error}") from error
+        if lost:
+            count = "1 trial" if len(lost) == 1 else f"{len(lost)} trials"
+            raise StoreError(
+                f"{self._store.location} has lost results of {count} of the {len(added['measurements'])} that were "
+                "stored: their files have been deleted or changed since"
+            )
 
     def _work(self) -> None:
         while item := self._waiting.get():
@@ -93,7 +108,7 @@ class StoreWriter:
 
     def _raise_error(self) -> None:
         if isinstance(self._error, OSError):
-            raise StoreError(str(self._error)) from self._error
+            raise StoreError(f"cannot write more results to {self._disk.location}: {self._error}") from self._error
         if self._error:
             raise self._error
 
@@ -137,8 +152,10 @@ class Uploader:
             until = time.monotonic() + PATIENCE
             while error := self.upload():
                 if time.monotonic() + self.pause > until:
-                    where = self.kept_here.location
-                    raise StoreError(f"{error}; the results are in {where}; the next run here uploads them") from error
+                    raise StoreError(
+                        f"cannot write more results to {self._store.location}: {error}; the results are in "
+                        f"{self.kept_here.location}; the next run here uploads them"
+                    ) from error
                 time.sleep(self.pause)
         except Exception as error:  # noqa: BLE001 - returned by `close`
             self._error = error

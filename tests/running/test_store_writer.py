@@ -1,13 +1,15 @@
 """The writer of a run: rows that cannot be stored do not keep others from the store."""
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmsweep.orchestrator.running.store_writer import StoreWriter
-from lmsweep.trials.results.measurement import Operator
+from lmsweep.orchestrator.running.store_writer import StoreError, StoreWriter
+from lmsweep.trials.results.measurement import Measurement, Operator
 from lmsweep.trials.results.record import Attempt, Row, records_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.store.store import Store
@@ -37,3 +39,30 @@ def test_rows_that_cannot_be_stored_are_an_error_and_all_others_are_stored(tmp_p
     assert kept == ["ok", "ok", "error", "ok", "ok"]
     assert table.loc[32, "error"].startswith("its rows cannot be stored: ")
     assert Store(str(tmp_path)).read("operators")[0].num_rows == 0, "half of the attempt was stored"
+
+
+CALLS = Measurement(phase="step", metric="calls", unit="1", samples=(1.0,))
+DETAILS: list[Row] = Attempt.begin(Trial(config=CONFIG, workloads=("profile",), sweep="test")).rows(
+    "profile", [CALLS, Operator(**OPERATOR, self_device=None, total_device=None)], MACHINE
+)
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "the store": shutil.rmtree,
+    "a table": lambda store: shutil.rmtree(store / "operators"),
+    "a file": lambda store: next((store / "measurements").iterdir()).unlink(),
+    "the content of a file": lambda store: next((store / "measurements").iterdir()).write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("lost", LOSSES)
+def test_a_writer_says_how_many_trials_the_store_has_lost(tmp_path: Path, lost: str) -> None:
+    store = Store(str(tmp_path / "store"))
+    writer = StoreWriter(store, lambda _planned, _records: None)
+    writer.put(None, list(DETAILS))  # type: ignore[arg-type]
+    writer.put(None, list(rows(32)))  # type: ignore[arg-type]
+    writer.close()
+    writer.check_stored()
+    store.compact()
+    writer.check_stored()
+    LOSSES[lost](tmp_path / "store")
+    with pytest.raises(StoreError, match=r"has lost results of (1 trial|2 trials) of the 2 that were stored: "):
+        writer.check_stored()

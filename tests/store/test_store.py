@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import random
 import re
 import signal
 import subprocess
@@ -229,7 +230,27 @@ def test_somebody_elses_parquet_is_named_and_the_rest_is_read(tmp_path, foreign)
         page = answer_here("report", tmp_path, "--output", tmp_path / "report.html")
         assert page.stderr.count("train-00000.parquet") == 1, "the page reads the store several times"
     assert [item.path for item in store.set_aside_damage()] == ["measurements/train-00000.parquet"]
-    assert len(pd.read_parquet(tmp_path / "measurements")) == 2
+    assert (tmp_path / "measurements" / "train-00000.parquet").exists(), "lmsweep gives no file this name"
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_file_with_a_flipped_bit_is_read_as_it_was_written_or_named(tmp_path, merged):
+    store = Store(str(tmp_path))
+    for context in range(16, 20 if merged else 17):
+        store.append(rows(context))
+    if merged:
+        store.compact()
+    (path,) = (tmp_path / "measurements").iterdir()
+    content, expected, _ = path.read_bytes(), *store.read()
+    dice, named = random.Random(0), 0
+    for _ in range(150):
+        flipped = bytearray(content)
+        flipped[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        path.write_bytes(flipped)
+        table, damage = store.read()
+        named += len(damage)
+        assert table.equals(expected) or [item.path for item in damage] == [f"measurements/{path.name}"]
+    assert named > 100, "of most bits the file has a checksum"
 
 
 def test_an_older_store_without_a_column_still_opens(tmp_path):
@@ -317,7 +338,7 @@ def test_what_was_appended_before_a_kill_is_there_and_nothing_is_half_there(tmp_
 def test_what_killed_writers_left_half_written_is_deleted_when_nobody_can_be_at_work_on_it(tmp_path):
     store = Store(str(tmp_path))
     store.append(rows(16))
-    left, new = (tmp_path / ".writing" / f"{name}.parquet" for name in ("left", "new"))
+    left, new = (tmp_path / ".writing" / f"{digit * 32}-trial.parquet" for digit in "ab")
     for path in (left, new):
         path.write_bytes(b"half")
     two_days_ago = time.time() - 2 * 86400

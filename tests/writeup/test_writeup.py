@@ -12,7 +12,7 @@ from lmsweep.analysis.writeup import PROBLEMS, Request, write
 from lmsweep.analysis.writeup.chosen import found_in, rows_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
-from tests.support.command import ROOT, lmsweep_here
+from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import Attempts, samples
 
 SWEEP = str(Path(__file__).with_name("references.yaml"))
@@ -145,3 +145,25 @@ def test_every_problem_of_the_tiny_sweep_is_measured_and_written_and_typst_takes
         assert f"| [{name}]({name}.md) | {len(problem.tables)} |" in index
     typst = pytest.importorskip("typst")
     assert typst.compile(str(folder / "writeup.typ")).startswith(b"%PDF")
+
+
+def test_export_replaces_only_what_it_has_written_and_follows_no_link(store: Path, tmp_path: Path) -> None:
+    words = ("export", SWEEP, store, "--grid", "leaderboard", "-o")
+    documents, linked, figures, late = (tmp_path / name for name in ("documents", "linked", "figures", "late"))
+    for folder in (documents, linked, figures):
+        folder.mkdir()
+    for name in ("index.md", "leaderboard.md"):
+        (documents / name).write_text("a thesis")
+        (linked / name).symlink_to(documents / name)
+        done = answer_here(*words, documents)
+        assert done.returncode == 2 and "was not written by `lmsweep export`" in done.stderr
+    (figures / "figures").symlink_to(documents)
+    for folder in (linked, figures):
+        done = answer_here(*words, folder)
+        assert done.returncode == 2 and "is a link" in done.stderr
+    for _ in range(2):
+        lmsweep_here(*words, late)
+        (late / "leaderboard.md").unlink()
+        (late / "leaderboard.md").symlink_to(documents / "leaderboard.md")
+    assert {path.name for path in late.iterdir()} >= {"index.md", "leaderboard.md", "writeup.tex"}
+    assert {path.read_text() for path in documents.iterdir()} == {"a thesis"} and len(list(documents.iterdir())) == 2

@@ -1,6 +1,8 @@
 """One Parquet file of one table of a store: encoding, and decoding that trusts nothing about the file."""
 
+import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,9 +15,19 @@ from lmsweep.trials.results.measurement import DETAIL_TABLES
 from lmsweep.trials.results.record import DetailRow, Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 
-# A compacted file names the files that it replaces in its metadata. They are deleted once it is in place; if a crash
-# comes first, readers ignore them.
 _REPLACES = b"lmsweep_replaces"
+"""Key under which a merged file lists the files that it replaces. Older versions of lmsweep pass those over."""
+
+_CHECKED = b"lmsweep-footer:"
+"""Precedes the digest of the footer, which precedes the footer. Parquet has checksums of pages alone, and a footer says
+what they are: which column, of which type and unit."""
+_DIGEST = len(_CHECKED) + 16
+_END = 8
+"""Bytes behind the footer: its length and Parquet's mark."""
+
+COMPACTED = "compacted-"
+"""Prefix of the names of files that merge others."""
+_OURS = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a-f]{{16}})\.parquet", re.ASCII)
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
 """Columns of every table. A file without them is not one of ours."""
@@ -26,13 +38,48 @@ class Damage:
     path: str
     """Relative to the store."""
     error: str
+    is_link: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether lmsweep leaves the file where it is: it is a link, or has a name that lmsweep gives to no file."""
+        return self.is_link or not is_ours(self.path.rpartition("/")[2])
+
+
+def is_ours(name: str) -> bool:
+    """Return whether lmsweep gives such names to the files of a table. It deletes and moves no others."""
+    return bool(_OURS.fullmatch(name))
 
 
 def encode(table: pa.Table, **options: Any) -> bytes:
-    """Return the table as a Parquet file. `options` are those of `pyarrow.parquet.write_table`."""
+    """Return the table as a Parquet file with checksums. `options` are those of `pyarrow.parquet.write_table`."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **options)
-    return bytes(sink.getvalue())
+    pq.write_table(table, sink, write_page_checksum=True, **options)
+    content = bytes(sink.getvalue())
+    start = len(content) - _footer_size(content[-_END:])
+    return content[:start] + _digest(content[start:]) + content[start:]
+
+
+def _footer_size(end: bytes) -> int:
+    """Return the bytes of a file's footer, with its length and Parquet's mark behind it."""
+    return int.from_bytes(end[:4], "little") + _END
+
+
+def _digest(footer: bytes) -> bytes:
+    return _CHECKED + hashlib.sha256(footer).digest()[:16]
+
+
+def _is_intact(source: pa.NativeFile) -> bool:
+    """Return whether the footer of a file is as it was written, as far as is known: older files have no digest."""
+    size = source.size()
+    source.seek(max(0, size - _END))
+    footer = _footer_size(source.read())
+    if footer + _DIGEST > size:
+        return True  # no Parquet file, which its reader finds
+    source.seek(size - footer - _DIGEST)
+    digest, content = source.read(_DIGEST), source.read()
+    source.seek(0)
+    return not digest.startswith(_CHECKED) or digest == _digest(content)
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
@@ -41,22 +88,21 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
     `path` names the file in messages. Raises RequestError if a newer lmsweep wrote it.
     """
     try:
-        with pq.ParquetFile(source) as file:
+        if not _is_intact(source):
+            return Damage(path=path, error="its footer has changed since it was written")
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
             schema = file.schema_arrow  # a property that builds a new schema at each access, and so do its names
             metadata, names = schema.metadata or {}, set(schema.names)
             if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
                 return Damage(path=path, error=f"not written by lmsweep: it has no column {lacking[0]}")
             present = [name for name in wanted.names if name in names]
-            table = file.read(columns=present)
+            table = file.read(columns=present, use_threads=False)  # the files of a store are read in parallel
         version = int(metadata.get(b"lmsweep_schema_version", b"0"))
-        arrays = [
-            table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted
-        ]
-        found = pa.table(arrays, schema=wanted.with_metadata(metadata))
+        found = table if table.schema.equals(wanted) else _as_wanted(table, wanted)
+        found = found.replace_schema_metadata(None)
         found.validate(full=True)
         if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
             return Damage(path=path, error=f"not written by lmsweep: it has rows without {without[0]}")
-        replaced_by(found)
     except (pa.ArrowException, OSError, ValueError) as error:
         return Damage(path=path, error=str(error))
     if version > SCHEMA_VERSION:
@@ -64,22 +110,16 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
     return found
 
 
+def _as_wanted(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    present = set(table.column_names)
+    arrays = [
+        table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted
+    ]
+    return pa.table(arrays, schema=wanted)
+
+
 def replacing(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
     return table.replace_schema_metadata({**schema.metadata, _REPLACES: json.dumps(names).encode()})
-
-
-def replaced_by(table: pa.Table) -> list[str]:
-    """Return the names of the files that this table replaces. Raises ValueError if the metadata is malformed."""
-    names = json.loads((table.schema.metadata or {}).get(_REPLACES, b"[]"))
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("the files that it replaces are not a list of names")
-    return names
-
-
-def live(tables: dict[str, pa.Table]) -> list[pa.Table]:
-    """Return the tables, given by file name, that none of the others replaces, without their metadata."""
-    replaced = {name for table in tables.values() for name in replaced_by(table)}
-    return [table.replace_schema_metadata(None) for name, table in tables.items() if name not in replaced]
 
 
 TABLES = ("measurements", *DETAIL_TABLES)
@@ -88,6 +128,7 @@ TABLES = ("measurements", *DETAIL_TABLES)
 class Fragment(NamedTuple):
     rows: Sequence[Record] | Sequence[DetailRow]
     table_name: str
+    attempt_id: str
     name: str
     content: bytes
 
@@ -117,7 +158,7 @@ def fragment_of(rows: Sequence[Record] | Sequence[DetailRow]) -> Fragment:
         table_name = next(name for name, its_type in DETAIL_TABLES.items() if its_type is type(first.detail))
     # Fragments are small: statistics and dictionaries would make the footer larger than the rows.
     content = encode(table_of(rows), write_statistics=False, use_dictionary=False)
-    return Fragment(rows, table_name, f"{trial.trial_id}-{trial.attempt_id}.parquet", content)
+    return Fragment(rows, table_name, trial.attempt_id, f"{trial.trial_id}-{trial.attempt_id}.parquet", content)
 
 
 def fragments_of(rows: Sequence[Row]) -> list[Fragment]:

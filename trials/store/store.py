@@ -5,11 +5,12 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 """
 
 import contextlib
+import errno
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -17,23 +18,25 @@ from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import DetailRow, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.store.directory import Folder
+from lmsweep.trials.store.directory import check_writable, open_folder
+from lmsweep.trials.store.local_folder import LocalFolder
 from lmsweep.trials.store.parquet_file import (
+    COMPACTED,
     TABLES,
     Damage,
     decode,
     encode,
     fragment_of,
     fragments_of,
-    live,
-    replaced_by,
+    is_ours,
     replacing,
     schema_of_table,
     table_of,
 )
+from lmsweep.trials.store.rows_once import ATTEMPT, RowsOnce
 
-COMPACTED = "compacted-"
-"""Prefix of the names of files that replace others."""
+Answer = TypeVar("Answer")
+
 MERGED_AT_A_TIME = 100
 """Number of fragments that are read, then merged, at a time."""
 KEPT_AT_A_TIME = 200
@@ -41,12 +44,15 @@ KEPT_AT_A_TIME = 200
 takes 0.1 ms for each; to read a fragment takes 3 ms."""
 
 
+_LOCK = ".compaction-lock"
+_ARTIFACTS = "artifacts"
+_DAMAGED = "damaged"
+
+
 class _Files(NamedTuple):
     rows: pa.Table
     names: list[str]
-    """The readable files: those that hold the rows, and those that a compacted file replaces."""
-    replaced: set[str]
-    """Names of the files that these files replace."""
+    """The files that hold the rows."""
     damage: list[Damage]
 
 
@@ -63,16 +69,22 @@ class Store:
     """The results in a folder or at a URI. Opening creates nothing; the first `append` does."""
 
     def __init__(self, location: str) -> None:
-        """Open the store. Raises RequestError if the location is a file, cannot be reached or has an unknown scheme."""
+        """Open the store.
+
+        Raises RequestError if the location is a file, cannot be reached or has an unknown scheme, and if a folder of
+        the store is a link.
+        """
         self.location = location
-        self._folder = Folder(location)
+        self._folder = open_folder(location, (*TABLES, _ARTIFACTS, _DAMAGED, _LOCK))
         self.is_local = self._folder.is_local
         self._kept: dict[str, dict[str, Sequence[Record] | Sequence[DetailRow]]] = defaultdict(dict)
         """Rows that `keep` has added since it last merged, by table and fragment."""
+        self.added: dict[str, set[str]] = defaultdict(set)
+        """Attempts that `keep` has added, by table."""
 
     def check_writable(self) -> None:
         """Raise RequestError if nothing can be written here, so that a run fails before it measures."""
-        self._folder.check_writable()
+        check_writable(self.location, self._folder)
 
     def exists(self) -> bool:
         """Return whether there is a store at this location."""
@@ -90,6 +102,7 @@ class Store:
                 self.add_artifact(row.path, row.content)
         for fragment in fragments:
             self._folder.put(fragment.path, fragment.content)
+            self.added[fragment.table_name].add(fragment.attempt_id)
             if self.is_local:
                 self._kept[fragment.table_name][fragment.name] = fragment.rows
         if len(self._kept["measurements"]) >= KEPT_AT_A_TIME:
@@ -105,26 +118,23 @@ class Store:
 
     def add_artifact(self, path: str, content: bytes) -> None:
         """Add a file durably at `artifacts/` and plain names. Raises RequestError for other paths, and OSError."""
-        first, *names = path.split("/")
-        plain = first == "artifacts" and names and all(FILE_NAME.fullmatch(name) for name in names)
-        if plain and self.is_local:  # a symbolic link may lead out of the store
-            root = self._folder.path
-            plain = (root / path).resolve().is_relative_to(root.resolve())
-        if not plain:
+        if not _is_artifact(path):
             raise RequestError(f"{path!r} is not the path of an artifact")
         self._folder.put(path, content)
 
     def take_from(self, waiting: "Store") -> None:
-        """Move the files of a local store into this one, a file before the row that names it. Raises OSError."""
-        folder = waiting._folder.path
+        """Move what `keep` has added to a local store into this one, a file before its row. Raises OSError."""
+        folder = waiting._folder
+        assert isinstance(folder, LocalFolder)
         # Records are listed first and moved last. In the other order, a record written meanwhile could be moved without
         # the files that it names.
-        parts = ("measurements", *reversed(DETAIL_TABLES), "artifacts")
-        listed = [sorted(one for one in (folder / part).rglob("*") if one.is_file()) for part in parts]
+        parts = ("measurements", *reversed(DETAIL_TABLES), _ARTIFACTS)
+        listed = [[path for path in folder.files(part) if _is_artifact(path) or _is_of_table(path)] for part in parts]
         for path in (path for files in reversed(listed) for path in files):
             with contextlib.suppress(FileNotFoundError):  # another driver on this machine moved it
-                self._folder.put(str(path.relative_to(folder)), path.read_bytes())
-                path.unlink()
+                with folder.open(path) as file:
+                    self._folder.put(path, file.read())
+                folder.delete(path)
 
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
         """Return all rows of a table, and the files that could not be read. `columns` selects some; None is all.
@@ -132,9 +142,9 @@ class Store:
         A column that an older store lacks is null. Raises RequestError if a newer lmsweep wrote a file.
         """
         schema = schema_of_table(table_name)
-        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        found = self._read_files(table_name, wanted)
-        return found.rows.replace_schema_metadata(schema.metadata), found.damage
+        names = schema.names if columns is None else list(dict.fromkeys([*columns, ATTEMPT]))
+        found = self._read_files(table_name, pa.schema([schema.field(name) for name in names]))
+        return found.rows.select(columns or names).replace_schema_metadata(schema.metadata), found.damage
 
     def outcomes(self) -> dict[tuple[str, str], Outcome]:
         """Return the status of each (environment_id, measurement_id) and how many processes measured it.
@@ -155,26 +165,34 @@ class Store:
                 measured[key].add(attempt)
         return {key: Outcome(status=status, processes=len(measured[key])) for key, status in found.items()}
 
+    def lacks(self, added: Mapping[str, Collection[str]]) -> set[str]:
+        """Return the attempts that `keep` has added, here or where they waited, and of which a table now lacks rows."""
+        lacking = set[str]()
+        for table_name, attempts in added.items():
+            lacking |= set(attempts) - set(self.read(table_name, [ATTEMPT])[0][ATTEMPT].to_pylist())
+        return lacking
+
     def count_fragments(self) -> int:
         """Return the number of files that hold the measurements."""
         return len(self._folder.names("measurements", ".parquet"))
 
     def compact(self) -> None:
-        """Merge the fragments of each table into one file, unless another process does or the store is remote."""
+        """Merge the fragments of each table into one file, unless another process of this machine does."""
         if not self.exists():
             return
         with self._alone() as locked:
             for table_name in TABLES if locked else ():
-                found = self._read_files(table_name, schema_of_table(table_name))
+                found = self._read_files(table_name, schema_of_table(table_name), only_ours=True)
                 if len(found.names) > 1:
                     self._replace(table_name, found.rows, found.names)
 
     def set_aside_damage(self) -> list[Damage]:
-        """Move unreadable files to `damaged/` and return them; delete the temporary files of killed writers."""
+        """Move unreadable files to `damaged/`, unless they stay, and return them; delete what killed writers left."""
         self._folder.delete_half_written()
-        damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
+        damage = [item for name in TABLES for item in self.read(name, [ATTEMPT])[1]]
         for item in damage:
-            self._folder.move(item.path, "damaged")
+            if not item.stays:
+                self._folder.move(item.path, _DAMAGED)
         return damage
 
     def _merge_kept(self) -> None:
@@ -189,61 +207,67 @@ class Store:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Yield whether no other process merges files. What killed ones have left half-written is then deleted."""
-        with self._folder.lock(".compaction-lock") as locked:
+        """Yield whether no other process of this machine merges files. What killed ones left half-written is deleted.
+
+        Others may merge a remote store at the same time. Two merged files then hold the same rows, which count once.
+        """
+        with self._folder.lock(_LOCK) as locked:
             if locked:
-                self._folder.delete_written_under_lock(COMPACTED)
+                self._folder.delete_half_written(COMPACTED, age=0.0)
             yield locked
 
     def _replace(self, table_name: str, rows: pa.Table, names: list[str]) -> None:
         merged = replacing(rows, schema_of_table(table_name), names)
         self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # an upload has moved it
+
+        def delete(name: str) -> None:
+            with contextlib.suppress(FileNotFoundError):  # an upload has moved it, or another merge deleted it
                 self._folder.delete(f"{table_name}/{name}")
 
-    def _read_files(self, table_name: str, wanted: pa.Schema) -> _Files:
+        self._for_each(delete, names)
+
+    def _read_files(self, table_name: str, wanted: pa.Schema, *, only_ours: bool = False) -> _Files:
         """Return the contents of all files of a table, listed again if a compaction finished meanwhile."""
         names = self._folder.names(table_name, ".parquet")
         while True:
-            found = self._read_listed(table_name, names, wanted)
+            found = self._read_listed(table_name, [name for name in names if is_ours(name) or not only_ours], wanted)
             now = self._folder.names(table_name, ".parquet")
             if {name for name in now if name.startswith(COMPACTED)} <= set(names):
                 return found
             names = now
 
     def _read_listed(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
-        """Return the contents of these files.
+        """Return the contents of these files, merged ones first, in groups of MERGED_AT_A_TIME."""
+        names = sorted(names, key=lambda name: not name.startswith(COMPACTED))
+        rows, readable, damage = RowsOnce(wanted), list[str](), list[Damage]()
+        for start in range(0, len(names), MERGED_AT_A_TIME):
+            group = names[start : start + MERGED_AT_A_TIME]
+            contents = self._for_each(lambda name: self._read_file(f"{table_name}/{name}", wanted), group)
+            rows.add([item for item in contents if isinstance(item, pa.Table)])
+            readable += [name for name, item in zip(group, contents, strict=True) if isinstance(item, pa.Table)]
+            damage += [item for item in contents if isinstance(item, Damage)]
+        return _Files(rows.table, readable, damage)
 
-        Compacted files are read first, because they name the fragments that need not be read. Fragments are merged in
-        groups of MERGED_AT_A_TIME: a fragment has few rows, and its table takes a hundred times their bytes.
-        """
-        compacted = [name for name in names if name.startswith(COMPACTED)]
-        fragments = [name for name in names if not name.startswith(COMPACTED)]
-        parts, damage, replaced = [wanted.empty_table()], [], set[str]()
-        starts = range(0, len(fragments), MERGED_AT_A_TIME)
-        for group in (compacted, *(fragments[start : start + MERGED_AT_A_TIME] for start in starts)):
-            part = self._read_together(table_name, [name for name in group if name not in replaced], wanted)
-            parts.append(part.rows)
-            replaced |= part.replaced
-            damage += part.damage
-        unread = {item.path for item in damage}
-        readable = [name for name in names if f"{table_name}/{name}" not in unread]
-        return _Files(pa.concat_tables(parts), readable, replaced, damage)
+    def _for_each(self, work: Callable[[str], Answer], names: list[str]) -> list[Answer]:
+        with ThreadPoolExecutor(max_workers=self._folder.readers) as pool:
+            return list(pool.map(work, names))
 
-    def _read_together(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
-        with ThreadPoolExecutor(max_workers=4) as pool:
-            contents = list(pool.map(lambda name: self._read_file(f"{table_name}/{name}", wanted), names))
-        tables = {name: item for name, item in zip(names, contents, strict=True) if isinstance(item, pa.Table)}
-        whole = pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks()
-        replaced = {name for table in tables.values() for name in replaced_by(table)}
-        return _Files(whole, list(tables), replaced, [item for item in contents if isinstance(item, Damage)])
-
-    def _read_file(self, path: str, wanted: pa.Schema) -> pa.Table | Damage:
+    def _read_file(self, path: str, wanted: pa.Schema) -> pa.Table | Damage | None:
+        """Return what the file holds; None if another driver has merged it or set it aside since it was listed."""
         try:
             with self._folder.open(path) as source:
                 return decode(source, path, wanted)
-        except FileNotFoundError:  # another driver has compacted it or set it aside since the folder was listed
-            return wanted.empty_table()
+        except FileNotFoundError:
+            return None
         except OSError as error:
-            return Damage(path=path, error=str(error))
+            return Damage(path=path, error=error.strerror or str(error), is_link=error.errno == errno.ELOOP)
+
+
+def _is_artifact(path: str) -> bool:
+    first, *names = path.split("/")
+    return first == _ARTIFACTS and bool(names) and all(FILE_NAME.fullmatch(name) for name in names)
+
+
+def _is_of_table(path: str) -> bool:
+    table_name, *names = path.split("/")
+    return table_name in TABLES and len(names) == 1 and is_ours(names[0])

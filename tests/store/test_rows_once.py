@@ -1,0 +1,115 @@
+"""Each row of a store counts once, whichever files hold it, and no file hides the rows of another."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from lmsweep.trials.store.store import Store
+from tests.store.test_store import rows
+from tests.support.command import lmsweep_here
+
+MERGED = f"compacted-{'a' * 32}.parquet"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Two trials of two rows, in two files."""
+    store = Store(str(tmp_path / "store"))
+    for context in (16, 32):
+        store.append(rows(context))
+    return store
+
+
+def files(store: Store) -> list[Path]:
+    return sorted(Path(store.location, "measurements").iterdir())
+
+
+def contexts(store: Store) -> list[int]:
+    return sorted(store.read()[0]["context_length"].to_pylist())
+
+
+def claim(path: Path, *names: str, to: str | None = None) -> None:
+    """Make the file say that it replaces others. to: another name for it."""
+    table = pq.read_table(path)
+    metadata = {**table.schema.metadata, b"lmsweep_replaces": str(list(names)).replace("'", '"').encode()}
+    path.unlink()
+    pq.write_table(table.replace_schema_metadata(metadata), path.with_name(to or path.name))
+
+
+@pytest.mark.parametrize("to", [None, MERGED, "a.parquet"])
+def test_a_file_that_claims_to_replace_its_neighbour_or_itself_hides_no_row(store: Store, to: str | None) -> None:
+    one, other = files(store)
+    claim(one, other.name, one.name, to or "", to=to)
+    assert contexts(store) == [16, 16, 32, 32]
+    shown = lmsweep_here("table", store.location, "--rows", "context_length", "--value", "forward.time")
+    assert "\n16 " in shown and "\n32 " in shown
+    store.compact()
+    assert contexts(store) == [16, 16, 32, 32]
+
+
+def test_two_files_that_claim_to_replace_each_other_are_both_read(store: Store) -> None:
+    one, other = files(store)
+    second = f"compacted-{'b' * 32}.parquet"
+    claim(one, second, to=MERGED)
+    claim(other, MERGED, to=second)
+    assert contexts(store) == [16, 16, 32, 32]
+
+
+@pytest.mark.parametrize("claims", ["[" * 100_000, "7", '{"a": [', "\xff"])
+def test_what_a_file_claims_to_replace_does_not_matter_whatever_it_is(store: Store, claims: str) -> None:
+    path = files(store)[0]
+    table = pq.read_table(path)
+    pq.write_table(table.replace_schema_metadata({b"lmsweep_replaces": claims.encode("latin-1")}), path)
+    assert (contexts(store), store.read()[1]) == ([16, 16, 32, 32], [])
+
+
+def test_files_that_hold_the_same_rows_in_any_number_and_order_count_them_once(store: Store, tmp_path: Path) -> None:
+    before = files(store)
+    kept = {path: path.read_bytes() for path in before}
+    store.compact()
+    (first,) = files(store)
+    shutil.copy(first, first.with_name(MERGED))  # as two merges at once leave them
+    for path, content in kept.items():  # a crash before they were deleted
+        path.write_bytes(content)
+    shutil.copy(before[0], before[0].with_name("copy.parquet"))  # somebody copied it, while it was there
+    store.append(rows(64))
+    assert contexts(store) == [16, 16, 32, 32, 64, 64]
+    assert store.read(columns=["phase"])[0].num_rows == 6
+    assert {outcome.processes for outcome in store.outcomes().values()} == {1}
+    store.compact()
+    assert contexts(store) == [16, 16, 32, 32, 64, 64] and len(files(store)) == 2, "copy.parquet stays"
+
+
+def test_rows_of_an_attempt_that_differ_between_files_are_all_read(store: Store) -> None:
+    path = files(store)[0]
+    table = pq.read_table(path)
+    forged = table.set_column(
+        table.schema.get_field_index("samples"), "samples", pa.array([[9.0, 9.0]] * 2, pa.list_(pa.float64()))
+    )
+    pq.write_table(pa.concat_tables([table.slice(0, 1), forged.slice(1)]), path.with_name(MERGED))
+    table = store.read()[0]
+    assert table.num_rows == 5, "the row that is the same counts once, the others twice"
+    assert pc.sum(pc.list_flatten(table["samples"])).as_py() == pytest.approx(4 * 0.3 + 18.0)
+
+
+def test_merges_at_once_without_a_lock_lose_no_row_and_count_none_twice(tmp_path: Path) -> None:
+    location = f"memory://lmsweep-merges-at-once/{tmp_path.name}"
+    store, stores = Store(location), [Store(location) for _ in range(3)]
+    for context in range(64, 84):
+        store.append(rows(context))
+    expected = contexts(store)
+    for more in range(100, 103):
+        threads = [threading.Thread(target=one.compact) for one in stores]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert contexts(store) == expected
+        store.append(rows(more))
+        expected = contexts(store)
+    store.compact()
+    assert contexts(store) == expected and store.count_fragments() == 1 and len(expected) == 46
