@@ -139,7 +139,7 @@ def test_a_run_whose_workers_cannot_start_ends_with_the_last_line_of_rays_log(tm
     if bash:
         (programs / "bash").write_text(bash)
         (programs / "bash").chmod(0o755)
-    process = run(tmp_path, worker_seconds=8, PATH=str(programs))
+    process = run(tmp_path, worker_seconds=25, PATH=str(programs))
     out, err = process.communicate(timeout=200)
     assert process.returncode == 1, out + err
     (sentence,) = [line for line in err.splitlines() if "worker" in line]

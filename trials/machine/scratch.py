@@ -54,7 +54,7 @@ def temporary_folder() -> Path:
 
 def _delete_unless_locked(folder: Path) -> None:
     with suppress(OSError):  # in use, gone meanwhile, or another user's
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (folder / _MARK).exists():
