@@ -1,5 +1,7 @@
 """The entry point of the command: signals, error messages and exit codes."""
 
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -20,16 +22,25 @@ def main() -> None:
 
     - 0: done. Trials that ended as `oom`, `predicted_oom` or `unsupported` are results.
     - 1: a trial ended as `error`, `lost` or `timeout`, `compare --fail-on` found what it was asked for, the host was
-      too busy for `noise`, `accept` did not pass, the results cannot be written, or lmsweep itself failed.
+      too busy for `noise`, `accept` did not pass, the results cannot be written, or Ray or lmsweep
+      itself failed.
     - 2: the request is wrong; nothing has run.
     - 128 and the number of a signal: ended by it. 130: Ctrl-C, 143: SIGTERM, 129: SIGHUP, 138: SIGUSR1.
     """
+    atexit.register(gc.freeze)  # else Python visits every object before it ends: after Ray, half a second of a core
     hears_ctrl_c = signal.getsignal(signal.SIGINT) == signal.default_int_handler
     if hears_ctrl_c:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from lmsweep.orchestrator.commands.app import app
-    from lmsweep.orchestrator.interrupt import cause, exit_code, handle, handle_termination, is_terminated
+    from lmsweep.orchestrator.interrupt import (
+        RayFailedError,
+        cause,
+        exit_code,
+        handle,
+        handle_termination,
+        is_terminated,
+    )
     from lmsweep.orchestrator.terminal import Output, OutputError, Traceback, say, say_warnings
     from lmsweep.trials.spec.config import RequestError
 
@@ -43,6 +54,10 @@ def main() -> None:
             os.getcwd()
         except FileNotFoundError:
             raise RequestError("the current folder has been deleted; change to one that exists") from None
+        if not os.environ.get("HOME"):
+            from lmsweep.trials.machine.scratch import ensure_home
+
+            ensure_home()
         app()
     except RequestError as error:
         if Traceback.wanted:
@@ -61,6 +76,9 @@ def main() -> None:
             error=True,
         )
         sys.exit(2)
+    except RayFailedError as error:
+        say(f"lmsweep: {error}", error=True)
+        sys.exit(1)
     except OutputError as error:
         say(f"lmsweep: cannot write to standard output: {error}", error=True)
         sys.exit(1)

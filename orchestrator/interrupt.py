@@ -31,6 +31,8 @@ SAME_SECONDS = 1.0
 
 HEARD_SECONDS = 0.5
 """Seconds by which the last resort may learn of a signal later than the main thread."""
+POSTPONE_SECONDS = 1.0
+"""How long Ctrl-C waits for what is better not interrupted."""
 END_SECONDS = 10.0
 """How long a signal waits for the main thread, and an interrupted run for Ray and the store."""
 
@@ -78,6 +80,10 @@ def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], o
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+class RayFailedError(Exception):
+    """Ray does not start, has ended or does not answer; the message says what happened."""
 
 
 class LastResort:
@@ -234,19 +240,32 @@ def grace_period(seconds: float, begin: Callable[[str], None]) -> Iterator[None]
 
 
 @contextmanager
-def postpone_ctrl_c(what: str) -> Iterator[None]:
-    """Inside, postpone Ctrl-C until leaving; pressed again, it interrupts at once. For the main thread."""
-    pressed = False
+def postpone_ctrl_c(what: str, seconds: float = POSTPONE_SECONDS) -> Iterator[None]:
+    """Inside, postpone Ctrl-C until leaving, but at most so long. Pressed again, it interrupts at once.
+
+    For the main thread.
+    """
+    pressed: list[threading.Timer] = []
+    left = threading.Event()
+
+    def press_again() -> None:
+        if not left.is_set():
+            signal.pthread_kill(main, signal.SIGINT)
 
     def press(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
         if pressed:
             raise KeyboardInterrupt
-        pressed = True
+        pressed.append(threading.Timer(seconds, press_again))
+        pressed[0].daemon = True
+        pressed[0].start()
         say(f"Ctrl-C: waiting for {what}; press it again to stop at once", error=True)
 
-    with handled([signal.SIGINT], press):
-        yield
+    main = threading.get_ident()
+    try:
+        with handled([signal.SIGINT], press):
+            yield
+    finally:
+        left.set()
     if pressed:
         raise KeyboardInterrupt
 

@@ -13,18 +13,19 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _STATUS_200 = 0x88
 """HPACK's first byte for `:status: 200`, which every gRPC response has."""
 
-_METHOD = b"/ray.rpc.NodeInfoGcsService/GetClusterId"
+FIRST_METHOD = "/ray.rpc.NodeInfoGcsService/GetClusterId"
+"""Ray's first call of a head."""
 _UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
 """HPACK's bytes of the header that refuses a call without a valid token."""
 
 
-def wants_token(host: str, port: int, *, patience: float) -> bool:
-    """Return whether a Ray head there refuses a call without a token.
+def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_METHOD) -> bool:
+    """Return whether a Ray head, or what else of Ray has this method, refuses a call of it without a token.
 
     Raises OSError if nothing listens there, nothing answers within `patience` seconds, or the answer is not gRPC.
     """
-    # Ray's first call, without arguments: POST, http, path, authority, content type, te.
-    call = bytes([0x83, 0x86, 0x44, len(_METHOD)]) + _METHOD
+    # A call without arguments: POST, http, path, authority, content type, te.
+    call = bytes([0x83, 0x86, 0x44, len(method)]) + method.encode()
     call += b"\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
     with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_HEADERS, 1, call))

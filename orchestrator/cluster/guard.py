@@ -1,7 +1,8 @@
 """The guard: a process that kills what is left of Ray when the process that started Ray has ended, however it ended.
 
-`python -m lmsweep.orchestrator.cluster.guard PID` remembers what the process PID has started until its standard input
-closes, which the kernel does for a killed process. It has to remember: a child whose parent has died has no parent.
+`python -m lmsweep.orchestrator.cluster.guard PID` remembers what the process PID has started for the Ray in RAY_TMPDIR
+until its standard input closes, which the kernel does for a killed process. It has to remember: a child whose parent
+has died has no parent.
 """
 
 import os
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -21,23 +24,29 @@ STARTING_SECONDS = 20.0
 LOOK_SECONDS, LATER_SECONDS = 1.0, 30.0
 """Seconds between two looks while Ray starts, and later, when only a killed worker is replaced."""
 END_SECONDS = 10.0
-"""How long `close` waits for the guard."""
+"""How long leaving the context waits for the guard."""
 
 
 class Guard:
-    def __init__(self) -> None:
-        """Start it, in a session of its own: a signal to the process group must not reach it."""
+    def __init__(self, folder: Path) -> None:
+        """Start it, in a session of its own: a signal to the process group must not reach it.
+
+        folder: the temporary folder of this Ray, which is in the command line of each process that Ray starts here.
+        """
         self._process = subprocess.Popen(
             command("lmsweep.orchestrator.cluster.guard", str(os.getpid())),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=environment(),
+            env=environment() | {"RAY_TMPDIR": str(folder)},
             cwd="/",
             start_new_session=True,
         )
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Kill what is left of Ray."""
         assert self._process.stdin, "a pipe"
         self._process.stdin.close()
@@ -45,13 +54,13 @@ class Guard:
             self._process.wait(END_SECONDS)
 
 
-def remember(owner: psutil.Process, known: set[psutil.Process]) -> None:
-    """Add the owner's children that are Ray's, and their children."""
+def remember(owner: psutil.Process, folder: str, known: set[psutil.Process]) -> None:
+    """Add the owner's children that belong to the Ray in this folder, and their children."""
     pids = {process.pid for process in known}
     with suppress(psutil.NoSuchProcess):
         for process in owner.children(recursive=True):  # parents come before their children
             with suppress(psutil.NoSuchProcess):
-                if process.ppid() in pids or any("/ray/" in word for word in process.cmdline()[:3]):
+                if process.ppid() in pids or any(folder in word for word in process.cmdline()):
                     pids.add(process.pid)
                     known.add(process)
 
@@ -69,7 +78,7 @@ def kill(known: set[psutil.Process]) -> None:
 def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    owner = psutil.Process(int(sys.argv[1]))
+    owner, folder = psutil.Process(int(sys.argv[1])), os.environ["RAY_TMPDIR"]
     known: set[psutil.Process] = set()
     began = time.monotonic()
     while True:
@@ -77,7 +86,7 @@ def main() -> None:
         if select.select([sys.stdin], [], [], pause)[0]:
             break
         known = {process for process in known if process.is_running()}
-        remember(owner, known)
+        remember(owner, folder, known)
     kill(known)
 
 

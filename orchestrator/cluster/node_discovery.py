@@ -99,14 +99,20 @@ def connect(address: str) -> None:
 
     host_and_port = _host_and_port(address)
     try:
-        plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None
-        if plain and wants_token(*plain, patience=PORT_PATIENCE) and os.environ.get("RAY_AUTH_MODE") != "token":
-            raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is not set to token")
+        plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None  # TLS asks for a certificate
+        is_open = os.environ.get("RAY_AUTH_MODE") == "disabled"
+        if plain and wants_token(*plain, patience=PORT_PATIENCE) == is_open:
+            if is_open:
+                raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is disabled")
+            raise RequestError(
+                f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. "
+                "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
+            )
         start_ray(address, cpus=0, gpus=0)
     except (OSError, ray.exceptions.AuthenticationError) as error:
         raise RequestError(
             f"no Ray cluster answers at {address}: {_line(error, 0)}. Check that it is running and that this "
-            "machine has its token (RAY_AUTH_MODE=token, ~/.ray/auth_token). On the head node, use --address auto"
+            "machine has its token (~/.ray/auth_token). On the head node, use --address auto"
         ) from error
     except (RuntimeError, ValueError) as error:  # different versions of Ray or Python, or a malformed address
         raise RequestError(f"cannot join the Ray cluster at {address}: {_line(error, 0)}") from error

@@ -1,8 +1,10 @@
 """Everything that relies on names private to Ray and Tune, as of Ray 2.60; if Ray lacks one, the error says which."""
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
@@ -10,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from lmsweep.orchestrator.interrupt import RayFailedError
 from lmsweep.trials.machine.interpreter import ROOT
-from lmsweep.trials.machine.processes import await_end, is_stopped
+from lmsweep.trials.machine.processes import await_end, exit_words, is_stopped
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -19,17 +22,28 @@ if TYPE_CHECKING:
     from ray.tune.execution.tune_controller import TuneController
     from ray.tune.experiment import Trial as TuneTrial
 
-LOOPBACK: dict[str, Any] = {"_node_ip_address": "127.0.0.1"}
-"""Arguments of `ray.init` for a Ray that only this machine can reach."""
+LOOPBACK = "127.0.0.1"
+"""The address of a Ray that only this machine can reach."""
 
+ADVICE = "install a version of Ray that lmsweep works with: pip install 'ray[tune]==2.60.*'"
+
+MAIN = ("gcs_server", "raylet")
+"""The processes without which Ray does nothing."""
+
+LOOK_SECONDS = 0.1
+"""Seconds between two looks at a Ray that starts."""
 KILL_SECONDS = 10.0
 """How long to wait until a killed process has ended; one that waits for a device takes a while."""
 
 
-def objects_in(folder: Path) -> dict[str, str]:
-    """Return the argument of `ray.init` that keeps objects in this folder, if this Linux has no /dev/shm."""
-    is_missing = sys.platform == "linux" and not os.path.isdir("/dev/shm")
-    return {"_plasma_directory": str(folder)} if is_missing else {}
+def here_in(folder: Path) -> dict[str, Any]:
+    """Return the arguments of `ray.init` for a Ray that only this machine can reach, with its files below this folder.
+
+    Ray lets everybody write to its own folder.
+    """
+    has_no_shared_memory = sys.platform == "linux" and not os.path.isdir("/dev/shm")
+    objects = {"_plasma_directory": str(folder)} if has_no_shared_memory else {}
+    return {"_node_ip_address": LOOPBACK, "_temp_dir": str(folder / "r"), **objects}
 
 
 def job_config() -> "JobConfig":
@@ -55,6 +69,68 @@ def head_address() -> str | None:
     return None
 
 
+def read_token_again() -> None:
+    """Make this process read Ray's mode of authentication and its token from the environment, not from memory."""
+    from ray import _raylet
+
+    _private(_private(_raylet, "Config"), "initialize")("")
+    _private(_private(_raylet, "AuthenticationTokenLoader"), "instance")().reset_cache()
+
+
+@contextmanager
+def starting_here(seconds: float) -> Iterator[None]:
+    """Inside, `ray.init` starts a Ray on the loopback interface, and waits so long for each of its processes.
+
+    Ray by itself replaces the loopback address by that of the host, and waits half a minute. If `ray.init` fails, the
+    processes that it has started are killed. Raises RayFailedError.
+    """
+    import ray
+    from ray._private import node, services
+
+    started: list[tuple[str, subprocess.Popen[bytes]]] = []
+    start, get_node = _private(services, "start_ray_process"), _private(services, "get_node")
+    wait_for_port = _private(node, "wait_for_persisted_port")
+
+    def note(command: Any, process_type: str, *others: Any, **options: Any) -> Any:
+        info = start(command, process_type, *others, **options)
+        started.append((process_type, info.process))
+        return info
+
+    def insist(ask: Callable[[], Any]) -> Any:
+        ends_at = time.monotonic() + seconds
+        while True:
+            try:
+                return ask()
+            except RuntimeError:
+                for name, process in started:
+                    if name in MAIN and process.poll() is not None:
+                        raise RayFailedError(f"its process {name} {exit_words(process.returncode)}") from None
+                if time.monotonic() > ends_at:
+                    raise RayFailedError(f"it was not ready within {seconds:g} s") from None
+            time.sleep(LOOK_SECONDS)
+
+    def insist_on_port(*of: Any, timeout_ms: int) -> Any:
+        step = int(1000 * LOOK_SECONDS)  # no signal interrupts this call
+        return insist(lambda: wait_for_port(*of, timeout_ms=min(timeout_ms, step)))
+
+    try:
+        with (
+            _replaced(services, "resolve_ip_for_localhost", lambda host: host),
+            _replaced(services, "start_ray_process", note),
+            _replaced(services, "get_node", lambda *of: insist(lambda: get_node(*of))),
+            _replaced(node, "wait_for_persisted_port", insist_on_port),
+        ):
+            yield
+        listens_at = ray.util.get_node_ip_address()
+        if listens_at != LOOPBACK:
+            raise RequestError(f"Ray {ray.__version__} listens at {listens_at}, where others reach it; {ADVICE}")
+    except BaseException as error:
+        _kill([process for _, process in started])
+        if isinstance(error, RayFailedError | RequestError) or not isinstance(error, Exception):
+            raise
+        raise RayFailedError(" ".join(str(error).split()).partition(". ")[0] or type(error).__name__) from error
+
+
 def kill_at_shutdown() -> None:
     """Make `ray.shutdown` kill the processes that `ray.init` has started: they ignore the SIGTERM that it sends."""
     import ray
@@ -64,21 +140,25 @@ def kill_at_shutdown() -> None:
     _private(node, "kill_all_processes")
 
     def kill_all(**_: Any) -> None:
-        processes = []
-        for info in (info for infos in started.values() for info in infos):
-            if info.process.poll() is not None:
-                continue  # it has ended, and another process may have its number
-            with suppress(psutil.NoSuchProcess):
-                process = psutil.Process(info.process.pid)
-                # And its children: Ray's agents would look for their dead node for a minute.
-                processes += [process, *process.children(recursive=True)]
+        processes = [info.process for infos in started.values() for info in infos]
         started.clear()
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        await_end(processes, KILL_SECONDS)
+        _kill(processes)
 
     node.kill_all_processes = kill_all
+
+
+def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
+    """Kill these processes and their children: Ray's agents would look for their dead node for a minute."""
+    processes = []
+    for one in started:
+        if one.poll() is None:  # else it has ended, and another process may have its number
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(one.pid)
+                processes += [process, *process.children(recursive=True)]
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    await_end(processes, KILL_SECONDS)
 
 
 def started_here() -> dict[str, psutil.Process]:
@@ -87,8 +167,29 @@ def started_here() -> dict[str, psutil.Process]:
 
     node = _private(_private(ray, "_private").worker, "_global_node")
     started = _private(node, "all_processes") if node else {}
-    infos = [(name, info) for name in ("gcs_server", "raylet") for info in started.get(name, ())]
+    infos = [(name, info) for name in MAIN for info in started.get(name, ())]
     return {name: psutil.Process(info.process.pid) for name, info in infos if info.process.poll() is None}
+
+
+def starts_worker() -> bool:
+    """Return whether a process of a worker runs in the Ray that this process has started."""
+    with suppress(KeyError, psutil.NoSuchProcess):
+        for process in started_here()["raylet"].children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                words = process.cmdline()
+                if any(os.path.basename(word) == "default_worker.py" for word in words):
+                    return True
+    return False
+
+
+def last_line_of_log() -> str:
+    """Return the last line of what Ray's processes here have last written to standard error."""
+    import ray
+
+    node = _private(_private(ray, "_private").worker, "_global_node")
+    logs = [path for path in Path(_private(node, "get_logs_dir_path")()).glob("*.err") if path.stat().st_size]
+    lines = max(logs, key=lambda path: path.stat().st_mtime).read_text(errors="replace").split("\n") if logs else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "(it is empty)")
 
 
 def kill_stopped() -> None:
@@ -152,11 +253,8 @@ def registry_asked_once() -> Iterator[None]:
         known.pop(key, None)
         return put(key, value, **options)
 
-    vars(registry).update(_internal_kv_get=get, _internal_kv_put=register)
-    try:
+    with _replaced(registry, "_internal_kv_get", get), _replaced(registry, "_internal_kv_put", register):
         yield
-    finally:
-        vars(registry).update(_internal_kv_get=ask, _internal_kv_put=put)
 
 
 @contextmanager
@@ -164,12 +262,19 @@ def signals_left_alone() -> Iterator[None]:
     """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended."""
     from ray.tune import tune
 
-    handle = _private(tune, "_setup_signal_catching")
-    tune._setup_signal_catching = Event
+    with _replaced(tune, "_setup_signal_catching", Event):
+        yield
+
+
+@contextmanager
+def _replaced(thing: Any, name: str, by: Any) -> Iterator[None]:
+    """Inside, a private attribute of one of Ray's modules is another."""
+    before = _private(thing, name)
+    setattr(thing, name, by)
     try:
         yield
     finally:
-        tune._setup_signal_catching = handle
+        setattr(thing, name, before)
 
 
 def _private(thing: Any, name: str) -> Any:
@@ -180,7 +285,4 @@ def _private(thing: Any, name: str) -> Any:
         return getattr(thing, name)
     except AttributeError:
         of = getattr(thing, "__name__", type(thing).__name__)
-        raise RequestError(
-            f"Ray {ray.__version__} has no {of}.{name}, which lmsweep relies on; install a version that it works with: "
-            "pip install 'ray[tune]==2.60.*'"
-        ) from None
+        raise RequestError(f"Ray {ray.__version__} has no {of}.{name}, which lmsweep relies on; {ADVICE}") from None

@@ -1,20 +1,22 @@
 """Starts Ray on this machine, or joins a cluster, and stops it again."""
 
+import atexit
 import logging
 import os
+import secrets
 import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.guard import Guard
-from lmsweep.orchestrator.interrupt import postpone_ctrl_c, postpone_termination
+from lmsweep.orchestrator.interrupt import RayFailedError, postpone_ctrl_c, postpone_termination
 from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.interpreter import environment
-from lmsweep.trials.machine.scratch import temporary_folder
+from lmsweep.trials.machine.scratch import scratch_folder, temporary_folder
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 NODE_SETTINGS = {
@@ -42,14 +44,23 @@ SETTINGS = {
 }
 """Environment variables that Ray reads when it is imported or started."""
 
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+"""Arguments of `ray.init`."""
+
 OBJECT_STORE_BYTES = 200_000_000
 """Size of Ray's object store, through which trials exchange kilobytes."""
 
-LONGEST_FOLDER = 107 - len("/ray/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store")
-"""Longest path of the folder of Ray's sockets, in bytes: the path of a socket is limited to 107."""
+LONGEST_FOLDER = 107 - len(
+    "/lmsweep-scratch-12345678/r/session_2026-01-31_23-59-59_123456_1234567/sockets/plasma_store"
+)
+"""Longest path of the folder for Ray's own folder, in bytes: the path of a socket is limited to 107."""
 
-_guards: list[Guard] = []
-"""The guard of the Ray that this process has started, until `stop_ray`; none otherwise."""
+START_SECONDS = 60.0
+"""How long a process of Ray may take to start here, on a busy machine, in each attempt."""
+ATTEMPTS = 2
+
+_session: tuple[str | None, ExitStack] | None = None
+"""The address of the Ray that this process has started (None) or joined, and what that needs until `stop_ray`."""
 
 
 def start_early() -> None:
@@ -76,71 +87,139 @@ def start_standby(configs: Collection[TrialConfig]) -> Standby:
 
 
 @contextmanager
-def safe_environment() -> Iterator[None]:
-    """Inside, this process, and so what Ray starts from it, has the environment of the processes that we start."""
-    before = dict(os.environ)
-    safe = environment()
-    for name in before.keys() - safe.keys():
-        del os.environ[name]
-    os.environ.update(safe)
+def with_variables(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, these environment variables of this process have these values; None: they are absent."""
+
+    def put(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+    before = {name: os.environ.get(name) for name in variables}
+    put(variables)
     try:
         yield
     finally:
-        for name in safe.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
+        put(before)
+
+
+def safe_environment() -> AbstractContextManager[None]:
+    """Inside, this process, and so what Ray starts from it, has the environment of the processes that we start."""
+    safe = environment()
+    return with_variables(
+        {name: safe.get(name) for name in {*os.environ, *safe} if os.environ.get(name) != safe.get(name)}
+    )
+
+
+@contextmanager
+def private_ray() -> Iterator[Path]:
+    """Inside, a Ray that starts here has a folder that only this user may enter, and refuses calls without its token.
+
+    The token is in the environment of its processes alone; one of the user's, as in ~/.ray/auth_token, is left alone.
+    """
+    with scratch_folder(folder_for_sockets()) as folder:
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_TMPDIR": str(folder)}
+        # We ask again and again, because no signal interrupts Ray's own wait.
+        own["RAY_raylet_start_wait_time_s"] = "1"
+        with authenticated(own), Guard(folder):
+            yield folder
+
+
+@contextmanager
+def authenticated(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Inside, Ray authenticates this process as these environment variables say."""
+    try:
+        with with_variables(variables):
+            ray_private.read_token_again()
+            yield
+    finally:
+        ray_private.read_token_again()
 
 
 @postpone_ctrl_c("Ray to start")
 @postpone_termination()
 def start_ray(address: str | None, *, cpus: int, gpus: int | None) -> None:
-    """Join the cluster at `address`, or start a Ray that only this machine can reach.
+    """Join the cluster at `address`, or start a Ray that only this user of this machine can reach.
 
-    cpus, gpus: what Ray may assign here; None: it counts the GPUs itself.
+    cpus, gpus: what Ray may assign here; None: it counts the GPUs itself. Raises RequestError if this process uses Ray
+    for something else, and RayFailedError if Ray does not start.
     """
+    global _session
     os.environ.update(SETTINGS)
-    if address is None:
-        os.environ["RAY_AUTH_MODE"] = "disabled"  # it listens on the loopback interface only
-        os.environ["RAY_TMPDIR"] = str(folder_for_sockets())
     import ray
 
     if ray.is_initialized():
+        if _session is None:
+            raise RequestError(
+                "this process has started or joined a Ray, and lmsweep needs one of its own; call ray.shutdown() first"
+            )
         has = ray.cluster_resources()
-        if address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus):
+        fits = address is not None or gpus is None or (has.get("CPU", 0), has.get("GPU", 0)) == (cpus, gpus)
+        if _session[0] == address and fits:
             return
-        ray.shutdown()  # started early, with the wrong resources
-    if address is None and not _guards:
-        _guards.append(Guard())
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    with safe_environment():
-        if address is not None:
-            ray.init(address, job_config=ray_private.job_config(), **quiet)
+    stop_ray()  # of another address, or started early with the wrong resources
+    kept = ExitStack()
+    _session = address, kept
+    atexit.register(stop_ray)
+    kept.callback(atexit.unregister, stop_ray)
+    try:
+        if address is None:
+            _start_here(kept.enter_context(private_ray()), cpus, gpus)
+            ray_private.kill_at_shutdown()
+        else:
+            kept.enter_context(authenticated({"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}))
+            with safe_environment():
+                ray.init(address, job_config=ray_private.job_config(), **QUIET)
+    except BaseException:
+        stop_ray()
+        raise
+
+
+def _start_here(folder: Path, cpus: int, gpus: int | None) -> None:
+    """Start Ray, in a second attempt if the first fails: the machine may be less busy. Raises RayFailedError."""
+    import ray
+
+    failures: list[str] = []
+    while True:
+        try:
+            with safe_environment(), ray_private.starting_here(START_SECONDS):
+                ray.init(
+                    "local",
+                    num_cpus=cpus,
+                    num_gpus=gpus,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    include_dashboard=False,
+                    job_config=ray_private.job_config(),
+                    **ray_private.here_in(folder),
+                    **QUIET,
+                )
             return
-        local: dict[str, Any] = {**ray_private.objects_in(folder_for_sockets()), **ray_private.LOOPBACK}
-        ray.init(
-            "local",
-            num_cpus=cpus,
-            num_gpus=gpus,
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=False,
-            job_config=ray_private.job_config(),
-            **local,
-            **quiet,
-        )
-    ray_private.kill_at_shutdown()
+        except RayFailedError as error:
+            failures.append(str(error))
+            if len(failures) == ATTEMPTS:
+                load, cores = os.getloadavg()[0], len(usable_cores())
+                raise RayFailedError(
+                    f"Ray did not start: {'; then '.join(failures)}. The load of this machine is {load:.1f} on {cores} "
+                    f"core{'s' * (cores > 1)}: run again when it is less busy"
+                ) from error
 
 
 def stop_ray() -> None:
-    """Stop Ray, or leave the cluster."""
+    """Stop the Ray that this process has started, or leave the cluster."""
+    global _session
+    if _session is None:
+        return
     if ray := sys.modules.get("ray"):  # importing it here fails after an interrupted import
         ray_private.kill_stopped()
         ray.shutdown()
-    while _guards:
-        _guards.pop().close()
+    (_, kept), _session = _session, None
+    kept.close()
 
 
 def folder_for_sockets() -> Path:
-    """Return Ray's temporary folder. Raises RequestError if the path of each is too long for the sockets in it."""
+    """Return where Ray's own folder can be. Raises RequestError if the path of each is too long for its sockets."""
     for folder in map(Path, (os.environ.get("RAY_TMPDIR") or temporary_folder(), "/tmp", "/var/tmp", "/dev/shm")):
         if len(os.fsencode(folder)) <= LONGEST_FOLDER and os.access(folder, os.W_OK | os.X_OK):
             return folder

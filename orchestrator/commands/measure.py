@@ -225,8 +225,7 @@ def exit_if_failed(ready: "Run") -> None:
 
 def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Search | None" = None) -> None:
     """Run the plan. If that is interrupted or the store fails, print the command that resumes it, and exit."""
-    from lmsweep.orchestrator.interrupt import cause, exit_code, last_words
-    from lmsweep.orchestrator.running.progress.liveness import RayFailedError
+    from lmsweep.orchestrator.interrupt import RayFailedError, cause, exit_code, last_words
     from lmsweep.orchestrator.running.run_plan import run_plan
     from lmsweep.orchestrator.running.store_writer import StoreError
 

@@ -216,6 +216,20 @@ def actor_and_rank(seconds: float = 150) -> tuple[psutil.Process, psutil.Process
 
 
 @pytest.mark.slow
+def test_a_cluster_that_asks_for_no_token_is_joined_only_by_who_says_so(address, monkeypatch):
+    for mode in ("", "token"):
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+        if not mode:
+            monkeypatch.delenv("RAY_AUTH_MODE")
+        refused = lmsweep("plan", "quick", "--no-predict", "--address", address)
+        assert refused.returncode == 2, refused.stdout + refused.stderr
+        assert f"the Ray cluster at {address} asks for no token" in refused.stderr
+        assert "if nobody else reaches them, set RAY_AUTH_MODE=disabled here" in refused.stderr
+    joined = lmsweep("plan", "quick", "--no-predict", "--address", address, RAY_AUTH_MODE="disabled")
+    assert joined.returncode == 0, joined.stdout + joined.stderr
+
+
+@pytest.mark.slow
 def test_two_nodes_run_one_trial_and_three_are_unsupported_before_anything_runs(address, tmp_path):
     rows = [{"world_size": 2, "nodes": 2}, {"world_size": 3, "nodes": 3}]
     sweep = write(tmp_path, *rows, workloads=["timing", "ddp"])

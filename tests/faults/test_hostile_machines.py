@@ -61,9 +61,14 @@ def foreign(tmp_path: Path) -> Path:
     return folder
 
 
-def cache_of(folder: Path, *before: str, **changed: str | None) -> subprocess.CompletedProcess[str]:
+CACHE = "from lmsweep.trials.machine.scratch import cache_folder; print(cache_folder())"
+HOME = "from lmsweep.trials.machine.scratch import ensure_home; ensure_home(); import os; print(os.environ['HOME'])"
+
+
+def cache_of(
+    folder: Path, *before: str, script: str = CACHE, **changed: str | None
+) -> subprocess.CompletedProcess[str]:
     """Asks for the cache folder, with these variables changed, or removed."""
-    script = "from lmsweep.trials.machine.scratch import cache_folder; print(cache_folder())"
     variables = os.environ | {"PYTHONPATH": PYTHONPATH, "TMPDIR": str(folder)} | changed
     return subprocess.run(
         [*before, sys.executable, "-c", script],
@@ -86,9 +91,23 @@ def test_without_a_home_the_cache_is_in_a_temporary_folder_of_this_user_alone(fo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("home", ["/", "/nonexistent"])
-def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str) -> None:
-    assert_measured(run(foreign, *FOREIGN, HOME=home, XDG_CACHE_HOME="", TMPDIR="/tmp"), foreign / "store")
+@pytest.mark.parametrize("home", ["/", "/nonexistent", "", None])
+def test_a_user_without_a_passwd_entry_can_run_a_sweep(foreign: Path, home: str | None) -> None:
+    nameless = [*FOREIGN, "env", "-u", "USER", "-u", "LOGNAME", *(["-u", "HOME"] if home is None else [f"HOME={home}"])]
+    assert_measured(run(foreign, *nameless, XDG_CACHE_HOME="", TMPDIR="/tmp"), foreign / "store")
+    assert {path.name for path in foreign.iterdir()} == {"sweep.yaml", "store"}
+
+
+def test_a_user_without_a_home_gets_one_of_its_own(foreign: Path) -> None:
+    for home in (None, ""):
+        found = cache_of(
+            foreign,
+            *FOREIGN,
+            HOME=home,
+            XDG_CACHE_HOME=None,
+            script=HOME,
+        )
+        assert found.stdout.strip() == str(foreign / "lmsweep-54321"), found.stderr
 
 
 @pytest.mark.slow

@@ -126,11 +126,11 @@ def run_here(script: str) -> "subprocess.Popen[str]":
 
 
 def test_what_ray_has_left_is_killed_with_the_process_that_started_it(tmp_path: Path):
-    path = tmp_path / "ray" / "agent.py"  # recognised by its path, as all of Ray's own are
-    path.parent.mkdir()
+    path = tmp_path / "agent.py"  # recognised by the folder of its Ray, which all of Ray's own have in their commands
     path.write_text("import time; print('started', flush=True); time.sleep(100)")
     script = (
-        "import subprocess, sys, time\nfrom lmsweep.orchestrator.cluster.guard import Guard\nguard = Guard()\n"
+        "import pathlib, subprocess, sys, time\nfrom lmsweep.orchestrator.cluster.guard import Guard\n"
+        f"guard = Guard(pathlib.Path({str(tmp_path)!r}))\n"
         f"agent = subprocess.Popen([sys.executable, {str(path)!r}], start_new_session=True)\n"
         "print(agent.pid, flush=True); time.sleep(100)"
     )

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import pwd
 import shutil
 import stat
 import tempfile
@@ -17,9 +18,12 @@ _MARK = ".delete-unless-locked"
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Yield a new temporary folder, locked meanwhile. If its process is killed, the next call deletes it."""
-    parent = temporary_folder()
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder that only this user may enter, locked meanwhile.
+
+    parent: where it is; None: the folder for temporary files. If its process is killed, the next call deletes it.
+    """
+    parent = parent or temporary_folder()
     for left in parent.glob(f"{_PREFIX}*"):
         _delete_unless_locked(left)
     while True:
@@ -50,7 +54,7 @@ def temporary_folder() -> Path:
 
 def _delete_unless_locked(folder: Path) -> None:
     with suppress(OSError):  # in use, gone meanwhile, or another user's
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if (folder / _MARK).exists():
@@ -76,3 +80,13 @@ def cache_folder() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise RequestError(f"{folder} is not a folder of this user alone; set XDG_CACHE_HOME to one that is")
     return folder
+
+
+def ensure_home() -> None:
+    """Set HOME if this user has no home folder, not even by name, as in a container: Ray and libraries need one."""
+    if not os.environ.get("HOME"):
+        try:
+            pwd.getpwuid(os.getuid())
+        except KeyError:
+            os.environ.pop("HOME", None)
+            os.environ["HOME"] = str(cache_folder())

@@ -4,6 +4,7 @@ It counts only seconds in which this process runs: nothing is late because the w
 """
 
 import _thread
+import shutil
 import signal
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Self
 import psutil
 
 from lmsweep.orchestrator.cluster import ray_private
-from lmsweep.orchestrator.interrupt import end_soon
+from lmsweep.orchestrator.interrupt import RayFailedError, end_soon
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
@@ -29,14 +30,12 @@ LOOKS_PER_SEARCH = 10
 """Looks between two searches for workers and trial servers. A search takes 10 ms."""
 STOPPED_SECONDS = 30
 """How long a process may be stopped."""
+WORKER_SECONDS, SLOW_SECONDS = 60, 300
+"""How long Ray may take for the first worker on this machine; while a process of one starts; on a busy machine."""
 LATE_SECONDS = 45
 """How long after its timeout a trial may end. Its own process has been killed by then."""
 
 NAMES = {"gcs_server": "Ray's control service (gcs_server)", "raylet": "Ray's scheduler (raylet)"}
-
-
-class RayFailedError(Exception):
-    """Ray has ended or does not answer; the message says which of its processes."""
 
 
 class Liveness:
@@ -51,6 +50,8 @@ class Liveness:
         self._left = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="liveness", daemon=True)
         self._stopped: dict[psutil.Process, float] = {}
+        """Seconds."""
+        self._without_worker = 0.0
         """Seconds."""
         self._is_over = False
         self._ran: dict[tuple[int, float], float] = {}
@@ -74,6 +75,8 @@ class Liveness:
                     return self._end(f"{name}, process {process.pid}, has ended")
                 if self._is_late(process, LOOK_SECONDS):
                     return self._end(f"{name}, process {process.pid}, is stopped and does not answer")
+            if self._has_no_worker():
+                return self._end(f"Ray has started no worker in {self._without_worker:.0f} s; {why_no_worker()}")
             if looks % LOOKS_PER_SEARCH == 0 or self._gate.closed:
                 self._search()
             self._say_late_trials()
@@ -88,6 +91,15 @@ class Liveness:
             return False
         self._stopped[process] = self._stopped.get(process, 0.0) + seconds
         return self._gate.closed or self._stopped[process] >= STOPPED_SECONDS
+
+    def _has_no_worker(self) -> bool:
+        """Return whether no worker starts here: Ray would try forever. On a cluster a node may have to start first."""
+        if self._progress.began or not self._ray:
+            return False
+        self._without_worker += LOOK_SECONDS
+        if self._without_worker < WORKER_SECONDS:
+            return False
+        return self._without_worker >= SLOW_SECONDS or not ray_private.starts_worker()
 
     def _search(self) -> None:
         for process in psutil.Process().children(recursive=True):
@@ -126,6 +138,12 @@ class Liveness:
                 process.kill()  # else the main thread might wait for its answer
         self._gate.closed = True
         _thread.interrupt_main(signal.SIGINT)
+
+
+def why_no_worker() -> str:
+    """Return what may be the reason why Ray starts no worker, in words."""
+    missing = "" if shutil.which("bash") else "it starts them through bash, which is not on PATH; "
+    return f"{missing}the last line of its log is: {ray_private.last_line_of_log()}"
 
 
 def _name(process: psutil.Process) -> str | None:

@@ -133,7 +133,8 @@ class RunProgress:
         self._done = self._failed = 0
         self._estimated = eta.seconds_left()
         self._has_said = False
-        self._began = 0.0  # no trial has begun
+        self.began = 0.0
+        """time.monotonic() when a worker began the first trial; 0: none has."""
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console or Console()
@@ -151,8 +152,8 @@ class RunProgress:
         self._live.stop()
 
     def started(self, planned: PlannedTrial) -> None:
-        if not self._began:
-            self._began = time.monotonic()
+        if not self.began:
+            self.began = time.monotonic()
         self.view.phase_names[planned.index] = planned.trial_id
         self.eta.started(planned)
 
@@ -184,7 +185,7 @@ class RunProgress:
         if self._has_said or self._is_search or not FIRST_TRIALS <= self._done < self._total:
             return
         left = self.eta.seconds_left()
-        whole = time.monotonic() - self._began + left
+        whole = time.monotonic() - self.began + left
         if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
             self._has_said = True
             words = "longer" if whole > self._estimated else "less time"

@@ -34,7 +34,7 @@ def join(rank: Rank, config: TrialConfig) -> None:
     if part.host == LOOPBACK:
         interface = "lo0" if sys.platform == "darwin" else "lo"
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            os.environ.setdefault(variable, interface)
+            os.environ[variable] = interface  # whatever is set for clusters: others must not reach these ports
     else:
         # gloo would resolve the host's own name, often to the loopback interface; NCCL finds the right one itself.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(part.host))

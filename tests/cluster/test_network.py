@@ -1,0 +1,242 @@
+"""Who reaches a run: nobody on another machine, and on this one only who has the run's token."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from lmsweep.orchestrator.cluster.grpc_probe import wants_token
+from tests.faults.test_hostile_machines import FOREIGN
+from tests.support.command import PYTHONPATH, lmsweep, start, wait_for_child, write_sweep
+
+NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR")
+MINE = "mine-and-nobody-elses-token-of-another-cluster"
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+
+
+class Socket(NamedTuple):
+    """A socket that waits for others."""
+
+    owner: str
+    ip: str
+    port: int
+
+
+@dataclass
+class Running:
+    """A run of minutes, with a trial of two ranks, of a user who has a token of another cluster."""
+
+    process: subprocess.Popen[str]
+    home: Path
+
+    def processes(self) -> list[psutil.Process]:
+        command = psutil.Process(self.process.pid)
+        return [command, *command.children(recursive=True)]
+
+    def sockets(self) -> set[Socket]:
+        found = set()
+        for process in self.processes():
+            with suppress(psutil.NoSuchProcess):
+                for one in process.net_connections(kind="inet"):
+                    if not one.raddr:
+                        found.add(Socket(self.owner(process), *one.laddr))
+        return found
+
+    def owner(self, process: psutil.Process) -> str:
+        if process.pid == self.process.pid:
+            return "command"
+        if "lmsweep.trials.isolation.server" in process.cmdline():
+            return "rank"
+        return process.cmdline()[0].rpartition("/")[2] or process.name()
+
+    def ports(self, owner: str) -> list[int]:
+        return sorted(one.port for one in self.sockets() if owner in one.owner)
+
+    @property
+    def ray(self) -> dict[str, str]:
+        """The variables of Ray's main process."""
+        return next(one for one in self.processes() if one.name() == "raylet").environ()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("network")
+    home = folder / "home"
+    (home / ".ray").mkdir(parents=True)
+    (home / ".ray" / "auth_token").write_text(MINE)
+    sweep = write_sweep(
+        folder, context_length=16, world_size=[2], measure_steps=1_000_000, timeout_seconds=600, ddp="flat"
+    )
+    sweep.write_text(sweep.read_text().replace("timing", "ddp"))
+    # A cluster's image may name its network for the ranks, and its user may have turned tokens off.
+    own = {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
+    process = start("run", sweep, "--store", folder / "store", "--no-predict", **own)
+    try:
+        wait_for_child(process)
+        yield Running(process, home)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ranks(running: Running) -> list[psutil.Process]:
+    """The processes of the trial that listen: rank 0 for all, and each for the next."""
+    return [
+        process
+        for process in running.processes()
+        if running.owner(process) == "rank"
+        and any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
+    ]
+
+
+def test_every_socket_of_a_run_is_on_the_loopback_interface(running: Running) -> None:
+    deadline = psutil.Process().cpu_times().user + 60
+    while len(ranks(running)) < 2 and psutil.Process().cpu_times().user < deadline:
+        assert running.process.poll() is None, running.process.communicate()
+    sockets = running.sockets()
+    for owner in ("command", "gcs_server", "raylet", "ray::RuntimeEnvAgent", "ray::ResourceTrainable", "rank"):
+        assert any(owner in one.owner for one in sockets), f"{owner} listens nowhere: {sockets}"
+    assert not [one for one in sockets if one.ip not in LOOPBACK]
+
+
+@pytest.mark.parametrize(
+    ("owner", "method"),
+    [
+        ("gcs_server", "/ray.rpc.NodeInfoGcsService/GetClusterId"),
+        ("gcs_server", "/ray.rpc.InternalKVGcsService/InternalKVPut"),  # where the pickled classes of actors are
+        ("gcs_server", "/ray.rpc.ActorInfoGcsService/RegisterActor"),
+        ("raylet", "/ray.rpc.NodeManagerService/RequestWorkerLease"),
+        ("raylet", "/ray.rpc.ObjectManagerService/Push"),
+        ("ray::ResourceTrainable", "/ray.rpc.CoreWorkerService/PushTask"),
+        ("command", "/ray.rpc.CoreWorkerService/PushTask"),
+    ],
+)
+def test_each_server_of_ray_refuses_a_call_without_the_token(running: Running, owner: str, method: str) -> None:
+    def refuses(port: int) -> bool:
+        with suppress(OSError):
+            return wants_token("127.0.0.1", port, patience=5, method=method)
+        return False
+
+    ports = [port for port in running.ports(owner) if owner != "raylet" or refuses(port)]  # one of its two
+    assert ports and all(map(refuses, ports))
+
+
+def test_the_agent_of_ray_refuses_a_request_without_the_token(running: Running) -> None:
+    (port,) = running.ports("RuntimeEnvAgent")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/get_or_create_runtime_env", b"", timeout=5)
+
+
+ASK = """
+import sys
+from ray._raylet import GcsClient
+client = GcsClient(address=f"127.0.0.1:{sys.argv[1]}")
+print("answered", len(client.internal_kv_keys(b"", b"fun", timeout=20)))
+"""
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_another_user_is_answered_only_with_the_token(running: Running, tmp_path: Path, has_token: bool) -> None:
+    if subprocess.run([*FOREIGN, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this user may not become another")
+    (port,) = running.ports("gcs_server")
+    other = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": running.ray["RAY_AUTH_TOKEN"] if has_token else 64 * "0"}
+    done = subprocess.run(
+        [*FOREIGN, sys.executable, "-c", ASK, str(port)],
+        env=os.environ | {"HOME": str(tmp_path), "PYTHONPATH": PYTHONPATH} | other,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ("answered" in done.stdout) == has_token, done.stdout + done.stderr
+    assert has_token or "token" in done.stderr
+
+
+def test_the_token_is_in_the_environment_of_the_runs_processes_alone(running: Running) -> None:
+    token, folder = running.ray["RAY_AUTH_TOKEN"], running.ray["RAY_TMPDIR"]
+    assert running.ray["RAY_AUTH_MODE"] == "token" and len(token) == 64 and token != MINE
+    assert not [process for process in running.processes() if token in " ".join(process.cmdline())]
+    assert [path.name for path in (running.home / ".ray").iterdir()] == ["auth_token"]
+    assert (running.home / ".ray" / "auth_token").read_text() == MINE
+    files = [path for path in (*Path(folder).rglob("*"), *running.home.rglob("*")) if path.is_file()]
+    assert len(files) > 10 and not [path for path in files if token.encode() in path.read_bytes()]
+
+
+def test_rays_files_are_in_a_folder_that_only_this_user_may_enter(running: Running) -> None:
+    folder = Path(running.ray["RAY_TMPDIR"])
+    found = folder.lstat()
+    assert folder.is_dir() and not folder.is_symlink()
+    assert (found.st_uid, found.st_mode & 0o777) == (os.getuid(), 0o700)
+    sockets = {
+        one.laddr
+        for process in running.processes()
+        if process.name() in ("raylet", "gcs_server")
+        for one in process.net_connections(kind="unix")
+        if one.laddr and not one.laddr.startswith("@")
+    }
+    assert sockets and all(Path(one).is_relative_to(folder) for one in sockets)
+
+
+IN_PYTHON = """
+import os, sys
+import ray  # it reads its settings
+import lmsweep
+from lmsweep.orchestrator.cluster import ray_session
+
+def run(store):
+    before = dict(os.environ)
+    statuses = lmsweep.run(sys.argv[1], store=store, predict=False).account.statuses
+    assert statuses == {"ok": 2}, statuses
+    changed = {name for name in {*before, *os.environ} if before.get(name) != os.environ.get(name)}
+    assert changed <= {*ray_session.SETTINGS}, changed
+
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+try:
+    lmsweep.run(sys.argv[1], store=sys.argv[2] + "/no", predict=False)
+except ValueError as error:
+    print(error)
+assert ray.get(ray.put("mine")) == "mine"
+ray.shutdown()
+run(sys.argv[2] + "/one")
+run(sys.argv[2] + "/two")
+ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+assert ray.get(ray.put("mine")) == "mine"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["disabled", "token", None])
+def test_a_program_that_uses_ray_itself_can_run_sweeps_between(tmp_path: Path, mode: str | None) -> None:
+    variables = (
+        os.environ | {"PYTHONPATH": PYTHONPATH, "HOME": str(tmp_path)} | ({"RAY_AUTH_MODE": mode} if mode else {})
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", IN_PYTHON, str(write_sweep(tmp_path)), str(tmp_path)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lmsweep needs one of its own; call ray.shutdown() first" in done.stdout
+
+
+@pytest.mark.slow
+def test_rays_folder_is_gone_with_the_run(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:  # short enough for Ray's sockets
+        before = os.stat(folder).st_mtime_ns
+        done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--no-predict", RAY_TMPDIR=folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert os.stat(folder).st_mtime_ns > before and not os.listdir(folder)
