@@ -4,12 +4,16 @@ import shlex
 from collections.abc import Iterable
 from textwrap import wrap
 
+from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.adapters import adapter_recipe
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.checkpoint_groups import checkpointing_recipe
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.ways.pytorch_lines import Recipe
 from lmsweep.trials.spec.words import HIDDEN_LOSSES
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
@@ -48,15 +52,23 @@ def pytorch_snippet(config: TrialConfig) -> str:
     before, around = _preparation(config), _contexts(config)
     facts = [line for fact in _facts(config) for line in wrap(fact, LINE, subsequent_indent="#   ")]
     lines = [*_imports(config), "", *facts, "", *before, "", "", "def step(inputs, targets):"]
-    body = ["torch.compiler.cudagraph_mark_step_begin()"] if config.records_cuda_graphs else []
+    mark = ["torch.compiler.cudagraph_mark_step_begin()"] if config.records_cuda_graphs else []
     forward = _forward(config)
     if len(around) > 1:
-        body += ["with (", *(f"    {one}," for one in around), "):"]
+        mark += ["with (", *(f"    {one}," for one in around), "):"]
     elif around:
-        body.append(f"with {around[0]}:")
-    body += [f"    {line}" for line in forward] if around else forward
-    body += _after_forward(config)
-    lines += [f"    {line}" for line in [*body, "return loss.detach()"]]
+        mark.append(f"with {around[0]}:")
+    clear = ["model.zero_grad(set_to_none=True)"] if PASSES[config.mode] > 1 else []
+    early, late = (clear, []) if config.zero_grad == "before_backward" else ([], clear)
+    computing = [*mark, *(f"    {line}" if around else line for line in forward)]
+    if config.accumulate == 1:
+        returned, body = "loss.detach()", [*computing, *early, *_backward(config)]
+    else:
+        parts = f"(inputs.chunk({config.accumulate}), targets.chunk({config.accumulate}))"
+        inner = [*computing, *_backward(config), "total += loss.detach()"]
+        body = [*early, "total = 0", f"for inputs, targets in zip{parts}:", *(f"    {line}" for line in inner)]
+        returned = "total"
+    lines += [f"    {line}" for line in [*body, *_update(config), *late, f"return {returned}"]]
     return "\n".join(lines) + "\n"
 
 
@@ -78,9 +90,15 @@ def _imports(config: TrialConfig) -> list[str]:
         found.append("from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss")
     if config.loss == "cut_cross_entropy":
         found.append("from cut_cross_entropy import linear_cross_entropy")
-    if config.checkpointing != "none":
-        found.append("from torch.utils.checkpoint import checkpoint")
-    return found
+    return [*found, *(line for recipe in _recipes(config) for line in recipe.imports if line)]
+
+
+def _recipes(config: TrialConfig) -> tuple[Recipe, Recipe]:
+    """Of the adapter and of checkpointing."""
+    formats = PRECISIONS[config.precision]
+    types = {"stored": formats.operand, "computed": formats.operand, "trained": formats.weights}
+    adapter = adapter_recipe(config.adapter, config.adapter_arguments, device=config.device_type, **types)
+    return adapter, checkpointing_recipe(config.checkpointing, config.num_layers or 1)
 
 
 def _facts(config: TrialConfig) -> list[str]:
@@ -119,8 +137,10 @@ def _facts(config: TrialConfig) -> list[str]:
 
 def _preparation(config: TrialConfig) -> list[str]:
     formats = PRECISIONS[config.precision]
+    adapter, checkpointing = _recipes(config)
     lines = [f'torch.set_float32_matmul_precision("{"high" if formats.tf32 else "highest"}")']
-    if formats.weights != "float32":
+    lines += adapter.lines
+    if formats.weights != "float32" and config.adapter == "none":
         lines.append(f"model.to(torch.{formats.weights})")
     if formats.float8_recipe:
         lines.append(f'config = Float8LinearConfig.from_recipe_name("{formats.float8_recipe}")')
@@ -128,7 +148,7 @@ def _preparation(config: TrialConfig) -> list[str]:
     mode = f'mode="{config.compile_mode}", dynamic={config.dynamic_shapes}'
     if config.compile == "block":
         lines += ["for block in model.blocks:", f"    block.compile({mode})"]
-    lines += _checkpointing(config)
+    lines += checkpointing.lines
     if config.compile == "model":
         lines.append(f"model.compile({mode})")
     if config.loss == "compiled":
@@ -166,7 +186,10 @@ def _forward(config: TrialConfig) -> list[str]:
 def _optimizers(config: TrialConfig) -> list[str]:
     name = config.optimizer if config.optimizer in OPTIMIZERS else "adamw_fused"
     if not OPTIMIZERS[name].only_matrices:
-        return [f"optimizers = [{_call(name, 'model.parameters()')}]"]
+        if config.adapter == "none":
+            return [f"optimizers = [{_call(name, 'model.parameters()')}]"]
+        trained = "trained = [weight for weight in model.parameters() if weight.requires_grad]"
+        return [trained, f"optimizers = [{_call(name, 'trained')}]"]
     return [
         "matrices = [w for w in model.blocks.parameters() if w.dim() == 2]",
         "others = list({*model.parameters()} - {*matrices})",
@@ -189,32 +212,6 @@ def _kernel(config: TrialConfig) -> str | None:
     return ATTENTIONS[config.attention].kernel if config.attention in ATTENTIONS else None
 
 
-def _checkpointing(config: TrialConfig) -> list[str]:
-    if config.checkpointing == "none":
-        return []
-    group = 1 if config.checkpointing == "block" else round((config.num_layers or 1) ** 0.5)
-    return [
-        "",
-        "",
-        "class Checkpointed(torch.nn.Module):",
-        '    """Layers that keep only their input for backward."""',
-        "",
-        "    def __init__(self, blocks):",
-        "        super().__init__()",
-        "        self.blocks = torch.nn.Sequential(*blocks)",
-        "",
-        "    def forward(self, x):",
-        "        return checkpoint(",
-        "            self.blocks, x, use_reentrant=False, preserve_rng_state=False",
-        "        )",
-        "",
-        "",
-        "blocks = list(model.blocks)",
-        f"groups = [blocks[first : first + {group}] for first in range(0, len(blocks), {group})]",
-        "model.blocks = torch.nn.ModuleList(Checkpointed(group) for group in groups)",
-    ]
-
-
 def _contexts(config: TrialConfig) -> list[str]:
     found = []
     if config.mode == "forward":
@@ -226,14 +223,17 @@ def _contexts(config: TrialConfig) -> list[str]:
     return found
 
 
-def _after_forward(config: TrialConfig) -> list[str]:
-    if config.mode in ("forward", "train_forward"):
+def _backward(config: TrialConfig) -> list[str]:
+    mean = [f"loss = loss / {config.accumulate}"] if config.accumulate > 1 else []
+    if PASSES[config.mode] == 1:
+        return mean
+    scales = PRECISIONS[config.precision].scales_gradients
+    return [*mean, "scaler.scale(loss).backward()" if scales else "loss.backward()"]
+
+
+def _update(config: TrialConfig) -> list[str]:
+    if not _trains(config):
         return []
     scales = PRECISIONS[config.precision].scales_gradients
-    clear = "model.zero_grad(set_to_none=True)"
-    lines = [clear] if config.zero_grad == "before_backward" else []
-    lines.append("scaler.scale(loss).backward()" if scales else "loss.backward()")
-    if _trains(config):
-        stepped = "scaler.step(optimizer)" if scales else "optimizer.step()"
-        lines += ["for optimizer in optimizers:", f"    {stepped}", *(["scaler.update()"] if scales else [])]
-    return lines + ([clear] if config.zero_grad == "after_step" else [])
+    stepped = "scaler.step(optimizer)" if scales else "optimizer.step()"
+    return ["for optimizer in optimizers:", f"    {stepped}", *(["scaler.update()"] if scales else [])]

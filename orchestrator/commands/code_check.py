@@ -35,9 +35,9 @@ class Answer(NamedTuple):
 
 
 def questions(trials: Sequence[Trial]) -> list[Question]:
-    """Return one question for each distinct reference of the trials."""
+    """Return one question for each distinct reference of the trials: about the trial with the most tokens."""
     found: dict[tuple[object, ...], Question] = {}
-    for trial in trials:
+    for trial in sorted(trials, key=lambda one: -one.config.context_length):
         for text in (name for name in trial.workloads if is_reference(name)):
             found.setdefault(("workload", text), Question(field="workload", config=trial.config, workloads=(text,)))
         for field, others in FIELDS.items():

@@ -192,7 +192,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     assert found["repeated layers"] == "layers (3 x Linear)"
     flops = 2 * 4 * 16 * (3 * 8 * 8 + 8 * 50)
     assert found["FLOPs of forward"].startswith(f"{flops / 1e9:.4g} GFLOP")
-    assert found["forward on this CPU"] == "finite logits (1, 16, 50)"
+    assert found["forward on this CPU"] == "finite logits (4, 16, 50)"
     assert "GiB" in found["predicted memory"] or "MiB" in found["predicted memory"], found["predicted memory"]
     assert found["compiled ahead"].startswith("only a trial's own process imports your code")
 
@@ -201,7 +201,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
     ("field", "name", "words"),
     [
         ("model_code", "NaN", "its logits are not finite"),
-        ("model_code", "Pooled", "they must be (1, 16, vocabulary)"),
+        ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
         ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
         ("model_code", "Fixed", "embed has 20 rows, so write vocab_size: 20 in the sweep; position has 8"),

@@ -218,7 +218,7 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
     [
         ({"compile": "block", "precision": "bf16", "num_layers": 1}, True),
         pytest.param(
-            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1},
+            {"compile": "model", "attention": "sdpa", "precision": "fp16", "num_layers": 1, "d_model": 32},
             True,
             marks=pytest.mark.slow,
         ),
@@ -226,7 +226,9 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
         ({"compile": "model", "d_model": 64, "d_ff": None, "num_layers": None, "num_heads": None}, True),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
-        ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, True),
+        ({"compile": "block", "num_layers": 1, "attention": "sdpa", "d_model": 32}, True),
+        # A GPU's kernel depends on whether the width of a head, 12, is a multiple of 8.
+        ({"compile": "block", "num_layers": 1, "attention": "sdpa"}, False),
         ({"compile": "model", "num_layers": 1, "feed_forward": "gelu", "tied_head": True, "qk_norm": True}, True),
     ],
     ids=str,

@@ -92,7 +92,8 @@ def _widest(config: TrialConfig) -> dict[str, int]:
     """The dimensions of a model of the plain shape that saves at least as much; fused attention keeps no scores."""
     size = config.size
     masked = config.window is not None or config.document_length is not None
-    fused = config.device_type == "cuda" and config.attention in FUSED_ATTENTION and not masked
+    plain = config.head_width % 8 == 0 and config.num_kv_heads in (None, config.num_heads)
+    fused = config.device_type == "cuda" and config.attention in FUSED_ATTENTION and plain and not masked
     return {
         "d_model": max(size.d_model, size.terms["query_width"]),
         "d_ff": size.d_ff * size.terms["active_experts"],

@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.formulas import Number
+from lmsweep.trials.spec.ways.checkpoint_groups import group_size
 
 
 class Recomputed(NamedTuple):
@@ -16,15 +17,6 @@ class Recomputed(NamedTuple):
     blocks: int
     ended_early: int
     """How many leave out the block's last matrix product, whose input is the last saved tensor. Compiled: none."""
-
-
-def group_size(checkpointing: str, num_layers: int) -> int | None:
-    """Return the number of blocks that backward recomputes at once, or None without checkpointing."""
-    if checkpointing == "none":
-        return None
-    if checkpointing in ("sqrt", "nested"):
-        return round(math.sqrt(num_layers))
-    return int(checkpointing) if checkpointing.isdecimal() else 1
 
 
 def recomputed_blocks(checkpointing: str, num_layers: int) -> Recomputed:

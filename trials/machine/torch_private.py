@@ -51,14 +51,28 @@ FLASH_ON_CPU, FLASH_ON_CPU_BACKWARD = (
     _aten._scaled_dot_product_flash_attention_for_cpu.default,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
 )
-CUDNN = _aten._scaled_dot_product_cudnn_attention.default
+CUDNN, CUDNN_BACKWARD = (
+    _aten._scaled_dot_product_cudnn_attention.default,
+    _aten._scaled_dot_product_cudnn_attention_backward.default,
+)
 OVERRIDEABLE = _aten._scaled_dot_product_fused_attention_overrideable.default
 MATH = _aten._scaled_dot_product_attention_math.default
+# Which kernel takes a call has changed with the version, a string that compares as a version.
+EFFICIENT_TAKES_GROUPS = torch.__version__ >= "2.14"
+"""Whether the memory-efficient kernel takes fewer heads of keys than of queries."""
+CUDNN_TAKES_ANY_DROPOUT = torch.__version__ < "2.12"
+"""Whether cuDNN's kernel takes more than whole sixteenths of dropout."""
 SOFTMAX_BACKWARD = _aten._softmax_backward_data.default
 LOG_SOFTMAX_BACKWARD = _aten._log_softmax_backward_data.default
 SCALED_MM, GROUPED_MM = _aten._scaled_mm.default, _aten._grouped_mm.default
 VARLEN_BACKWARD = "torch_attn._varlen_attn_backward.default"
 """Name of an operator that exists only once its module is imported."""
+
+
+def times_written(tensor: Tensor) -> int:
+    """How often operators have written to a tensor in place."""
+    return tensor._version
+
 
 foreach_copy, foreach_divide = torch._foreach_copy_, torch._foreach_div_
 """In place, over a list of tensors, in one kernel."""

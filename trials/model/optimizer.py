@@ -4,17 +4,19 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
 
 from lmsweep.trials.code.calling import arguments_of, call
-from lmsweep.trials.code.importing import load
+from lmsweep.trials.code.importing import code_in_use, load
+from lmsweep.trials.code.traceback_text import CodeError, defined_at, said_by, user_line
+from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.torch_private import FakeTensor
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.host_copies import update_fakes
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
 
@@ -103,18 +105,69 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
 
 
 def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    weights = trainable(model)
+    try:
+        return _users(config, weights)
+    except Exception as error:  # noqa: BLE001 - it may refuse its weights in any way
+        raise_explained(error, config, weights)
+
+
+def _users(config: TrialConfig, weights: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
     users = cast(Callable[..., object], load(config.optimizer))
     if class_parameter(users):
         raise UnsupportedError(f"{config.optimizer} shards its state over ranks; the workload ddp measures it")
     offered, arguments = {"lr": LEARNING_RATE}, arguments_of(config.optimizer_args)
-    return as_optimizer(call(partial(users, trainable(model)), offered, arguments, config.optimizer), config)
+    return as_optimizer(call(partial(users, weights), offered, arguments, config.optimizer), config)
 
 
 def as_optimizer(made: object, config: TrialConfig) -> torch.optim.Optimizer:
-    """Return what the user's class made. Raises TypeError if it cannot step."""
+    """Return what the user's class made, in its mode for training if it has modes. Raises TypeError if it cannot
+    step."""
     if not (hasattr(made, "step") and hasattr(made, "zero_grad")):
         raise TypeError(f"{config.optimizer} returned a {type(made).__name__}; an optimizer has step and zero_grad")
+    if callable(train := getattr(made, "train", None)):  # as those without a schedule have (Defazio et al. 2024)
+        train()
     return cast(torch.optim.Optimizer, made)
+
+
+def raise_explained(error: Exception, config: TrialConfig, weights: Sequence[nn.Parameter]) -> NoReturn:
+    """Raise what the user's optimizer raised, with what to write in its place if that is known."""
+    expected = isinstance(error, CodeError | RequestError | UnsupportedError) or ran_out_of_memory(error)
+    words = "" if expected or not is_reference(config.optimizer) else _what_to_write(error, config, weights)
+    if not words:
+        raise error
+    code = code_in_use()
+    defined = defined_at(load(config.optimizer), code)
+    where = config.optimizer if defined == code.folder else defined  # of an installed package
+    place = user_line(error, code) or f"{where}: {type(error).__name__}: {said_by(error)}"
+    raise CodeError(f"{place.rstrip('.')}; {words}") from error
+
+
+def _what_to_write(error: Exception, config: TrialConfig, weights: Sequence[nn.Parameter]) -> str:
+    said = str(error).lower()
+    if "process group" in said or "process_group" in said:
+        return "it communicates between ranks, and this is one process: measure it by workloads: [ddp]"
+    if "closure" in said:
+        return "lmsweep gives no closure: name a training step of your own by step:, whose optimize() calls it with one"
+    others = [one for one in weights if one.dim() != 2]
+    if not others or not _takes(config, (8, 8)) or _takes(config, tuple(others[0].shape)):
+        return ""
+    return (
+        "it takes only matrices, and is given other weights too: name a function of the weights in its place, which "
+        "gives it those with weight.ndim == 2, the others to torch.optim.AdamW, and returns an object whose step and "
+        "zero_grad call both"
+    )
+
+
+def _takes(config: TrialConfig, shape: tuple[int, ...]) -> bool:
+    """Whether the user's optimizer updates one weight of this shape."""
+    weight = nn.Parameter(torch.ones(shape))
+    weight.grad = torch.ones(shape)
+    try:
+        _users(config, [weight]).step()
+    except Exception:  # noqa: BLE001 - whatever it raises, it does not
+        return False
+    return True
 
 
 def class_parameter(users: object) -> str | None:

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmsweep.trials.model.adapted_layers import add_adapters
+from lmsweep.trials.model.adapted_layers import add_adapters, trainable
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
 from lmsweep.trials.model.host_copies import saved_on_host
 from lmsweep.trials.model.loss_functions import loss_for
-from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.attention_functions import attention_for
 from lmsweep.trials.model.transformer.document_mask import positions_in_documents
@@ -178,7 +178,10 @@ class TrainingStep:
     def optimize(self) -> None:
         assert self.optimizer is not None, "the mode has an optimizer"
         with Range("optimizer"):
-            self.scaler.step(self.optimizer)
+            try:
+                self.scaler.step(self.optimizer)
+            except Exception as error:  # noqa: BLE001 - a user's may raise anything
+                raise_explained(error, self.config, trainable(self.model))
             self.scaler.update()
             if self.config.zero_grad == "after_step":
                 self.optimizer.zero_grad(set_to_none=True)

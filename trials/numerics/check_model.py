@@ -2,29 +2,36 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.machine.torch_private import unset_random_weights
+from lmsweep.trials.model.precision_modes import set_math_mode
+from lmsweep.trials.model.trained_weights import without_gradient
+from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.users.users_forward import call_model, check_devices, inputs_of, logits_of
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.results.roles import PARTITION
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 SMALL_TOKENS = 128
 """Most tokens of an input that is computed on the CPU."""
 
-SMALL_VOCABULARY = 100
-"""Tokens to draw from if the configuration does not say how many there are."""
-
 SMALL_PARAMETERS = 50_000_000
 """Most parameters of a model that is also run on the CPU: 200 MB of weights."""
+
+SMALL_WORK = 10**10
+"""Most parameters times tokens of what is computed as a whole: a second or two."""
 
 
 class _TooLargeError(Exception):
@@ -34,9 +41,9 @@ class _TooLargeError(Exception):
 def check_model(question: Question) -> Iterator[Finding]:
     """Yield the findings about a model, on tensors with values first. Raises what its code raises."""
     config = question.config
-    here = _forward_here(question)
-    if here.kind == "wrong":
-        yield here
+    here = list(_iterations_here(question))
+    if any(one.kind == "wrong" for one in here):
+        yield from here
         return
     try:
         with nothing_cached(), Fakes(), unset_random_weights():
@@ -44,11 +51,11 @@ def check_model(question: Question) -> Iterator[Finding]:
         yield Finding(what="parameters", found=f"{sum(one.numel() for one in model.parameters()):,}")
         yield _layers(model, config)
     except Exception as error:
-        if here.kind != "fine" and not _is_about_values(error):
+        if here[0].kind != "fine" and not _is_about_values(error):
             raise
         yield cannot("without values", error)
     yield _flops(config)
-    yield here
+    yield from here
 
 
 def _is_about_values(error: Exception) -> bool:
@@ -73,26 +80,86 @@ def _flops(config: TrialConfig) -> Finding:
     return Finding(what="FLOPs of forward", found=words)
 
 
-def _forward_here(question: Question) -> Finding:
+def _iterations_here(question: Question) -> Iterator[Finding]:
+    """Yield the findings about iterations on this CPU: the trial's own if they are small, else forward alone."""
     config, what = question.config, "forward on this CPU"
-    shape = (1, min(config.context_length, SMALL_TOKENS))
     try:
         with _at_most(SMALL_PARAMETERS):
-            model = build_users_model(config, device="cpu", dtype=torch.float32)
-        tokens = torch.randint(config.vocab_size or SMALL_VOCABULARY, shape)
-        logits = logits_of(call_model(model, inputs_of(model), tokens, tokens), shape, question.reference)
+            step = _step(config)
+        weights = sum(one.numel() for one in step.model.parameters())
+        if weights * step.inputs.numel() <= SMALL_WORK:
+            logits, idle = _whole_iterations(step)
+        else:
+            logits, idle = _forward_alone(step, weights, question.reference), []
     except _TooLargeError:
-        return Finding(what=what, found="not tried: too large", kind="cannot")
+        yield Finding(what=what, found="not tried: too large", kind="cannot")
+        return
     except (RequestError, UnsupportedError, CodeError):
         raise
     except Exception as error:
         if config.device_type == "cpu":
             raise
-        return cannot(what, error)  # a kernel for CUDA need not run on a CPU
-    check_devices(model, "cpu", question.reference)
+        yield cannot(what, error)  # a kernel for CUDA need not run on a CPU
+        return
     if not logits.isfinite().all():
-        return Finding(what=what, found="its logits are not finite", kind="wrong")
-    return Finding(what=what, found=f"finite logits {tuple(logits.shape)}")
+        yield Finding(what=what, found="its logits are not finite", kind="wrong")
+        return
+    yield Finding(what=what, found=f"finite logits {tuple(logits.shape)}")
+    if idle:
+        trained = sum(one.requires_grad for one in step.model.parameters())
+        more = f" and {len(idle) - 3} more" if len(idle) > 3 else ""
+        words = f"none for {len(idle)} of {trained} trained weights: {', '.join(idle[:3])}{more}"
+        yield Finding(what="gradients", found=f"{words} (lmsweep doctor no_gradient)", kind="cannot")
+
+
+_LEFT_OUT = (
+    *("compile", "compile_mode", "dynamic_shapes", "capture", "memory_budget", "offload", "accumulate", "adapter"),
+    *("adapter_args", "optimizer", "optimizer_args", "world_size", "nodes", "tp", *PARTITION),
+)
+"""Fields of the trial that do not decide whether the model computes."""
+
+
+def _step(config: TrialConfig) -> TrainingStep:
+    """The trial's step in one process on the CPU, with what the model decides and nothing else of the trial."""
+    plain: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in _LEFT_OUT}
+    if config.device_type != "cpu" or PRECISIONS[config.precision].compute_capability:
+        plain["precision"] = "fp32"
+    if config.loss not in ("eager", "cross_entropy"):
+        plain["loss"] = "cross_entropy"
+    own = replace(config, **plain, device="cpu", batch_size=config.micro_batch_size)
+    return TrainingStep(own, set_math_mode(own.precision, "cpu"))
+
+
+def _whole_iterations(step: TrainingStep) -> tuple[Tensor, list[str]]:
+    """Return the logits, and the names of trained weights without a gradient."""
+    found, idle = list[Tensor](), list[str]()
+    for _ in range(2):  # the second finds what the first left in the model
+        for phase in step.phases():
+            phase.run()
+            if phase.name == "forward" and step.logits is not None:
+                found.append(step.logits.detach().clone())
+            if phase.name == "backward":
+                idle = without_gradient(step.model)
+        step.drop()
+    return found[0], idle
+
+
+def _forward_alone(step: TrainingStep, weights: int, reference: str) -> Tensor:
+    """Return the logits of one sequence; of few tokens where all of them are too many and fewer are possible."""
+    length = step.config.context_length
+    few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
+    for tokens in dict.fromkeys((few, length)):
+        try:
+            with torch.no_grad():
+                given = step.inputs[:1, :tokens]
+                logits = logits_of(call_model(step.model, inputs_of(step.model), given, given), (1, tokens), reference)
+            check_devices(step.model, "cpu", reference)
+        except Exception:
+            if tokens == length:  # with fewer, a model that is built for this many may fail
+                raise
+        else:
+            break
+    return logits
 
 
 @contextmanager

@@ -12,14 +12,18 @@ from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.sharded_optimizer import shards_state
+from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.loss_functions import loss_for
-from lmsweep.trials.model.optimizer import make_optimizer
+from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.numerics.attention_error import compare_attention, takes_heads_last
 from lmsweep.trials.numerics.check_model import SMALL_TOKENS
 from lmsweep.trials.numerics.check_ranks import check_in_ranks
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+
+MOST_LOGITS = 10**7
+"""With more logits than these a loss is tried on few tokens."""
 
 
 def check_attention(question: Question) -> Iterator[Finding]:
@@ -76,7 +80,10 @@ def check_optimizer(question: Question) -> Iterator[Finding]:
     before = model.weight.detach().clone()
     optimizer = make_optimizer(model, config)
     model(torch.ones(2, 8)).sum().backward()
-    optimizer.step()
+    try:
+        optimizer.step()
+    except Exception as error:  # noqa: BLE001 - a user's may raise anything
+        raise_explained(error, config, trainable(model))
     if torch.equal(before, model.weight):
         yield Finding(what="one step", found="changed no weight of a linear layer", kind="wrong")
     else:
@@ -86,13 +93,16 @@ def check_optimizer(question: Question) -> Iterator[Finding]:
 def check_loss(question: Question) -> Iterator[Finding]:
     """Yield a loss's value and gradient for random logits. Raises what its code raises."""
     vocabulary = question.config.vocab_size
-    targets = torch.randint(vocabulary, (2, 8))
+    shape = question.config.micro_batch_size, question.config.context_length
+    if shape[0] * shape[1] * vocabulary > MOST_LOGITS:
+        shape = 2, 8
+    targets = torch.randint(vocabulary, shape)
     chosen = loss_for(question.config)
     if chosen.takes_hidden:
-        hidden, weight = torch.randn(2, 8, 16, requires_grad=True), torch.randn(vocabulary, 16)
+        hidden, weight = torch.randn(*shape, 16, requires_grad=True), torch.randn(vocabulary, 16)
         loss = chosen.function(hidden, weight, targets)
     else:
-        loss = chosen.function(torch.randn(2, 8, vocabulary, requires_grad=True), targets)
+        loss = chosen.function(torch.randn(*shape, vocabulary, requires_grad=True), targets)
     if not isinstance(loss, Tensor) or loss.dim() or not loss.isfinite():
         yield Finding(what="value", found=f"{loss}; a loss is a finite scalar tensor", kind="wrong")
         return

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
-from lmsweep.trials.analytic.recomputation import group_size
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.layer_extrapolation import deepen
 from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
@@ -19,6 +18,7 @@ from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.checkpoint_groups import group_size
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode

@@ -5,7 +5,6 @@ from functools import lru_cache
 from math import ceil
 
 from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.analytic.recomputation import group_size
 from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
@@ -16,6 +15,7 @@ from lmsweep.trials.prediction.without_device.fake_device import UnpredictableEr
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.checkpoint_groups import group_size
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES

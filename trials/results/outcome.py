@@ -115,6 +115,21 @@ class Flag(StrEnum):
         "The loss of the first iteration is infinite or NaN. The time may differ from that of useful numbers: NaN "
         "needs less power, and code may branch on it. Look at the initialisation, the mask and the precision.",
     )
+    NO_GRADIENT = (
+        "no_gradient",
+        "Some trained weights get no gradient in backward, so the step trains less than it seems, in less time and "
+        "memory. Under checkpoint(use_reentrant=True) an input that requires no gradient, as behind a frozen "
+        "embedding, cuts them off: write use_reentrant=False. A branch that forward does not use, or an expert that no "
+        "token reaches, gets none either: give it a part in the loss, or requires_grad_(False). `lmsweep check` names "
+        "the weights of your own model.",
+    )
+    NO_UPDATE = (
+        "no_update",
+        "The optimizer left weights as they were. With precision: fp16, the gradient scaler skips updates whose "
+        "gradients are infinite, and a skipped one takes less time: increase warmup_steps until the scale has settled, "
+        "or use precision: bf16; if every update is skipped, look for the layer that overflows. Otherwise the "
+        "optimizer was not given these weights, or ignores them.",
+    )
     DISAGREES = (
         "disagrees",
         "Your own code computes something else than the reference, by more than its precision explains (rows of phase "

@@ -10,6 +10,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
 from lmsweep.trials.model.compiler import check_compiled, compile_counts
+from lmsweep.trials.model.trained_weights import flags_of_training
 from lmsweep.trials.model.training_step import PHASES, TrainingStep, capture_phases
 from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
@@ -55,7 +56,14 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                 phases = capture_phases(bench.step)
         graphs = compile_counts().graphs
         watch.wait()
-        series = take_series(bench, run, attrgetter("step"))
+        scales: list[float] = []
+
+        def note_scale() -> None:
+            if isinstance(bench.iteration, TrainingStep):
+                scales.append(bench.iteration.scaler.get_scale())
+
+        series = take_series(bench, run, attrgetter("step"), before_measuring=note_scale)
+        note_scale()
         device: list[DeviceTime] = []
         if has_events(config.device_type):
             with bench.account("profiled"):
@@ -65,6 +73,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
                         run_with, device_type=config.device_type, trial_seconds=bench.seconds_so_far
                     )
                 ]
+        training = _flags_of_training(bench, scales)
         if config.capture == "none":
             bench.traced = [one.work for one in device]
 
@@ -75,6 +84,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     common = (
         *flags_of_errors(errors),
         *(() if all(finite) else (Flag.NOT_FINITE,)),
+        *training,
         *host_bound_flags(busy, [one.step for one in series.measured]),
         *series.flags,
         *gpu_flags(watch, since=series.since, until=series.until),
@@ -87,6 +97,16 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         yield from device_rows(names, device)
     yield from telemetry_rows(watch, warmup_from=series.warmup_from, since=series.since, until=series.until)
     yield from _flops_rows(config, flops)
+
+
+def _flags_of_training(bench: Workbench, scales: Sequence[float]) -> tuple[Flag, ...]:
+    """Whether the step trains all of its weights; `scales` of gradients, before and after the measured iterations."""
+    if not isinstance(bench.iteration, TrainingStep):
+        return ()
+    with bench.account("setup"):
+        found = flags_of_training(bench.iteration)
+    skipped = scales[-1] < scales[0] and Flag.NO_UPDATE not in found
+    return (*found, *((Flag.NO_UPDATE,) if skipped else ()))
 
 
 def _has_finite_loss(iteration: TrainingStep | UsersStep) -> bool:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from lmsweep.trials.analytic.recomputation import group_size
 from lmsweep.trials.machine.torch_private import (
     CUDNN,
     EFFICIENT,
@@ -21,6 +20,7 @@ from lmsweep.trials.machine.torch_private import (
     OVERRIDEABLE,
     SCALED_MM,
 )
+from lmsweep.trials.spec.ways.checkpoint_groups import group_size
 
 _ATEN = torch.ops.aten
 PRODUCTS = [

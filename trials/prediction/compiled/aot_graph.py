@@ -24,6 +24,7 @@ from lmsweep.trials.machine.torch_private import (
 )
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION, WIDEST
 
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
 """The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
@@ -104,10 +105,13 @@ class UnscalableError(Exception):
 
 def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
     """The configuration with primes as dimensions, and the dimension that each prime replaces. None if a dimension is
-    1, which makes some operations unnecessary, if the model has further dimensions, or if the batch is divided, which
-    no prime can be."""
+    1, which makes some operations unnecessary, if the model has further dimensions, if the batch is divided, which no
+    prime can be, or if the width of a head decides which kernel a GPU takes."""
     further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
     if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in further):
+        return None
+    on_gpu = config.device_type == "cuda" and config.attention in FUSED_ATTENTION
+    if on_gpu and (config.head_width % 8 or config.head_width > WIDEST):
         return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}

@@ -50,16 +50,16 @@ def traced_graph(config: TrialConfig) -> Traced:
     return _traced(config, _captured_model)
 
 
-def _traced(config: TrialConfig, captured: Callable[[TrialConfig], Captured]) -> Traced:
+def _traced(config: TrialConfig, captured: Callable[[TrialConfig, bool], Captured]) -> Traced:
     if shared := in_primes(config):
         of_primes, primes = shared
         with suppress(UnscalableError):
-            return divide(captured(of_primes), primes)
-    return divide(captured(config))
+            return divide(captured(of_primes, True), primes)
+    return divide(captured(config, False))
 
 
 @lru_cache(maxsize=8)
-def _captured_attention(config: TrialConfig) -> Captured:
+def _captured_attention(config: TrialConfig, _: bool) -> Captured:
     with FakeTensorMode():
         step = AttentionStep(eager_on_fakes(config), MATH_MODES[config.precision].without_autocast())
         attend = step.attend
@@ -77,9 +77,9 @@ def _captured_attention(config: TrialConfig) -> Captured:
 
 
 @lru_cache(maxsize=8)
-def _captured_model(config: TrialConfig) -> Captured:
+def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
     math_mode = fake_math_mode(config)
-    with FakeTensorMode(), device_operators(config):
+    with FakeTensorMode(), device_operators(config, any_width=is_of_primes):
         step = TrainingStep(eager_on_fakes(config), math_mode)
         shape = (config.batch_size, config.context_length)
         if config.compile == "block":

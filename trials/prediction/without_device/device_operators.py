@@ -10,37 +10,41 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from lmsweep.trials.machine.torch_private import EFFICIENT, FLASH, FLASH_ON_CPU, MATH, OpOverload, kernels_replaced
+from lmsweep.trials.machine.torch_private import CUDNN, EFFICIENT, FLASH, MATH, OpOverload, kernels_replaced
+from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
+from lmsweep.trials.prediction.without_device.chosen_kernel import Call, Kernel, chosen_kernel
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 aten = torch.ops.aten
 
 
 @contextmanager
-def device_operators(config: TrialConfig) -> Iterator[None]:
-    """A context in which operators on the CPU, without storage, allocate and save what the device's do."""
-    kernels: dict[str, Callable[..., Tensor]] = {"scaled_dot_product_attention": FusedAttention(config).attend}
+def device_operators(config: TrialConfig, *, any_width: bool = False) -> Iterator[None]:
+    """A context in which operators on the CPU, without storage, allocate and save what the device's do. `any_width`:
+    the widths stand for others, which each fused kernel takes."""
+    kernels: dict[str, Callable[..., Tensor]] = {}
+    if config.device_type != "cpu":
+        # FlexAttention, which `sdpa` represents, takes any width.
+        fused = FusedAttention(config.device_type, any_width=any_width or config.attention == "flex")
+        kernels["scaled_dot_product_attention"] = fused.attend
     if config.device_type == "cuda":
         kernels["dropout"] = _dropout
     casts = nullcontext() if config.device_type == "cpu" else cuda_autocast()
-    with kernels_replaced(kernels, "CompositeImplicitAutograd"), casts:
+    with kernels_replaced(kernels, "CompositeImplicitAutograd"), casts, kernel_chosen(config.attention):
         yield
 
 
 class FusedAttention:
-    """scaled_dot_product_attention as it returns and saves what a device's fused kernels do. All fused kernels save
-    their inputs, the output and one number per row. The kernel is the one that PyTorch would choose: FlashAttention for
-    16 bits (cuDNN saves the same), else the memory-efficient kernel."""
+    """scaled_dot_product_attention as it returns and saves what a device's kernels do (aten/src/ATen/native/
+    transformers/attention.cpp). All fused kernels save their inputs, the output and one number per row; FlashAttention
+    represents cuDNN's kernel for what both of them take."""
 
-    def __init__(self, config: TrialConfig) -> None:
-        self.device_type = config.device_type
-        known = None if is_reference(config.attention) else ATTENTIONS[config.attention]
-        self.efficient = known is not None and known.kernel == "EFFICIENT_ATTENTION"
-        self.written_out = known is not None and known.kernel == "MATH"
+    def __init__(self, device_type: str, *, any_width: bool) -> None:
+        self.is_metal = device_type == "mps"
+        self.any_width = any_width
 
     def attend(
         self,
@@ -54,25 +58,35 @@ class FusedAttention:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        """scaled_dot_product_attention: (batch, heads, context, d_head) thrice to one of this shape."""
-        inputs = (query, key, value)
-        grouped = enable_gqa and query.shape[1] != key.shape[1]
-        if self.written_out or query.dim() != 4:
-            return _first(MATH(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
-        if self.device_type == "cpu":
-            return _first(FLASH_ON_CPU(*inputs, dropout_p, is_causal, attn_mask=attn_mask))
-        is_narrow = query.dtype in (torch.float16, torch.bfloat16)
-        if is_narrow and not self.efficient and attn_mask is None:
-            return _first(FLASH(*inputs, dropout_p, is_causal))
-        if grouped:  # only FlashAttention has groups of queries
-            return _first(MATH(*inputs, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=grouped))
-        mask = attn_mask
-        if mask is not None:
-            if mask.dtype == torch.bool:
-                mask = torch.zeros_like(mask, dtype=query.dtype)
-            mask = mask.expand(*query.shape[:-1], key.shape[-2])
-        with_gradients = torch.is_grad_enabled()
-        return _first(EFFICIENT(*inputs, mask, with_gradients, dropout_p, is_causal))
+        """scaled_dot_product_attention: (batch, heads, context, d_head) twice and (..., d_value) to (..., d_value)."""
+        call = Call(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa, self.any_width)
+        kernel, mask = self._chosen(call), attn_mask
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros_like(mask, dtype=query.dtype)
+        if kernel == Kernel.MATH:
+            return _first(MATH(*call.inputs, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa))
+        if kernel == Kernel.EFFICIENT:
+            mask = None if mask is None else self._aligned(mask).expand(*query.shape[:-1], key.shape[-2])
+            return _first(EFFICIENT(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
+        width = query.shape[-1]
+        if kernel == Kernel.CUDNN and (mask is not None or not call.is_one_width):
+            return _first(CUDNN(*call.inputs, mask, call.needs_gradients, dropout_p, is_causal))
+        if self.any_width or width % 8 == 0:
+            return _first(FLASH(*call.inputs, dropout_p, is_causal))
+        wider = [pad(one, (0, -width % 8)) for one in call.inputs]
+        return _first(FLASH(*wider, dropout_p, is_causal))[..., :width]
+
+    def _chosen(self, call: Call) -> Kernel:
+        if self.is_metal:  # whose own kernel is for calls without gradients
+            return Kernel.MATH if call.needs_gradients or call.dropout else Kernel.EFFICIENT
+        return chosen_kernel(call)
+
+    def _aligned(self, mask: Tensor) -> Tensor:
+        """The mask with rows that begin at multiples of 8, as the memory-efficient kernel needs it."""
+        if self.any_width or (mask.stride(-1) == 1 and not any(step % 8 for step in mask.stride()[:-1])):
+            return mask
+        length = mask.shape[-1]
+        return pad(mask, (0, 8 - length % 8))[..., :length]
 
 
 def _first(results: tuple[Tensor, ...]) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.machine.torch_private import (
+    CUDNN_BACKWARD,
     EFFICIENT,
     EFFICIENT_BACKWARD,
     FLASH,
@@ -141,6 +142,7 @@ _FUSED = (
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
     SOFTMAX_BACKWARD: _softmax_backward,
     EFFICIENT_BACKWARD: _efficient_backward,
+    CUDNN_BACKWARD: _flash_backward,
 }
 
 

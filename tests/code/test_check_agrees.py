@@ -1,0 +1,349 @@
+"""`lmsweep check` and `lmsweep run` agree: what check calls wrong fails in a trial, and nothing else does."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmsweep.orchestrator.commands.code_check import questions
+from lmsweep.trials.bench.run_trial import run_here
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.numerics.check_code import answer
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import Trial, TrialConfig
+from tests.support.clean_process import in_clean_process
+
+pytestmark = pytest.mark.usefixtures("one_core")
+
+CODE = '''
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn import functional
+
+
+class Net(nn.Module):
+    def __init__(self, vocab_size=50):
+        super().__init__()
+        self.embedding, self.inner = nn.Embedding(vocab_size, 16), nn.Linear(16, 16)
+        self.head = nn.Linear(16, vocab_size)
+
+    def forward(self, tokens):
+        return self.head(self.change(torch.relu(self.inner(self.embedding(tokens))), tokens))
+
+    def change(self, x, tokens):
+        return x
+
+
+class Bias(Net):
+    """A bias on the scores for exactly the context that it was built for."""
+    def __init__(self, vocab_size, context_length, learned=True):
+        super().__init__(vocab_size)
+        self.bias = nn.Parameter(torch.zeros(1, context_length, context_length), requires_grad=learned)
+    def change(self, x, tokens):
+        return functional.scaled_dot_product_attention(x[:, None], x[:, None], x[:, None], attn_mask=self.bias)[:, 0]
+
+
+class Table(Net):
+    """Positions, of which there may be too few."""
+    def __init__(self, vocab_size, rows):
+        super().__init__(vocab_size)
+        self.positions = nn.Embedding(rows, 16)
+    def change(self, x, tokens):
+        return x + self.positions(torch.arange(tokens.shape[1]))
+
+
+class Fixed(Net):
+    """Code for one shape of the batch."""
+    def __init__(self, vocab_size, batch=None, context=None, multiple=1):
+        super().__init__(vocab_size)
+        self.batch, self.context, self.multiple = batch, context, multiple
+    def change(self, x, tokens):
+        assert self.batch in (None, x.shape[0]) and self.context in (None, x.shape[1])
+        return x.view(-1, self.multiple, 16).view(x.shape)
+
+
+class Norm(Net):
+    """It needs several sequences."""
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.norm = nn.BatchNorm1d(16)
+    def change(self, x, tokens):
+        return x + self.norm(x.mean(1))[:, None]
+
+
+class Mode(Net):
+    def __init__(self, vocab_size, training):
+        super().__init__(vocab_size)
+        self.wanted = training
+    def change(self, x, tokens):
+        assert self.training == self.wanted
+        return x
+
+
+class Remembers(Net):
+    """The second iteration reads what the first left."""
+    def __init__(self, vocab_size, detached):
+        super().__init__(vocab_size)
+        self.detached, self.memory = detached, None
+    def change(self, x, tokens):
+        if self.memory is not None:
+            x = x + self.memory
+        self.memory = x.mean().detach() if self.detached else x.mean()
+        return x
+
+
+class Twice(Net):
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.calls = 0
+    def change(self, x, tokens):
+        self.calls += 1
+        assert self.calls == 1, "a cache is full"
+        return x
+
+
+class NoBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("not written yet")
+
+
+class OnlyForward(Net):
+    def change(self, x, tokens):
+        return NoBackward.apply(x)
+
+
+class WrongGradient(Net):
+    def change(self, x, tokens):
+        y = torch.exp(x)
+        y += 1  # which backward needs as it was
+        return y
+
+
+class Wide(Net):
+    """A tensor in float32, which products with bfloat16 refuse."""
+    def change(self, x, tokens):
+        return x @ torch.eye(16, dtype=torch.float32)
+
+
+class Reads(Net):
+    def change(self, x, tokens):
+        return x * (1 if float(x.sum()) > 0 else 2)
+
+
+class Inputs(Net):
+    def forward(self, tokens, attention_mask, position_ids):
+        assert attention_mask.shape == position_ids.shape == tokens.shape
+        return super().forward(tokens)
+
+
+class Pooled(Net):
+    def forward(self, tokens):
+        return super().forward(tokens).mean(1)
+
+
+class Pair(Net):
+    def forward(self, tokens):
+        return super().forward(tokens), None
+
+
+class Own(Net):
+    def forward(self, tokens, targets=None):
+        logits = super().forward(tokens)
+        if targets is None:
+            return logits[:, -1:], None
+        return logits, functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+class Frozen(Net):
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.requires_grad_(False)
+
+
+def loss_of_any(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+def loss_of_context(logits, targets):
+    return functional.cross_entropy(logits.view(-1, 24, 50).flatten(0, 1), targets.view(-1, 24).flatten())
+
+def loss_of_batch(logits, targets):
+    assert len(logits) == 3
+    return loss_of_any(logits, targets)
+
+def loss_of_each(logits, targets):
+    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+
+
+class Plain(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    def weights(self):
+        return [p for group in self.param_groups for p in group["params"]]
+    @torch.no_grad()
+    def step(self):
+        for p in self.weights():
+            p -= 1e-3 * p.grad
+
+class Scheduled(Plain):
+    trains = False
+    def train(self):
+        self.trains = True
+    def step(self):
+        assert self.trains, "call train() first"
+        super().step()
+
+class Closure(Plain):
+    def step(self, closure):
+        loss = closure()
+        super().step()
+
+class Asks(Plain):
+    def step(self, closure=None):
+        assert closure is not None, "it requires closure"
+
+class Matrices(Plain):
+    def step(self):
+        assert all(p.ndim == 2 for p in self.weights()), 1
+        super().step()
+
+class RefusesVectors(Plain):
+    def __init__(self, params, lr):
+        params = list(params)
+        if any(p.ndim != 2 for p in params):
+            raise ValueError("only 2D parameters")
+        super().__init__(params, lr)
+
+class Ranks(Plain):
+    def step(self):
+        self.weights()[dist.get_rank() :: dist.get_world_size()]
+
+def split(params, lr):
+    return Both([Matrices([p for p in params if p.ndim == 2], lr), Plain([p for p in params if p.ndim != 2], lr)])
+
+class Both:
+    def __init__(self, parts):
+        self.parts = parts
+    def step(self):
+        for part in self.parts:
+            part.step()
+    def zero_grad(self, set_to_none=True):
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+'''
+
+MODELS: list[tuple[str, dict[str, Any]]] = [
+    ("Bias", {"context_length": 144}),
+    ("Bias", {"context_length": 144, "model_args": '{"learned": false}'}),
+    ("Table", {"context_length": 144, "model_args": '{"rows": 144}'}),
+    ("Table", {"context_length": 144, "model_args": '{"rows": 136}'}),
+    ("Fixed", {"model_args": '{"batch": 3}'}),
+    ("Fixed", {"model_args": '{"batch": 2}'}),
+    ("Fixed", {"context_length": 144, "model_args": '{"context": 144}'}),
+    ("Fixed", {"context_length": 144, "model_args": '{"context": 128}'}),
+    ("Fixed", {"context_length": 144, "model_args": '{"multiple": 48}'}),
+    ("Fixed", {"context_length": 144, "model_args": '{"multiple": 5}'}),
+    ("Fixed", {"batch_size": 6, "accumulate": 2, "model_args": '{"batch": 3}'}),
+    ("Norm", {}),
+    ("Norm", {"batch_size": 1}),
+    ("Mode", {"model_args": '{"training": true}'}),
+    ("Mode", {"model_args": '{"training": false}'}),
+    ("Mode", {"model_args": '{"training": false}', "mode": "forward"}),
+    ("Remembers", {"model_args": '{"detached": true}'}),
+    ("Remembers", {"model_args": '{"detached": false}'}),
+    ("Remembers", {"model_args": '{"detached": false}', "mode": "train_forward"}),
+    ("Twice", {"mode": "forward"}),
+    ("OnlyForward", {}),
+    ("OnlyForward", {"mode": "train_forward"}),
+    ("WrongGradient", {}),
+    ("WrongGradient", {"mode": "forward"}),
+    ("Wide", {}),
+    ("Wide", {"precision": "bf16"}),
+    ("Wide", {"precision": "bf16_pure"}),
+    ("Reads", {}),
+    ("Inputs", {}),
+    ("Pooled", {}),
+    ("Pair", {}),
+    ("Own", {"loss": "eager"}),
+    ("Frozen", {}),
+    ("Frozen", {"mode": "forward"}),
+    ("Net", {"precision": "fp16"}),
+    ("Net", {"zero_grad": "before_backward", "optimizer": "sgd"}),
+]
+PARTS: list[tuple[str, str, dict[str, Any]]] = [
+    ("loss", "loss_of_any", {}),
+    ("loss", "loss_of_context", {}),
+    ("loss", "loss_of_context", {"context_length": 16}),
+    ("loss", "loss_of_batch", {}),
+    ("loss", "loss_of_each", {}),
+    ("optimizer", "Plain", {}),
+    ("optimizer", "Scheduled", {}),
+    ("optimizer", "Closure", {}),
+    ("optimizer", "Asks", {}),
+    ("optimizer", "Matrices", {}),
+    ("optimizer", "RefusesVectors", {}),
+    ("optimizer", "Ranks", {}),
+    ("optimizer", "split", {}),
+]
+CASES = [("model_code", name, fields) for name, fields in MODELS] + PARTS
+FEW = ("Bias", "Table", "Norm", "Remembers", "Scheduled", "loss_of_context")
+
+
+def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:
+    """What `check` calls wrong, and the errors of the trial's rows."""
+    assert trial.code is not None
+    (question,) = questions([trial])
+    wrong = [one.found for one in answer(question, trial.code, 60.0) if one.kind == "wrong"]
+    rows = [row for row in run_here(trial) if isinstance(row, Record)]
+    return wrong, [row.error for row in rows if row.status != Status.OK]
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "fields"),
+    [
+        pytest.param(*one, id=f"{one[1]} {one[2] or ''}", marks=() if one[1] in FEW else pytest.mark.slow)
+        for one in CASES
+    ],
+)
+def test_check_calls_wrong_what_fails_in_a_trial_and_nothing_else(
+    field: str, name: str, fields: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    usual = {"vocab_size": 50, "context_length": 24, "batch_size": 3, "warmup_steps": 1, "measure_steps": 2}
+    size = {"model": "own"} if field == "model_code" else {"d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    loss = {"loss": "cross_entropy"} if field == "model_code" else {}
+    config = TrialConfig(**(usual | size | loss | {field: f"mine:{name}"} | fields))
+    trial = Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(tmp_path))
+    wrong, errors = in_clean_process(check_and_run, trial)
+    assert bool(wrong) == bool(errors), (wrong, errors)
+    assert len(CASES) >= 40
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Closure", "name a training step of your own by step:"),
+        ("Asks", "name a training step of your own by step:"),
+        (
+            "Matrices",
+            "it takes only matrices, and is given other weights too: name a function of the weights in its place",
+        ),
+        (
+            "RefusesVectors",
+            "it takes only matrices, and is given other weights too: name a function of the weights in its place",
+        ),
+        ("Ranks", "measure it by workloads: [ddp]"),
+    ],
+)
+def test_an_optimizer_that_one_process_cannot_call_says_what_to_write(name: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    size: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_layers": 1, "num_heads": 2, "context_length": 8}
+    config = TrialConfig(**size, vocab_size=50, optimizer=f"mine:{name}", warmup_steps=1, measure_steps=2)
+    trial = Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(tmp_path))
+    (wrong,), (error,) = in_clean_process(check_and_run, trial)
+    assert wrong.startswith("mine.py:") and words in wrong
+    assert error is not None and error.splitlines()[0] == wrong

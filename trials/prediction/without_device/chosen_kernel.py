@@ -1,0 +1,170 @@
+"""Which kernel scaled_dot_product_attention takes on a GPU of NVIDIA's.
+
+`select_sdp_backend` of PyTorch 2.11 to 2.14 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) for dense tensors.
+It asks the GPU, which need not be here. On a CPU PyTorch's own choice works, also without storage.
+"""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmsweep.trials.machine.torch_private import CUDNN_TAKES_ANY_DROPOUT, EFFICIENT_TAKES_GROUPS
+from lmsweep.trials.spec.config import UnsupportedError
+
+HOPPER = (9, 0)
+"""Compute capability of an H100 or H200."""
+_CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))
+"""Where cuDNN's kernel comes before FlashAttention."""
+_MOST = 65535
+"""Largest batch and number of heads of cuDNN."""
+
+
+class Kernel(StrEnum):
+    CUDNN = "cudnn"
+    FLASH = "flash"
+    EFFICIENT = "efficient"
+    MATH = "math"
+
+
+class Widths(NamedTuple):
+    """Of a head."""
+
+    query: int
+    key: int
+    value: int
+
+
+class Call(NamedTuple):
+    """The arguments of scaled_dot_product_attention that decide."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    dropout: float
+    causal: bool
+    grouped: bool
+    any_width: bool = False
+    """Whether the heads' width stands for others, which each fused kernel takes."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Queries, keys and values."""
+        return self.query, self.key, self.value
+
+    @property
+    def widths(self) -> "Widths":
+        return Widths(64, 64, 64) if self.any_width else Widths(*(one.shape[-1] for one in self.inputs))
+
+    @property
+    def is_one_width(self) -> bool:
+        return len({*self.widths}) == 1
+
+    @property
+    def needs_gradients(self) -> bool:
+        return torch.is_grad_enabled() and any(one.requires_grad for one in self.inputs)
+
+    def is_of(self, *dtypes: torch.dtype) -> bool:
+        return self.query.dtype in dtypes and self.query.dtype == self.key.dtype == self.value.dtype
+
+
+def chosen_kernel(call: Call, compute: tuple[int, int] = HOPPER) -> Kernel:
+    """Return the kernel that PyTorch chooses among those that are enabled. Raises UnsupportedError if none
+    of them takes these tensors. compute: compute capability of the GPU."""
+    enabled = torch.backends.cuda
+    usable = {
+        Kernel.CUDNN: enabled.cudnn_sdp_enabled() and _cudnn_takes(call, compute),
+        Kernel.FLASH: enabled.flash_sdp_enabled() and _flash_takes(call, compute),
+        Kernel.EFFICIENT: enabled.mem_efficient_sdp_enabled() and _efficient_takes(call, compute),
+        Kernel.MATH: enabled.math_sdp_enabled(),
+    }
+    order = list(Kernel) if compute in _CUDNN_FIRST else [Kernel.FLASH, Kernel.EFFICIENT, Kernel.MATH, Kernel.CUDNN]
+    if (found := next((kernel for kernel in order if usable[kernel]), None)) is None:
+        raise UnsupportedError(
+            "scaled_dot_product_attention has no kernel for these tensors among those that are enabled"
+        )
+    return found
+
+
+def _is_dense(call: Call, *, groups: bool) -> bool:
+    """Whether the shapes are those of a fused kernel; with `groups` it takes fewer heads of keys."""
+    query, key, value = call.inputs
+    if any(one.dim() != 4 for one in call.inputs) or not query.shape[0] == key.shape[0] == value.shape[0]:
+        return False
+    heads, of_keys, of_values = (one.shape[1] for one in call.inputs)
+    if call.grouped and groups:
+        alike = of_keys == of_values and heads % of_keys == 0
+    else:
+        alike = heads == of_keys == of_values
+    return alike and query.shape[-2] > 0 and key.shape[-2] > 0
+
+
+def _lies_by_rows(call: Call, *, or_is_narrow: bool) -> bool:
+    """Whether elements of a row are next to each other; `or_is_narrow`: it need not be of a row of one."""
+    rows = all(one.stride(-1) == 1 for one in call.inputs) or (or_is_narrow and call.widths[0] == 1)
+    return rows and (call.mask is None or call.mask.stride(-1) == 1)
+
+
+def _mask_fits(call: Call) -> bool:
+    mask, query = call.mask, call.query
+    if mask is None:
+        return True
+    if mask.requires_grad or mask.dim() not in (2, 4):
+        return False
+    wanted = (*query.shape[:2], query.shape[2], call.key.shape[2])
+    return all(size in (1, of) for size, of in zip(mask.shape, wanted[-mask.dim() :], strict=True))
+
+
+def _is_narrow(call: Call, compute: tuple[int, int]) -> bool:
+    return call.is_of(torch.float16, torch.bfloat16) if compute >= (8, 0) else call.is_of(torch.float16)
+
+
+def _cudnn_takes(call: Call, compute: tuple[int, int]) -> bool:
+    if compute < (8, 0) or not _is_narrow(call, compute) or not _is_dense(call, groups=True):
+        return False
+    _, key, value = call.widths
+    wider = (key, value) == (192, 128) or (compute == HOPPER and max(key, value) <= 256)
+    few = max(key, value) <= 128 or (compute[0] in (9, 10) and wider)
+    if not CUDNN_TAKES_ANY_DROPOUT and not (16 * call.dropout).is_integer():
+        return False
+    tokens, of_keys = call.query.shape[-2], call.key.shape[-2]
+    exact = torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    return (
+        _mask_fits(call)
+        and _lies_by_rows(call, or_is_narrow=True)
+        and max(call.query.shape[:2]) <= _MOST
+        and few
+        and key % 8 == value % 8 == 0
+        and of_keys != 1
+        and not (call.dropout and tokens == 1)
+        and not exact
+    )
+
+
+def _flash_takes(call: Call, compute: tuple[int, int]) -> bool:
+    if compute < (8, 0) or call.mask is not None or not _is_narrow(call, compute) or not _is_dense(call, groups=True):
+        return False
+    width = call.widths[0]
+    small = (8, 6) <= compute <= (8, 9) or compute[0] == 12
+    no_backward = small and call.needs_gradients and width > 192 and not (width > 224 and not call.dropout)
+    square = not call.causal or call.query.shape[-2] == call.key.shape[-2]
+    return call.is_one_width and width <= 256 and not no_backward and square and _lies_by_rows(call, or_is_narrow=True)
+
+
+def _efficient_takes(call: Call, compute: tuple[int, int]) -> bool:
+    wide = (torch.float32, torch.float16, *((torch.bfloat16,) if compute >= (8, 0) else ()))
+    if not call.is_of(*wide) or not _is_dense(call, groups=EFFICIENT_TAKES_GROUPS):
+        return False
+    is_half = call.query.dtype != torch.float32
+    in_tensor_cores = compute >= (8, 0) or (compute >= (7, 0) and is_half)
+    least = (8 if is_half else 4) if in_tensor_cores else 1
+    query, key, value = call.widths
+    return (
+        query == key
+        and key > 0
+        and value > 0
+        and key % least == value % least == 0
+        and _lies_by_rows(call, or_is_narrow=False)
+    )
