@@ -226,10 +226,10 @@ def test_a_run_whose_trial_deletes_the_store_ends_with_1_and_says_how_many_resul
         "    if deletes:\n        deletes.clear()\n        shutil.rmtree(store)\n"
         "    return naive(q, k, v)\n"
     )
-    sweep = write_sweep(tmp_path, context_length=[16, 32, 64], attention="model.py:attend", causal=False)
+    sweep = write_sweep(tmp_path, context_length=[8, 16], measure_steps=1, attention="model.py:attend", causal=False)
     done = lmsweep("run", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert re.search(r"has lost results of [12] trials? of the 3 that were stored", done.stderr), done.stderr
+    assert re.search(r"has lost results of 1 trial of the 2 that were stored", done.stderr), done.stderr
     again = lmsweep("plan", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
     assert "to run" in again.stdout
 

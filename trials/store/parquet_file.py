@@ -20,7 +20,7 @@ _REPLACES = b"lmsweep_replaces"
 
 _CHECKED = b"lmsweep-footer:"
 """Precedes the digest of the footer, which precedes the footer. Parquet has checksums of pages alone, and a footer says
-what they are: which column, of which type and unit."""
+what they are: the column, its type and its unit."""
 _DIGEST = len(_CHECKED) + 16
 _END = 8
 """Bytes behind the footer: its length and Parquet's mark."""

@@ -166,7 +166,7 @@ class Store:
         return {key: Outcome(status=status, processes=len(measured[key])) for key, status in found.items()}
 
     def lacks(self, added: Mapping[str, Collection[str]]) -> set[str]:
-        """Return the attempts that `keep` has added, here or where they waited, and of which a table now lacks rows."""
+        """Return the attempts that a table lacks. added: those that `keep` has added, here or where they waited."""
         lacking = set[str]()
         for table_name, attempts in added.items():
             lacking |= set(attempts) - set(self.read(table_name, [ATTEMPT])[0][ATTEMPT].to_pylist())
