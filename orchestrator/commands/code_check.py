@@ -37,14 +37,16 @@ class Answer(NamedTuple):
 def questions(trials: Sequence[Trial]) -> list[Question]:
     """Return one question for each distinct reference of the trials: about the trial with the most tokens."""
     found: dict[tuple[object, ...], Question] = {}
-    for trial in sorted(trials, key=lambda one: -one.config.context_length):
+    for trial in trials:
         for text in (name for name in trial.workloads if is_reference(name)):
             found.setdefault(("workload", text), Question(field="workload", config=trial.config, workloads=(text,)))
         for field, others in FIELDS.items():
             text = getattr(trial.config, field)
             if text is not None and is_reference(text):
                 key = (field, text, *(getattr(trial.config, name) for name in others))
-                found.setdefault(key, Question(field=field, config=trial.config, workloads=trial.workloads))
+                one = Question(field=field, config=trial.config, workloads=trial.workloads)
+                if found.setdefault(key, one).config.context_length < one.config.context_length:
+                    found[key] = one
     return list(found.values())
 
 
