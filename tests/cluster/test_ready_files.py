@@ -29,6 +29,7 @@ CONTAINER = closed(
     name=TEXT,
     image=TEXT,
     env={"type": "array", "items": closed("name value", name=TEXT, value=TEXT)},
+    envFrom={"type": "array", "items": closed("secretRef", secretRef=closed("name", name=TEXT))},
     resources=closed(requests=TEXTS, limits=TEXTS),
 )
 POD = closed("spec", spec=closed("containers", nodeSelector=TEXTS, containers={"type": "array", "items": CONTAINER}))

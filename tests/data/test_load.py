@@ -187,9 +187,9 @@ def test_a_value_that_could_not_be_known_is_null_and_has_its_reason(attempts: At
 def test_a_damaged_file_is_named_and_the_rest_is_loaded(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": (1.0,)})
     whole = next(Path(attempts.store.location, "measurements").glob("*.parquet"))
-    half = whole.with_name("half.parquet")
+    half = whole.with_name("0123456789abcdef-half.parquet")
     half.write_bytes(whole.read_bytes()[:200])
-    with pytest.warns(UserWarning, match=r"measurements/half\.parquet.*cannot be read.*lmsweep run"):
+    with pytest.warns(UserWarning, match=r"measurements/0123456789abcdef-half\.parquet.*cannot be read.*lmsweep run"):
         assert len(analysis.load(attempts.store)) == 1
 
 

@@ -20,7 +20,7 @@ from lmsweep.trials.model.users.users_forward import call_model, check_devices, 
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
-from lmsweep.trials.results.roles import PARTITION
+from lmsweep.trials.results.roles import AXES, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
@@ -112,16 +112,15 @@ def _iterations_here(question: Question) -> Iterator[Finding]:
         yield Finding(what="gradients", found=f"{words} (lmsweep doctor no_gradient)", kind="cannot")
 
 
-_LEFT_OUT = (
-    *("compile", "compile_mode", "dynamic_shapes", "capture", "memory_budget", "offload", "accumulate", "adapter"),
-    *("adapter_args", "optimizer", "optimizer_args", "world_size", "nodes", "tp", *PARTITION),
-)
-"""Fields of the trial that do not decide whether the model computes."""
+_KEPT = ("precision", "attention", "checkpointing", "loss")
+"""The ways of the trial that decide whether the model computes."""
 
 
 def _step(config: TrialConfig) -> TrainingStep:
     """The trial's step in one process on the CPU, with what the model decides and nothing else of the trial."""
-    plain: dict[str, Any] = {name: CONFIG_FIELDS[name].default for name in _LEFT_OUT}
+    plain: dict[str, Any] = {
+        name: CONFIG_FIELDS[name].default for name in AXES if name not in (*_KEPT, *arguments_for(*_KEPT))
+    }
     if config.device_type != "cpu" or PRECISIONS[config.precision].compute_capability:
         plain["precision"] = "fp32"
     if config.loss not in ("eager", "cross_entropy"):
