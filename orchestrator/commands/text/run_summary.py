@@ -13,7 +13,7 @@ from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_tr
 from lmsweep.orchestrator.running.run_plan import Account
 from lmsweep.orchestrator.terminal import format_seconds, say, say_data
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Flag, Status, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
@@ -101,7 +101,7 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     for row in rows:
         numbers = ["", "", ""] if row.samples is None else [_number(one) for one in describe_samples(row.samples)]
         error = in_short(row.error) if row.status == Status.OOM and row.error else _split(row.error)[0]
-        notes = [row.status, *row.flags, error or row.reason]
+        notes = [row.status, *row.flags, error or short_line(row.reason or "")]
         names = [row.workload, row.phase or "", row.metric or ""]
         lines.append([*names, *numbers, row.unit or "", ", ".join(filter(None, notes))])
     return lines
@@ -109,7 +109,7 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 def _split(error: str | None) -> tuple[str, str]:
     first, _, rest = (error or "").partition("\n")
-    return first, rest.strip("\n")
+    return short_line(first), "\n".join(map(short_line, rest.strip("\n").split("\n")))
 
 
 def _number(value: float) -> str:

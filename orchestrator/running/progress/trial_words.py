@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.terminal import format_seconds
-from lmsweep.trials.results.outcome import Flag, Status, error_line
+from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import ARGUMENTS, TrialConfig
@@ -153,4 +153,4 @@ def in_short(error: str) -> str:
         )
     if found := _ON_HOST.search(error):
         return f"requested {gib(int(found['asked']))}, which the host could not provide"
-    return (error.strip().splitlines() or ["no message"])[0]
+    return short_line((error.strip().splitlines() or ["no message"])[0])
