@@ -129,7 +129,7 @@ def outcome(rows: list[Record]) -> str:
             return f"oom: {in_short(failures[0].error or '')}"
         reason = error_line(failures[0].error or "")
         return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
-    times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
+    times = {row.phase: _median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times and rows[0].workload != "attention":
         words = f"{format_seconds(times['step'])} per step"
     else:
@@ -139,10 +139,15 @@ def outcome(rows: list[Record]) -> str:
         )
     flags = {flag for row in rows for flag in row.flags}
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
-    if Flag.HOST_BOUND in flags and worked and "step" in times:
-        words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
+    if Flag.HOST_BOUND in flags and worked and times.get("step"):
+        words += f", GPU idle for {1 - _median(worked[0]) / times['step']:.0%} of it"
     words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
     return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")
+
+
+def _median(samples: Sequence[float]) -> float:
+    """Return the median; `statistics.median` adds the middle two, which may be too large together."""
+    return statistics.median_low(samples) / 2 + statistics.median_high(samples) / 2
 
 
 def in_short(error: str) -> str:
