@@ -280,10 +280,14 @@ def software_of(plan: Plan) -> list[str]:
 
 
 def set_aside_damage(store: Store) -> None:
-    """Move files of the store that cannot be read into its folder `damaged`, and print which."""
+    """Move files of the store that cannot be read into its folder `damaged`, and print which and what is newer."""
     for damage in store.set_aside_damage():
         at = store.location
-        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
+        if damage.is_newer:
+            say(f"lmsweep: {at}/{damage.path} is left out: {damage.error}", error=True)
+            continue
+        partly = "" if damage.rows is None else "; the other rows are kept"
+        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/{partly}", error=True)
 
 
 def other_runs() -> list[int]:

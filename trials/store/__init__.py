@@ -2,6 +2,7 @@
 
     store.py          the tables of a store: append, read, compact
     parquet_file.py   one Parquet file: encode, decode, which files it replaces, and the rows of an attempt
+    row_checks.py     which rows of a file are none of ours
     directory.py      atomic and durable files in a local folder or an object store
 
 Each attempt adds one immutable fragment per table. Compaction writes one file that names the files it replaces, then

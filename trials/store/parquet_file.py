@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION, rows_to_table, schema_of
 from lmsweep.trials.results.measurement import DETAIL_TABLES
+from lmsweep.trials.results.outcome import short_line
 from lmsweep.trials.results.record import DetailRow, Record, Row, records_of
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.row_checks import CHECKED, wrong_column, wrong_rows
 
 # A compacted file names the files that it replaces in its metadata. They are deleted once it is in place; if a crash
 # comes first, readers ignore them.
@@ -26,6 +28,10 @@ class Damage:
     path: str
     """Relative to the store."""
     error: str
+    rows: pa.Table | None = None
+    """The rows that can be read all the same; None: the whole file is left out."""
+    is_newer: bool = False
+    """Whether a newer lmsweep wrote it, which can read it: it stays where it is."""
 
 
 def encode(table: pa.Table, **options: Any) -> bytes:
@@ -38,30 +44,40 @@ def encode(table: pa.Table, **options: Any) -> bytes:
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
     """Return the columns of schema `wanted`, null where an older file lacks them, or why the file is damaged.
 
-    `path` names the file in messages. Raises RequestError if a newer lmsweep wrote it.
+    `path` names the file in messages.
     """
     try:
         with pq.ParquetFile(source) as file:
             schema = file.schema_arrow  # a property that builds a new schema at each access, and so do its names
             metadata, names = schema.metadata or {}, set(schema.names)
+            if len(names) < len(schema.names):
+                return Damage(path=path, error="not written by lmsweep: two of its columns have one name")
             if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
                 return Damage(path=path, error=f"not written by lmsweep: it has no column {lacking[0]}")
-            present = [name for name in wanted.names if name in names]
+            version = int(metadata.get(b"lmsweep_schema_version", b"0"))
+            if version > SCHEMA_VERSION:
+                words = f"a newer lmsweep wrote it (schema {version}); upgrade lmsweep to read it"
+                return Damage(path=path, error=words, is_newer=True)
+            if wrong := wrong_column(schema, schema_of_table(path.partition("/")[0])):
+                return Damage(path=path, error=f"not written by lmsweep: {wrong}")
+            whole = pa.unify_schemas([wanted, pa.schema([f for f in schema_of(Record) if f.name in CHECKED])])
+            present = [name for name in whole.names if name in names]
             table = file.read(columns=present)
-        version = int(metadata.get(b"lmsweep_schema_version", b"0"))
         arrays = [
-            table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted
+            table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in whole
         ]
-        found = pa.table(arrays, schema=wanted.with_metadata(metadata))
+        found = pa.table(arrays, schema=whole.with_metadata(metadata))
         found.validate(full=True)
         if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
             return Damage(path=path, error=f"not written by lmsweep: it has rows without {without[0]}")
         replaced_by(found)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return Damage(path=path, error=str(error))
-    if version > SCHEMA_VERSION:
-        raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
-    return found
+        is_wrong, why = wrong_rows(found.select(present))
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        return Damage(path=path, error=short_line(str(error)))
+    rows = found.select(wanted.names)
+    if is_wrong is None:
+        return rows
+    return Damage(path=path, error=why, rows=rows.filter(pc.invert(is_wrong)))
 
 
 def replacing(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Status, short_line
 from lmsweep.trials.results.record import DetailRow, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.directory import Folder
@@ -129,7 +129,7 @@ class Store:
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
         """Return all rows of a table, and the files that could not be read. `columns` selects some; None is all.
 
-        A column that an older store lacks is null. Raises RequestError if a newer lmsweep wrote a file.
+        A column that an older store lacks is null.
         """
         schema = schema_of_table(table_name)
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
@@ -166,16 +166,32 @@ class Store:
         with self._alone() as locked:
             for table_name in TABLES if locked else ():
                 found = self._read_files(table_name, schema_of_table(table_name))
-                if len(found.names) > 1:
+                in_part = any(item.rows is not None for item in found.damage)  # which the next run sets aside
+                if len(found.names) > 1 and not in_part:
                     self._replace(table_name, found.rows, found.names)
 
     def set_aside_damage(self) -> list[Damage]:
-        """Move unreadable files to `damaged/` and return them; delete the temporary files of killed writers."""
+        """Move unreadable files to `damaged/` and return them; delete the temporary files of killed writers.
+
+        Of a file with some rows that are none of ours, the others stay, in a file of their own. What a newer lmsweep
+        wrote stays where it is.
+        """
         self._folder.delete_half_written()
         damage = [item for name in TABLES for item in self.read(name, ["attempt_id"])[1]]
         for item in damage:
-            self._folder.move(item.path, "damaged")
+            if item.rows is not None:
+                self._keep_rows(item.path)
+            if not item.is_newer:
+                self._folder.move(item.path, "damaged")
         return damage
+
+    def _keep_rows(self, path: str) -> None:
+        table_name, _, name = path.partition("/")
+        whole = self._read_file(path, schema_of_table(table_name))
+        if isinstance(whole, Damage) and whole.rows:
+            names = [name, *replaced_by(whole.rows)]
+            merged = replacing(whole.rows.replace_schema_metadata(None), schema_of_table(table_name), names)
+            self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
 
     def _merge_kept(self) -> None:
         """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
@@ -234,7 +250,8 @@ class Store:
     def _read_together(self, table_name: str, names: list[str], wanted: pa.Schema) -> _Files:
         with ThreadPoolExecutor(max_workers=4) as pool:
             contents = list(pool.map(lambda name: self._read_file(f"{table_name}/{name}", wanted), names))
-        tables = {name: item for name, item in zip(names, contents, strict=True) if isinstance(item, pa.Table)}
+        read = [item.rows if isinstance(item, Damage) else item for item in contents]
+        tables = {name: rows for name, rows in zip(names, read, strict=True) if rows is not None}
         whole = pa.concat_tables([wanted.empty_table(), *live(tables)]).combine_chunks()
         replaced = {name for table in tables.values() for name in replaced_by(table)}
         return _Files(whole, list(tables), replaced, [item for item in contents if isinstance(item, Damage)])
@@ -246,4 +263,4 @@ class Store:
         except FileNotFoundError:  # another driver has compacted it or set it aside since the folder was listed
             return wanted.empty_table()
         except OSError as error:
-            return Damage(path=path, error=str(error))
+            return Damage(path=path, error=short_line(str(error)))
