@@ -42,6 +42,8 @@ _TRACEBACK = "Traceback (most recent call last)"
 
 _WORD = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,9}){0,2}(?:e[+-]?\d{1,3})?%?")
+_PLAIN = re.compile(rf"[^\W\d_]{{0,30}}(?:['-][^\W\d_]{{1,30}})*|\w{{1,12}}|{_NUMBER.pattern}")
+"""A word of any language, a short name such as H100 or bf16, or a number."""
 _AROUND = "()[]{}<>\"'`,.;:?!%=+*|&"
 
 _REFERENCE = re.compile(r"(?:hf:)?[\w.-]+(?:/[\w.-]+)*(?::[\w.]+)?")
@@ -162,14 +164,19 @@ class Allowed:
         return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
 
     def _question(self, text: str) -> str:
-        """What the user asks is for readers: plain words of any language, and no address, path or key."""
-        return self._json(
-            text,
-            lambda one: " ".join(
-                word if re.fullmatch(r"[^\W\d_][\w'-]{0,30}|[\w.+]{1,12}", word.strip(_AROUND)) else GAP
-                for word in scrub_text(one, self._words).split(" ")
-            ),
-        )
+        """What the user asks is for readers: plain words of any language, and names of columns in the other fields."""
+
+        def plain(one: str) -> str:
+            words = scrub_text(one, self._words).split(" ")
+            return " ".join(word if _PLAIN.fullmatch(word.strip(_AROUND)) else GAP for word in words)
+
+        try:
+            asked = json.loads(text)
+            ask, rest = asked.pop("ask", ""), json.dumps(asked)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return self._private(text)
+        named = json.loads(self._json(rest, lambda one: one if _KEY.fullmatch(one) else plain(one)))
+        return json.dumps({"ask": plain(str(ask)), **named}, separators=(",", ":"), ensure_ascii=False)
 
     def _json(self, text: str, of_text: Callable[[str], str]) -> str:
         def allowed(value: Any) -> Any:

@@ -125,7 +125,7 @@ def _json(table: Table | Listing) -> str:
     return json.dumps(plain_json(content), indent=2, ensure_ascii=False) + "\n"
 
 
-def plain_json(value: Any) -> Any:
+def plain_json(value: object) -> object:
     """Return the value as JSON has it: null for what is unknown or infinite."""
     if isinstance(value, dict):
         return {str(key): plain_json(one) for key, one in value.items()}

@@ -105,7 +105,7 @@ def _asked_of(text: str) -> Asked | None:
         asked = Asked(**{**stored, "compare": tuple(stored.get("compare", ()))})
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    texts = [asked.ask, *asked.compare]
+    texts: list[object] = [asked.ask, *asked.compare]
     for mapping in (asked.baseline, asked.where):
         texts += [*mapping, *mapping.values()] if isinstance(mapping, dict) else [None]
     return asked if all(isinstance(one, str) for one in texts) else None
