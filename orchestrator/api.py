@@ -284,13 +284,17 @@ def software_of(plan: Plan) -> list[str]:
 
 
 def set_aside_damage(store: Store) -> None:
-    """Move files of the store that cannot be read into its folder `damaged`, and print which."""
+    """Move files of the store that cannot be read into its folder `damaged`, and print which and what is newer."""
     for damage in store.set_aside_damage():
         at = store.location
+        if damage.is_newer:
+            say(f"lmsweep: {at}/{damage.path} is left out: {damage.error}", error=True)
+            continue
         if damage.stays:
             say(f"{at}/{damage.path} cannot be read ({damage.error}) and stays where it is", error=True)
             continue
-        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/", error=True)
+        partly = "" if damage.rows is None else "; the other rows are kept"
+        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/{partly}", error=True)
 
 
 def other_runs() -> list[int]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import typer
+
+from lmsweep.trials.spec.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -213,13 +216,39 @@ def say_warnings() -> None:
     warnings.showwarning = show
 
 
+class NotShownWarning(UserWarning):
+    """A line or a table could not be made. Tests treat it as an error."""
+
+
+@contextmanager
+def going_on(what: str) -> Iterator[None]:
+    """Go on if `what` cannot be shown, and say so: what fails to be printed must not end what is measured."""
+    try:
+        yield
+    except (OutputError, BrokenPipeError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever is in a row
+        words = " ".join(str(error).split())[:200]
+        if not isinstance(error, RequestError):
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+            words = f"{type(error).__name__} at {place}{f': {words}' if words else ''}; this is an error in lmsweep"
+        warnings.warn(f"{what} could not be shown: {words}", NotShownWarning, stacklevel=3)
+
+
 def time_left(seconds: float) -> str:
     """Return `about 2 min 10 s left`."""
-    return f"about {format_seconds(seconds)} left" if seconds >= 1 else "less than a second left"
+    return "less than a second left" if seconds < 1 else f"about {format_seconds(seconds)} left"
+
+
+MOST_HOURS = 100_000
+"""Hours from which a number of seconds is no time that anything took, and is printed as it is."""
 
 
 def format_seconds(seconds: float) -> str:
-    """Return `1 h 05 min`, `2 min 10 s`, `12.3 s`, `4.56 ms` or `7.8 µs`."""
+    """Return `1 h 05 min`, `2 min 10 s`, `12.3 s`, `4.56 ms` or `7.8 µs`, of any number."""
+    if not 0 <= seconds < 3600 * MOST_HOURS:
+        return f"-{format_seconds(-seconds)}" if -3600 * MOST_HOURS < seconds < 0 else f"{seconds:.3g} s"
     whole = round(seconds)
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02} min"

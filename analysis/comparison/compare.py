@@ -151,7 +151,8 @@ class Comparison:
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
         flags = Counter(flag for words in frame["flags"] for flag in set(words))
-        notes = [shorten(f"{flag} ({n}): {ADVICE_OF[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
+        advice = {flag: ADVICE_OF.get(flag, "this lmsweep does not know it") for flag in flags}
+        notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
         whole = self.listing().notes
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),

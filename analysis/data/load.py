@@ -62,8 +62,8 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
     (`lmsweep.trials.analytic.flop_conventions`); a model of the user's own always by the model convention.
 
     Lists stay in Arrow, integers are nullable, and the columns of AUTO_FIELDS hold numbers and the word "auto".
-    Unreadable files are left out, each with a warning. Raises RequestError if there is no store or a newer lmsweep
-    wrote it.
+    Files that are unreadable or of a newer lmsweep, and rows that are none of ours, are left out, each file with a
+    warning. Raises RequestError if there is no store.
     """
     return of_stored_rows(stored_rows(open_store(store)), pooled=pooled, flops=flops)
 
@@ -82,11 +82,9 @@ def stored_rows(store: Store) -> pd.DataFrame:
         )
     table, damage = store.read()
     for item in damage:
-        warnings.warn(
-            f"{item.path} in the store {store.location} cannot be read and its results are left out ({item.error}). "
-            + (_STAYS if item.stays else _SET_ASIDE),
-            stacklevel=2,
-        )
+        left_out = "cannot be read and its results are left out" if item.rows is None else "is read in part"
+        advice = "" if item.is_newer else f". {_STAYS if item.stays else _SET_ASIDE}"
+        warnings.warn(f"{item.path} in the store {store.location} {left_out} ({item.error}){advice}", stacklevel=2)
     frame = table.to_pandas(types_mapper=_column_type)
     own = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():

@@ -119,6 +119,13 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     cells = chosen[holding[chosen.index] | failed]
     numbers = {name: cells[name].to_numpy() for name in ("median", "low", "high")}
     reason = cells["reason"].astype(object).where(cells["reason"].notna(), "no samples were stored")
+    units = cells["unit"].astype(object)
+    if units.nunique() > 1:  # workloads of several people may store one value in several units
+        usual = units.mode().iloc[0]
+        other = (units.notna() & (units != usual)).to_numpy(dtype=bool)
+        numbers = {name: np.where(other, np.nan, number) for name, number in numbers.items()}
+        reason = reason.where(~other, "its unit is " + units.fillna("") + f", not {usual}")
+        cells = cells.assign(unit=units.mask(other, usual))
     if metric in RATES:
         speed = cells[metric].to_numpy()
         numbers = {

@@ -23,6 +23,7 @@ from lmsweep.analysis.tables.pivot import default_layout
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
 
 MOST_ATTEMPTS = 3000
 """Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
@@ -48,14 +49,14 @@ class Content:
 
 
 def content_of(
-    location: str,
+    store: str | Store,
     others: Sequence[str] = (),
     prices: Sequence[Price] = (),
     across: Sequence[str] = (),
     *,
     history: bool = False,
 ) -> Content:
-    """Return what the page of the store at this location holds.
+    """Return what the page of this store, or of the store at this location, holds.
 
     others: names for `side_by_side`, shown beside the store. across: keys in which compared devices may differ, besides
     those of their software. history: the page answers what changed from state to state of the user's code, or from date
@@ -64,7 +65,8 @@ def content_of(
     with warnings.catch_warnings():
         if history:  # earlier states of the code are what it shows
             warnings.filterwarnings("ignore", message=".* earlier state")
-        results = joined(location, others, prices, history=history)
+        location = store.location if isinstance(store, Store) else store
+        results = joined(store, others, prices, history=history)
         frame = results.measurements
         if frame.empty:
             raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")

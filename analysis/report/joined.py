@@ -11,6 +11,7 @@ from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.reference import stores
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
 
 STORE = "store"
 """The column with the name of the store that a row is from."""
@@ -61,9 +62,13 @@ class Joined(Results):
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
-def joined(location: str, others: Sequence[str] = (), prices: Sequence[Price] = (), *, history: bool = False) -> Joined:
-    """Return the results at a location and beside it. Raises RequestError where there is no store, or it is empty."""
-    locations = {location: location} | {name: stores().get(name, name) for name in others if name != PUBLISHED}
+def joined(
+    store: str | Store, others: Sequence[str] = (), prices: Sequence[Price] = (), *, history: bool = False
+) -> Joined:
+    """Return the results of a store and beside it. Raises RequestError where there is no store, or it is empty."""
+    location = store.location if isinstance(store, Store) else store
+    locations: dict[str, str | Store] = {location: store}
+    locations |= {name: stores().get(name, name) for name in others if name != PUBLISHED}
     named: dict[str, Results] = {}
     for name, place in locations.items():
         short = name.rstrip("/").rpartition("/")[2] or name

@@ -19,6 +19,7 @@ from lmsweep.analysis.report.content import Content, content_of
 from lmsweep.analysis.report.drilled import Json, drilled
 from lmsweep.analysis.report.joined import Joined
 from lmsweep.analysis.report.views import STRIP
+from lmsweep.analysis.tables.render import plain_json
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.spec.config import RequestError
 
@@ -122,7 +123,10 @@ def _policy(scripts: list[str]) -> str:
 
 def _json(content: Json) -> Markup:
     """JSON for a script element: no markup in it can end the element."""
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:  # a statistic of samples near the largest number is infinite
+        text = json.dumps(plain_json(content), ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 
 

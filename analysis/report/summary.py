@@ -90,7 +90,7 @@ def _failures(results: pd.DataFrame) -> list[Failure]:
                 for name in _SHOWN_OF_A_FAILURE
                 if label(group[name].iloc[0]) != NO_VALUE
             ),
-            error_line(str(error))[:300],
+            error_line(str(error)),
         )
         for (status, error), group in failed.assign(error=failed["error"].fillna("")).groupby(["status", "error"])
     ]

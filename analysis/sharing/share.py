@@ -1,18 +1,11 @@
 """Writes a folder with the results of a store, to commit or to send."""
 
-import contextlib
-import getpass
 import hashlib
 import json
-import os
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import INDEX, open_store
@@ -20,64 +13,11 @@ from lmsweep.analysis.metrics.status import counts
 from lmsweep.analysis.report import page_with
 from lmsweep.analysis.report.chart_files import write_first_chart
 from lmsweep.analysis.report.content import Content, content_of
+from lmsweep.analysis.sharing.allowed import Allowed, private_words
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.parquet_file import TABLES, encode
-
-_PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ -]*(?:[/\\][\w.@+-]+)*[/\\](?=[\w.@+-])")
-"""The folders of an absolute path: all of it but its last name. Not of a URL."""
-_HOME = re.compile(r"(?:/home/|/Users/|\\Users\\)([\w.@+-]+)")
-
-DROPPED = ("host_name", "gpu_uuid", "artifact")
-"""Columns that are emptied. An artifact is a file beside the results that may hold anything."""
-
-
-def private_words(tables: Iterable[pa.Table]) -> set[str]:
-    found = set()
-    for table in tables:
-        if "host_name" in table.column_names:
-            names = [name for name in pc.unique(table["host_name"]).to_pylist() if name]
-            found |= {*names, *(name.partition(".")[0] for name in names)}
-        for name in table.column_names:
-            for text in _texts(table[name]):
-                found |= set(_HOME.findall(text))
-    with contextlib.suppress(KeyError, OSError):  # a container may run under a number without a name
-        found |= {getpass.getuser(), os.path.basename(os.path.expanduser("~"))}
-    return {word for word in found if len(word) > 2 and word not in ("root", "localhost")}
-
-
-def scrub(table: pa.Table, words: set[str]) -> pa.Table:
-    """Return the table without these words and without the folders of absolute paths; the last name stays."""
-    for position, name in enumerate(table.column_names):
-        column = table[name]
-        kind = column.type
-        if name in DROPPED:
-            table = table.set_column(position, table.schema.field(name), pa.nulls(len(table), kind))
-        elif changed := {text: new for text in _texts(column) if (new := scrub_text(text, words)) != text}:
-            values = [_replaced(value, changed) for value in column.to_pylist()]
-            table = table.set_column(position, table.schema.field(name), pa.array(values, kind))
-    return table
-
-
-def scrub_text(text: str, words: set[str]) -> str:
-    text = _PATH.sub("", text)
-    for word in sorted(words, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", "private", text)
-    return text
-
-
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    kind = column.type
-    if pa.types.is_list(kind):
-        column, kind = pc.list_flatten(column), kind.value_type
-    return [text for text in pc.unique(column).to_pylist() if text] if pa.types.is_string(kind) else []
-
-
-def _replaced(value: object, changed: dict[str, str]) -> object:
-    if isinstance(value, list):
-        return [changed.get(text, text) for text in value]
-    return changed.get(value, value) if isinstance(value, str) else value
-
+from lmsweep.trials.store.store import Store
 
 ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores", "host_memory", "lmsweep_version")
 
@@ -102,18 +42,18 @@ def share(store: str, folder: str | Path) -> Shared:
     if not source.exists() or load(source).empty:
         raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick")
     tables = {name: table for name in TABLES if len(table := source.read(name)[0])}
-    words = private_words(tables.values())
+    allowed = Allowed(private_words(tables.values()))
     try:
         for name, table in tables.items():
-            encoded = encode(scrub(table, words), compression="zstd")
+            encoded = encode(allowed.table(table), compression="zstd")
             path = target / "results" / name / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
             path.parent.mkdir(parents=True)
             path.write_bytes(encoded)
-        location = str(target / "results")
-        content = content_of(location)
-        page = "".join(page_with(content)).replace(json.dumps(location)[1:-1], "results")
-        (target / "report.html").write_text(page, "utf-8")
-        frame = load(location, pooled=False)
+        results = Store(str(target / "results"))
+        results.location = "results"  # as commands on the page name it
+        content = content_of(results)
+        (target / "report.html").write_text("".join(page_with(content)), "utf-8")
+        frame = load(results, pooled=False)
         environments = json.loads(_environments(frame).to_json(orient="records"))
         (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
         picture = write_first_chart(content, target / "chart.svg")
@@ -154,7 +94,7 @@ def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
             "    lmsweep table results",
             "    lmsweep compare mine results",
             "",
-            "Names of machines and people, folders, and artifacts were taken out.",
+            "Names of machines and people, folders, messages of errors, and artifacts were taken out.",
             "",
         )
     )

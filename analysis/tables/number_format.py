@@ -15,6 +15,11 @@ ALL_BUT_EVEN = 0.01
 """± is also written if the two distances differ by at most this share of the number."""
 
 
+SMALLEST, LARGEST = 1e-21, 1e21
+"""Numbers beyond these are printed with an exponent: no quantity that is measured reaches them."""
+MOST_DECIMALS = 25
+
+
 def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
     """Return the largest unit in which the median of the values is at least 1; zeros and NaNs are ignored."""
     units = printed_units(stored_unit)
@@ -26,10 +31,10 @@ def choose_unit(stored_unit: str, values: Iterable[float]) -> Unit:
 
 
 def number_text(value: float) -> str:
-    """Return a number without an interval: four significant digits, integers in full, an exponent below 0.0001."""
-    if math.isfinite(value) and math.isclose(
-        value, round(value), rel_tol=1e-12
-    ):  # the last digits are those of the order of a sum
+    """Return any number without an interval: four significant digits, integers in full, an exponent below 0.0001."""
+    if not math.isfinite(value) or abs(value) >= LARGEST:
+        return f"{value:.3e}"
+    if math.isclose(value, round(value), rel_tol=1e-12):  # the last digits are those of the order of a sum
         return f"{value:.0f}"
     if abs(value) < 1e-4:
         return f"{value:.3e}"
@@ -56,8 +61,10 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     """
     below, above = median - low, high - median
     distance = max(below, above)
-    if math.isnan(below) or math.isnan(above) or distance == 0:
+    if not math.isfinite(below) or not math.isfinite(above) or distance == 0:
         return number_text(median), None
+    if any(one and not SMALLEST <= abs(one) < LARGEST for one in (median, distance)):
+        return f"{median:.3e}", f"[{low:.1e}, {high:.1e}]"
     even = _is_even(median, low, high)
     if median != 0 and distance >= ALL_UNKNOWN * abs(median):
         return _fixed(median, 1 - _exponent(median)), f"± {distance:.0e}" if even else f"[{low:.0e}, {high:.0e}]"
@@ -83,4 +90,5 @@ def _exponent(value: float) -> int:
 
 
 def _fixed(value: float, decimals: int) -> str:
+    decimals = min(decimals, MOST_DECIMALS)
     return f"{round(value, decimals):.{max(decimals, 0)}f}"

@@ -122,14 +122,15 @@ def _json(table: Table | Listing) -> str:
     shown = {str(flag) for row in content["results"] for flag in row.get("flags") or ()}
     advice = {flag.value: flag.advice for flag in Flag if flag.value in shown}
     content |= {"flags": advice, "notes": list(table.notes)}
-    return json.dumps(_plain_json(content), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(plain_json(content), indent=2, ensure_ascii=False) + "\n"
 
 
-def _plain_json(value: Any) -> Any:
+def plain_json(value: object) -> object:
+    """Return the value as JSON has it: null for what is unknown or infinite."""
     if isinstance(value, dict):
-        return {str(key): _plain_json(one) for key, one in value.items()}
+        return {str(key): plain_json(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain_json(one) for one in value]
+        return [plain_json(one) for one in value]
     if hasattr(value, "item"):  # a number of NumPy
         value = value.item()
     if value is None or value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
-from lmsweep.orchestrator.terminal import on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import going_on, on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
@@ -190,7 +190,8 @@ def noise(
             error=True,
         )
         raise typer.Exit(1)
-    show_table(noise_table(load(store, pooled=False)))
+    with going_on("the table"):
+        show_table(noise_table(load(store, pooled=False)))
     exit_if_failed(ready)
 
 

@@ -14,7 +14,7 @@ from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.rate_set import Cost
 from lmsweep.trials.analytic.rates.step_time import Costs, OperatorRates
 from lmsweep.trials.results.stored_config import config_of
-from lmsweep.trials.spec.config import STORED_FIELDS, Trial, TrialConfig
+from lmsweep.trials.spec.config import STORED_FIELDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
@@ -54,7 +54,10 @@ class OwnAttentions:
         for row in table.filter(wanted).to_pylist():
             device = find_device(row["device_name"])
             if device and row["samples"]:
-                key = _key(config_of(row), device, row["code_digest"])
+                try:
+                    key = _key(config_of(row), device, row["code_digest"])
+                except RequestError:  # no configuration of this lmsweep
+                    continue
                 found[key][row["phase"]].append(median(row["samples"]))
         return {key: {phase: median(times) for phase, times in phases.items()} for key, phases in found.items()}
 

@@ -14,7 +14,7 @@ from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, is_m
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of
-from lmsweep.trials.spec.config import STORED_FIELDS
+from lmsweep.trials.spec.config import STORED_FIELDS, RequestError
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.workloads import is_known, workload_named
 from lmsweep.trials.store.store import Store
@@ -126,7 +126,10 @@ class Estimates:
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
             if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
-                config = config_of(table.slice(last_row[ended_key], 1).to_pylist()[0])
+                try:
+                    config = config_of(table.slice(last_row[ended_key], 1).to_pylist()[0])
+                except RequestError:  # no configuration of this lmsweep
+                    continue
                 device = find_device(device_name) or NOMINAL[config.device_type]
                 modelled = iterations_seconds(config, workload_named(workload), device)
                 if not is_modelled(config, workload_named(workload)):

@@ -67,7 +67,8 @@ class Account:
         for row in rows:
             if row.phase == "trial" and row.unit == "s" and row.samples:
                 purpose = str(row.metric).removesuffix("_time").removeprefix("pre")  # precompile_time counts as compile
-                self.seconds[purpose] += sum(row.samples)
+                if purpose in self.seconds:  # a workload of the user's may measure other times of a trial
+                    self.seconds[purpose] += sum(row.samples)
 
     def shares(self) -> dict[str, float]:
         """Return seconds by purpose, summed over the slots; the rest is `idle`."""

@@ -8,7 +8,7 @@ import pytest
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
-from lmsweep.trials.results.outcome import error_line
+from lmsweep.trials.results.outcome import error_line, short_line
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep
@@ -187,7 +187,7 @@ def test_a_failure_of_the_users_code_begins_with_its_file_and_line(
     (row,) = measure(runner, folder, f"{name}:attend")
     assert row.status == ("timeout" if name == "hangs.py" else "error")
     assert row.error and row.error.startswith(SAID[name]), row.error
-    assert error_line(row.error) == row.error.splitlines()[0]
+    assert error_line(row.error) == short_line(row.error.splitlines()[0])
 
 
 def measure_model(runner: IsolatedRunner, folder: Path, name: str) -> list[Record]:
@@ -212,7 +212,7 @@ def test_however_a_model_ends_its_process_the_row_says_what_it_did(
     place = f"models.py:{MODEL[: MODEL.index('END')].count(chr(10)) + 1}: "
     said = ENDS[end] if ENDS[end].startswith("its process") else place + ENDS[end]
     assert row.error and row.error.startswith(said), row.error
-    assert error_line(row.error) == row.error.splitlines()[0]
+    assert error_line(row.error) == short_line(row.error.splitlines()[0])
     assert "later" not in end or f"\n{place}ValueError: later\n" in row.error
     Store(str(tmp_path / "store")).keep([row])
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from lmsweep.orchestrator.commands.text.run_summary import show_trial
+from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
-from lmsweep.trials.results.record import Row, records_of
+from lmsweep.trials.results.record import Row, failures_of, records_of
 from lmsweep.trials.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
@@ -41,6 +43,17 @@ YIELDED = {
     "time(phase=chr(0xd800))": "a Measurement whose phase is no text that can be stored: it has half a character",
     "time(flags=('slow',))": "a Measurement whose flags[0] is 'slow'; it must be a Flag",
     "time(warmup_samples=None)": "a Measurement whose warmup_samples is None; it must be a tuple",
+    "time(samples=(0.1, -1.5))": "a Measurement whose samples[1] is -1.5 s; a time is never below 0",
+    "time(warmup_samples=(-5e-324,))": (
+        "a Measurement whose warmup_samples[0] is -4.94066e-324 s; a time is never below 0"
+    ),
+    "time(metric='peak', unit='B', samples=(-1,))": (
+        "a Measurement whose samples[0] is -1 B; a number of bytes is never below 0"
+    ),
+    "time(metric='bandwidth', unit='B/s', samples=(-1,))": (
+        "a Measurement whose samples[0] is -1 B/s; a rate is never below 0"
+    ),
+    "time(metric='m' * 201)": "a Measurement whose metric has more than 200 characters",
     "time(); yield time()": "forward.time twice; yield all of its samples together",
     "Residual(rank=1.5, block=0, bytes=1, count=1, shape='1', dtype='', operator=None, line=None, function=None)": (
         "a Residual whose rank is 1.5; it must be a whole number"
@@ -80,6 +93,41 @@ def test_the_line_is_that_of_the_generator_that_yields_it(tmp_path: Path) -> Non
     (row,) = records_of(rows_of(tmp_path, "yield from inner()\n\ndef inner():\n    yield 3"))
     words = f"mine/bench.py:{LINE + 3}: TypeError: measure yielded 3; it must be a Measurement"
     assert str(row.error).splitlines()[0] == words
+
+
+@pytest.mark.parametrize("body", ["yield from ()", "return []"])
+def test_a_workload_that_yields_nothing_is_an_error_with_the_line_of_its_function(tmp_path: Path, body: str) -> None:
+    (row,) = records_of(rows_of(tmp_path, body))
+    assert row.status == "error"
+    words = f"mine/bench.py:{LINE - 1}: measure yielded nothing; a workload yields its measurements"
+    assert str(row.error).splitlines()[0] == words
+
+
+@pytest.mark.parametrize(("unit", "metric"), [("s", "exposed_time"), ("degC", "temperature"), ("1", "loss")])
+def test_differences_and_what_has_no_zero_may_be_below_0(tmp_path: Path, unit: str, metric: str) -> None:
+    rows = records_of(rows_of(tmp_path, f"yield time(unit={unit!r}, metric={metric!r}, samples=(-1.5,))"))
+    assert {row.status for row in rows} == {"ok"}
+
+
+@pytest.mark.parametrize(("letter", "times"), [("x", 50_000_000), ("ü", 9_000)])
+def test_an_error_is_at_most_8_kb_of_head_and_tail_in_its_row_and_200_characters_in_a_line(
+    tmp_path: Path, letter: str, times: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = records_of(rows_of(tmp_path, f"raise ValueError({letter!r} * {times})"))
+    error = str(row.error)
+    assert 7_000 < len(error.encode()) <= 8_000
+    assert error.startswith(f"mine/bench.py:{LINE}: ValueError: ") and error.rstrip().endswith(letter * 100)
+    assert outcome([row]).startswith(f"error: mine/bench.py:{LINE}: ValueError: ") and len(outcome([row])) < 210
+    show_trial([row])
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 300
+    failed = records_of(failures_of([row], "half a character: \ud800" + "y" * 50_000_000))
+    assert len(str(failed[0].error).encode()) <= 8_000
+    Store(str(tmp_path / "store")).keep([row, *failed])
+
+
+def test_a_reason_is_at_most_8_kb(tmp_path: Path) -> None:
+    rows = records_of(rows_of(tmp_path, "yield time(samples=None, reason='x' * 50_000_000)"))
+    assert max(len(row.reason or "") for row in rows) <= 8_000
 
 
 def test_numbers_and_words_of_other_types_are_stored_as_plain_ones(tmp_path: Path) -> None:

@@ -263,14 +263,16 @@ def test_an_older_store_without_a_column_still_opens(tmp_path):
     assert store.read()[0].schema.equals(schema_of(Record))
 
 
-def test_a_newer_store_is_refused_with_advice(tmp_path):
+def test_what_a_newer_lmsweep_wrote_is_named_left_out_and_left_where_it_is(tmp_path):
     store = Store(str(tmp_path))
     store.append(rows())
     path = next((tmp_path / "measurements").iterdir())
     metadata = {"lmsweep_schema_version": str(SCHEMA_VERSION + 1)}
     pq.write_table(pq.read_table(path).replace_schema_metadata(metadata), path)
-    with pytest.raises(RequestError, match="newer lmsweep"):
-        store.read()
+    store.append(rows())
+    ((item,), kept) = (store.read()[1], store.read()[0])
+    assert "a newer lmsweep wrote it (schema 2); upgrade lmsweep to read it" in item.error and len(kept) == len(rows())
+    assert store.set_aside_damage() and path.exists()
 
 
 def test_a_store_that_is_a_file_is_refused(tmp_path):

@@ -25,8 +25,8 @@ PYTHONPATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPA
 
 
 def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end."""
-    return subprocess.run(
+    """Runs it to its end. It must show everything that it has to say."""
+    done = subprocess.run(
         [*COMMAND, *map(str, arguments)],
         capture_output=True,
         text=True,
@@ -34,6 +34,8 @@ def lmsweep(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
         check=False,
         env=os.environ | {"PYTHONPATH": PYTHONPATH, "COLUMNS": "200"} | environment,
     )
+    assert "could not be shown" not in done.stderr, done.stderr
+    return done
 
 
 def answer_here(*arguments: str | Path, terminal: bool = False, **environment: str) -> subprocess.CompletedProcess[str]:

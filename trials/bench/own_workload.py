@@ -3,7 +3,7 @@
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from math import isfinite
@@ -14,7 +14,8 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at
 from lmsweep.trials.results.measurement import DETAIL_TABLES, Artifact, Measurement, Yielded
-from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.metrics import METRICS
+from lmsweep.trials.results.outcome import Flag, shortened
 from lmsweep.trials.spec.workloads import Workload
 
 
@@ -34,6 +35,7 @@ def _checked(found: object, name: str, refused: Callable[[str], Exception]) -> I
     if not isinstance(found, Iterable):
         raise refused(f"{name} returned a {type(found).__name__}; a workload yields its measurements")
     seen: set[tuple[str, str]] = set()
+    yields = False
     for one in found:
         try:
             plain = checked(one)
@@ -47,11 +49,26 @@ def _checked(found: object, name: str, refused: Callable[[str], Exception]) -> I
                 with suppress(StopIteration):
                     found.throw(TypeError(words))  # raised at its yield, so that the traceback names the line
             raise refused(words) from None
+        yields = True
         yield plain
+    if not yields:
+        raise refused(f"{name} yielded nothing; a workload yields its measurements")
 
 
 LONGEST_NAME = 200
-"""Characters of an artifact's name: file systems allow 255 bytes."""
+"""Characters of an artifact's name, because file systems allow 255 bytes, and of a phase, a metric and a unit."""
+
+NEVER_NEGATIVE: dict[str, str] = {
+    "s": "a time",
+    "B": "a number of bytes",
+    "J": "an energy",
+    "W": "a power",
+    "Hz": "a frequency",
+    "FLOP": "a number of FLOPs",
+    "B/s": "a rate",
+    "FLOP/s": "a rate",
+}
+"""Unit -> what no sample below 0 can be, unless it is the difference of two."""
 
 WORDS: dict[type, str] = {
     float: "a number",
@@ -78,7 +95,26 @@ def checked(found: object) -> Yielded:
         raise ValueError(f"{name} without samples; give None, and why in reason")
     if isinstance(plain, Artifact) and len(plain.name) > LONGEST_NAME:
         raise ValueError(f"{name} whose name is too long for a file")
+    if isinstance(plain, Measurement):
+        for field in ("phase", "metric", "unit"):
+            if len(getattr(plain, field)) > LONGEST_NAME:
+                raise ValueError(f"{name} whose {field} has more than {LONGEST_NAME} characters")
+        if problem := _below_zero(plain):
+            raise ValueError(f"{name} whose {problem}")
+        return plain if plain.reason is None else replace(plain, reason=shortened(plain.reason))
     return plain
+
+
+def _below_zero(one: Measurement) -> str | None:
+    """Return which sample is below 0 although its unit says that it cannot be; None if there is none."""
+    known = METRICS.get(one.metric)
+    if one.unit not in NEVER_NEGATIVE or (known and known.is_difference):
+        return None
+    for field in ("samples", "warmup_samples"):
+        for position, sample in enumerate(getattr(one, field) or ()):
+            if sample < 0:
+                return f"{field}[{position}] is {sample:g} {one.unit}; {NEVER_NEGATIVE[one.unit]} is never below 0"
+    return None
 
 
 @cache

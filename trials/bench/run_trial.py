@@ -202,11 +202,7 @@ def describe(error: BaseException, code: Code | None = None) -> str:
         says_where = isinstance(error, RequestError | CodeError)
         own = user_line(error, code) if code and not says_where else None
         first = [said] if says_where else [own] if own else []
-        return "\n".join([*first, _shortened("".join(traceback.format_exception(error)))])
+        return "\n".join([*first, "".join(traceback.format_exception(error))])
     if status == Status.OOM and said:
-        return said[:8000]
+        return said
     return said.splitlines()[0] if said else type(error).__name__
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 8000 else f"{text[:1500]}\n[...]\n{text[-6500:]}"

@@ -10,6 +10,7 @@ from lmsweep.trials.code.missing_packages import install_words, missing_packages
 from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.code.project import other_python
 from lmsweep.trials.code.source import is_users_module
+from lmsweep.trials.results.outcome import short_line
 from lmsweep.trials.spec.reference import Code
 
 _DUMPED = re.compile(r'^ *File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
@@ -77,7 +78,7 @@ def said_by(error: BaseException) -> str:
     if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
         return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")
     if not _IN_SOURCE.match(lines[0]):
-        return " ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1])
+        return short_line(" ".join(line.strip() for line in lines[: 2 if lines[0].endswith(":") else 1]))
     cause = error.__cause__
     if cause and cause is not error and _IN_SOURCE.match(what_it_says(cause)):  # in a function that the kernel calls
         return said_by(cause)

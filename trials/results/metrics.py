@@ -25,6 +25,8 @@ class Metric:
     """Whether it is work / time, so that the low end of the time is the high end of the rate."""
     counts_flops: bool = False
     """Whether it depends on the convention by which FLOPs are counted."""
+    is_difference: bool = False
+    """Whether it is a difference, which may be below 0."""
 
 
 def _stored(unit: str, names: Iterable[str], *workloads: str) -> dict[str, Metric]:
@@ -34,12 +36,13 @@ def _stored(unit: str, names: Iterable[str], *workloads: str) -> dict[str, Metri
 METRICS: Mapping[str, Metric] = {
     **_stored("s", ["time"], "timing", "attention", "loss", "ddp", "collectives", "ceiling", "noop"),
     **_stored("s", ["device_time", "enqueue_time"], "timing", "attention", "ddp"),
-    **_stored("s", ["device_gap"], "timing"),
+    "device_gap": Metric(unit="s", workloads=("timing",), is_difference=True),
     **_stored("s", ["latency"], "attention"),
     **_stored("s", ["compile_time", "setup_time", "checked_time", "warmup_time"], *ITERATED, "precision", "noop"),
     **_stored("s", ["measured_time", "profiled_time", "precompile_time"], *ITERATED, "precision", "noop"),
     **_stored("s", ["busy_time"], "busy", "ddp", "timing"),
-    **_stored("s", ["exposed_time", "overlap_time", "local_step_time", "skew"], "ddp"),
+    **dict.fromkeys(["exposed_time", "overlap_time"], Metric(unit="s", workloads=("ddp",), is_difference=True)),
+    **_stored("s", ["local_step_time", "skew"], "ddp"),
     **_stored("s", ["late_time", "late_host", "late_queue", "late_rank", "late_link"], "ddp"),
     **_stored("s", ["kernel_time"], "profile"),
     **_stored("share", ["kernel_share"], "profile"),

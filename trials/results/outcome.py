@@ -149,7 +149,31 @@ def those_that_hold(found: Mapping[Flag, object]) -> tuple[Flag, ...]:
     return tuple(flag for flag, holds in found.items() if holds)
 
 
+LONGEST_ERROR = 8000
+"""Bytes of an error or a reason in a row."""
+LONGEST_LINE = 200
+"""Characters of an error in a line of the terminal or of a table."""
+
+
+def shortened(text: str) -> str:
+    """Return the text in at most LONGEST_ERROR bytes of UTF-8: without its middle, half a character escaped."""
+    content = text.encode(errors="backslashreplace")  # what the user's code says may hold half a character
+    if len(content) <= LONGEST_ERROR:
+        return content.decode()
+    gap = b"\n[...]\n"
+    head = LONGEST_ERROR // 5
+    tail = LONGEST_ERROR - head - len(gap)
+    return (content[:head] + gap + content[-tail:]).decode(errors="ignore")
+
+
+def short_line(line: str) -> str:
+    """Return the line in at most LONGEST_LINE characters. Its end stays, because advice is there."""
+    gap = " [...] "
+    head = LONGEST_LINE * 2 // 3
+    return line if len(line) <= LONGEST_LINE else f"{line[:head]}{gap}{line[head + len(gap) - LONGEST_LINE :]}"
+
+
 def error_line(error: str) -> str:
     """Return the line that says what went wrong: the first if it names a place, else the last; may be empty."""
     lines = error.strip().splitlines() or [""]
-    return lines[0] if _SAYS_IT_FIRST.match(lines[0]) else lines[-1]
+    return short_line(lines[0] if _SAYS_IT_FIRST.match(lines[0]) else lines[-1])

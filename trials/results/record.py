@@ -8,7 +8,7 @@ from typing import Any
 
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.measurement import Artifact, Detail, Measurement, Yielded
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Status, shortened
 from lmsweep.trials.results.roles import unknown_fields
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
@@ -106,7 +106,7 @@ def records_of(rows: Sequence[Row]) -> list[Record]:
 def failures_of(rows: Sequence[Row], error: str) -> list[Row]:
     """Return one failure for each workload among the rows of an attempt."""
     nothing: dict[str, Any] = dict.fromkeys((f.name for f in fields(Measurement)), None)
-    failed = nothing | {"flags": (), "artifact": None, "status": Status.ERROR, "error": error}
+    failed = nothing | {"flags": (), "artifact": None, "status": Status.ERROR, "error": shortened(error)}
     last = {row.workload: row for row in records_of(rows)}
     return [replace(row, **failed) for row in last.values()]
 
@@ -144,8 +144,7 @@ class Attempt:
         return before + records
 
     def failure(self, workload: str, status: Status, error: str, fingerprint: Fingerprint) -> Record:
-        text = error.encode(errors="backslashreplace").decode()  # what the user's code says may hold half a character
-        return replace(self._row(workload, status, fingerprint), error=text)
+        return replace(self._row(workload, status, fingerprint), error=shortened(error))
 
     def _row(self, workload: str, status: Status, fingerprint: Fingerprint) -> Record:
         config = self.trial.config

@@ -84,10 +84,13 @@ def canonical(text: str) -> str:
 
 
 def short_name(text: str) -> str:
-    """Return what tables show for a value that may be a reference: the attribute's name, or the word itself."""
+    """Return what tables show for a value that may be a reference: the attribute's name, or the text itself."""
     if text.startswith(HUGGING_FACE):
         return text.removeprefix(HUGGING_FACE).rpartition("/")[2].removesuffix(".json")
-    return parse_reference(text).name if is_reference(text) else text
+    try:
+        return parse_reference(text).name
+    except ValueError:  # a word, or what somebody else has stored
+        return text
 
 
 def short_names(values: Iterable[object]) -> dict[object, str]:

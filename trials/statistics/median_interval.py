@@ -182,7 +182,8 @@ def _between(ordered: Floats, depth: Floats) -> Intervals:
     low, high = ordered[rows, rank], ordered[rows, n - 1 - rank]
     low = low + part * (ordered[rows, next_rank] - low)
     high = high + part * (ordered[rows, n - 1 - next_rank] - high)
-    return Intervals((ordered[:, (n - 1) // 2] + ordered[:, n // 2]) / 2, low, high)
+    # Halved first: two of the largest numbers have no sum.
+    return Intervals(ordered[:, (n - 1) // 2] / 2 + ordered[:, n // 2] / 2, low, high)
 
 
 def _depth(n: int) -> float:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION, rows_to_table, schema_of
 from lmsweep.trials.results.measurement import DETAIL_TABLES
+from lmsweep.trials.results.outcome import short_line
 from lmsweep.trials.results.record import DetailRow, Record, Row, records_of
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.row_checks import CHECKED, wrong_column, wrong_rows
 
 _REPLACES = b"lmsweep_replaces"
 """Key under which a merged file lists the files that it replaces. Older versions of lmsweep pass those over."""
@@ -39,11 +41,15 @@ class Damage:
     """Relative to the store."""
     error: str
     is_link: bool = False
+    rows: pa.Table | None = None
+    """The rows that can be read all the same; None: the whole file is left out."""
+    is_newer: bool = False
+    """Whether a newer lmsweep wrote it, which can read it."""
 
     @property
     def stays(self) -> bool:
-        """Whether lmsweep leaves the file where it is: it is a link, or has a name that lmsweep gives to no file."""
-        return self.is_link or not is_ours(self.path.rpartition("/")[2])
+        """Whether lmsweep leaves the file where it is: a link, a newer file, a name that lmsweep gives to no file."""
+        return self.is_link or self.is_newer or not is_ours(self.path.rpartition("/")[2])
 
 
 def is_ours(name: str) -> bool:
@@ -83,9 +89,9 @@ def _is_intact(source: pa.NativeFile) -> bool:
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
-    """Return the columns of schema `wanted`, null where an older file lacks them, or why the file is damaged.
+    """Return those columns of schema `wanted` that the file has, or why it is damaged.
 
-    `path` names the file in messages. Raises RequestError if a newer lmsweep wrote it.
+    `path` names the file in messages.
     """
     try:
         if not _is_intact(source):
@@ -93,24 +99,56 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
             schema = file.schema_arrow  # a property that builds a new schema at each access, and so do its names
             metadata, names = schema.metadata or {}, set(schema.names)
+            if len(names) < len(schema.names):
+                return Damage(path=path, error="not written by lmsweep: two of its columns have one name")
             if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
                 return Damage(path=path, error=f"not written by lmsweep: it has no column {lacking[0]}")
-            present = [name for name in wanted.names if name in names]
-            table = file.read(columns=present, use_threads=False)  # the files of a store are read in parallel
-        version = int(metadata.get(b"lmsweep_schema_version", b"0"))
-        found = table if table.schema.equals(wanted) else _as_wanted(table, wanted)
-        found = found.replace_schema_metadata(None)
+            version = int(metadata.get(b"lmsweep_schema_version", b"0"))
+            if version > SCHEMA_VERSION:
+                words = f"a newer lmsweep wrote it (schema {version}); upgrade lmsweep to read it"
+                return Damage(path=path, error=words, is_newer=True)
+            if wrong := wrong_column(schema, schema_of_table(path.partition("/")[0])):
+                return Damage(path=path, error=f"not written by lmsweep: {wrong}")
+            present = pa.schema([field for field in wanted if field.name in names])
+            table = file.read(columns=present.names, use_threads=False)  # the files of a store are read in parallel
+        found = as_wanted(table.replace_schema_metadata(None), present)
         found.validate(full=True)
         if without := [n for n in found.column_names if n in _IN_EVERY_FILE and found.column(n).null_count]:
             return Damage(path=path, error=f"not written by lmsweep: it has rows without {without[0]}")
-    except (pa.ArrowException, OSError, ValueError) as error:
-        return Damage(path=path, error=str(error))
-    if version > SCHEMA_VERSION:
-        raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        return Damage(path=path, error=short_line(str(error)))
     return found
 
 
-def _as_wanted(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+def with_checked(wanted: pa.Schema) -> pa.Schema:
+    """Return the columns with those that `without_wrong_rows` reads."""
+    return pa.unify_schemas([wanted, pa.schema([field for field in schema_of(Record) if field.name in CHECKED])])
+
+
+def without_wrong_rows(
+    contents: Sequence[pa.Table | Damage | None], paths: Sequence[str]
+) -> list[pa.Table | Damage | None]:
+    """Return what `decode` has returned for these files; of one with rows that are none of ours, the damage.
+
+    All files are checked together: checking one takes milliseconds, however few its rows are.
+    """
+    tables = [one for one in contents if isinstance(one, pa.Table)]
+    if not tables or wrong_rows(pa.concat_tables(tables, promote_options="default"))[0] is None:
+        return list(contents)
+    return [
+        _checked(one, path) if isinstance(one, pa.Table) else one for one, path in zip(contents, paths, strict=True)
+    ]
+
+
+def _checked(table: pa.Table, path: str) -> pa.Table | Damage:
+    is_wrong, why = wrong_rows(table)
+    return table if is_wrong is None else Damage(path=path, error=why, rows=table.filter(pc.invert(is_wrong)))
+
+
+def as_wanted(table: pa.Table, wanted: pa.Schema) -> pa.Table:
+    """Return the table with these columns, null where it lacks them."""
+    if table.schema.equals(wanted):
+        return table
     present = set(table.column_names)
     arrays = [
         table.column(f.name).cast(f.type) if f.name in present else pa.nulls(table.num_rows, f.type) for f in wanted

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Status, short_line
 from lmsweep.trials.results.record import DetailRow, Record, Row, StoredFile, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.directory import check_writable, open_folder
@@ -24,6 +24,7 @@ from lmsweep.trials.store.parquet_file import (
     COMPACTED,
     TABLES,
     Damage,
+    as_wanted,
     decode,
     encode,
     fragment_of,
@@ -32,6 +33,8 @@ from lmsweep.trials.store.parquet_file import (
     replacing,
     schema_of_table,
     table_of,
+    with_checked,
+    without_wrong_rows,
 )
 from lmsweep.trials.store.rows_once import ATTEMPT, RowsOnce
 
@@ -139,7 +142,7 @@ class Store:
     def read(self, table_name: str = "measurements", columns: list[str] | None = None) -> tuple[pa.Table, list[Damage]]:
         """Return all rows of a table, and the files that could not be read. `columns` selects some; None is all.
 
-        A column that an older store lacks is null. Raises RequestError if a newer lmsweep wrote a file.
+        A column that an older store lacks is null.
         """
         schema = schema_of_table(table_name)
         names = schema.names if columns is None else list(dict.fromkeys([*columns, ATTEMPT]))
@@ -183,17 +186,31 @@ class Store:
         with self._alone() as locked:
             for table_name in TABLES if locked else ():
                 found = self._read_files(table_name, schema_of_table(table_name), only_ours=True)
-                if len(found.names) > 1:
+                in_part = any(item.rows is not None for item in found.damage)  # which the next run sets aside
+                if len(found.names) > 1 and not in_part:
                     self._replace(table_name, found.rows, found.names)
 
     def set_aside_damage(self) -> list[Damage]:
-        """Move unreadable files to `damaged/`, unless they stay, and return them; delete what killed writers left."""
+        """Move unreadable files to `damaged/`, unless they stay, and return them; delete what killed writers left.
+
+        Of a file with some rows that are none of ours, the others are kept, in a file of their own.
+        """
         self._folder.delete_half_written()
         damage = [item for name in TABLES for item in self.read(name, [ATTEMPT])[1]]
         for item in damage:
-            if not item.stays:
-                self._folder.move(item.path, _DAMAGED)
+            if item.stays:
+                continue
+            if item.rows is not None:
+                self._keep_rows(item.path)
+            self._folder.move(item.path, _DAMAGED)
         return damage
+
+    def _keep_rows(self, path: str) -> None:
+        table_name, _, name = path.partition("/")
+        rows = self._read_listed(table_name, [name], schema_of_table(table_name)).rows
+        if len(rows):
+            merged = replacing(rows, schema_of_table(table_name), [name])
+            self._folder.put(f"{table_name}/{COMPACTED}{uuid.uuid4().hex}.parquet", encode(merged, compression="zstd"))
 
     def _merge_kept(self) -> None:
         """Merge the fragments that `keep` has added, unless another process is compacting: it may have merged some."""
@@ -240,10 +257,13 @@ class Store:
         """Return the contents of these files, merged ones first, in groups of MERGED_AT_A_TIME."""
         names = sorted(names, key=lambda name: not name.startswith(COMPACTED))
         rows, readable, damage = RowsOnce(wanted), list[str](), list[Damage]()
+        whole = with_checked(wanted)
         for start in range(0, len(names), MERGED_AT_A_TIME):
             group = names[start : start + MERGED_AT_A_TIME]
-            contents = self._for_each(lambda name: self._read_file(f"{table_name}/{name}", wanted), group)
-            rows.add([item for item in contents if isinstance(item, pa.Table)])
+            paths = [f"{table_name}/{name}" for name in group]
+            contents = without_wrong_rows(self._for_each(lambda path: self._read_file(path, whole), paths), paths)
+            tables = [item.rows if isinstance(item, Damage) else item for item in contents]
+            rows.add([as_wanted(one, wanted) for one in tables if one is not None])
             readable += [name for name, item in zip(group, contents, strict=True) if isinstance(item, pa.Table)]
             damage += [item for item in contents if isinstance(item, Damage)]
         return _Files(rows.table, readable, damage)
@@ -260,7 +280,8 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return Damage(path=path, error=error.strerror or str(error), is_link=error.errno == errno.ELOOP)
+            words = short_line(error.strerror or str(error))
+            return Damage(path=path, error=words, is_link=error.errno == errno.ELOOP)
 
 
 def _is_artifact(path: str) -> bool:

@@ -96,10 +96,19 @@ class Asked:
 def asked_in(frame: pd.DataFrame) -> Asked | None:
     """Return the question that the newest row with one stores; None if no row has one or it is of another kind."""
     known = frame[frame["question"].notna()]
-    if known.empty:
+    return None if known.empty else _asked_of(known.sort_values("started_at")["question"].iloc[-1])
+
+
+def _asked_of(text: str) -> Asked | None:
+    try:
+        stored = json.loads(text)
+        asked = Asked(**{**stored, "compare": tuple(stored.get("compare", ()))})
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    stored = json.loads(known.sort_values("started_at")["question"].iloc[-1])
-    return Asked(**{**stored, "compare": tuple(stored.get("compare", ()))})
+    texts: list[object] = [asked.ask, *asked.compare]
+    for mapping in (asked.baseline, asked.where):
+        texts += [*mapping, *mapping.values()] if isinstance(mapping, dict) else [None]
+    return asked if all(isinstance(one, str) for one in texts) else None
 
 
 def questions(

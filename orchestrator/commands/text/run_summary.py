@@ -11,9 +11,9 @@ from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import format_seconds, say, say_data
+from lmsweep.orchestrator.terminal import format_seconds, going_on, say, say_data
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Flag, Status, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
@@ -23,6 +23,9 @@ COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "outc
 
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
+
+LARGE = 1e15
+"""Number from which a whole one is printed with an exponent, too."""
 
 MOST_LEFT_OUT = 10
 """Most trials left out that are listed; of more, only the number is given."""
@@ -39,9 +42,13 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     from lmsweep.analysis.data.process_variation import known_variation
     from lmsweep.analysis.report.content import range_headline
 
-    stored = load(store, pooled=False) if store.exists() else pd.DataFrame(columns=["status"])
-    rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
-    parts = _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
+    stored = rows = pd.DataFrame(columns=["status"])
+    parts: list[str] = []
+    with going_on("what is stored"):
+        stored = load(store, pooled=False) if store.exists() else stored
+        rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
+    with going_on("the table of the results"):
+        parts += _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     if account.statuses:
@@ -57,8 +64,9 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
             f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
             f"or in a browser: lmsweep report {quoted}"
         )
-        found = findings(rows, known_variation(stored)) or [range_headline(pool(rows))]
-        parts.append("\n".join(f"found: {words}" for words in found if words))
+        with going_on("what the results say"):
+            found = findings(rows, known_variation(stored)) or [range_headline(pool(rows))]
+            parts.append("\n".join(f"found: {words}" for words in found if words))
     say("\n\n".join(part for part in parts if part))
 
 
@@ -105,7 +113,7 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     for row in rows:
         numbers = ["", "", ""] if row.samples is None else [_number(one) for one in describe_samples(row.samples)]
         error = in_short(row.error) if row.status == Status.OOM and row.error else _split(row.error)[0]
-        notes = [row.status, *row.flags, error or row.reason]
+        notes = [row.status, *row.flags, error or short_line(row.reason or "")]
         names = [row.workload, row.phase or "", row.metric or ""]
         lines.append([*names, *numbers, row.unit or "", ", ".join(filter(None, notes))])
     return lines
@@ -113,13 +121,13 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
 
 def _split(error: str | None) -> tuple[str, str]:
     first, _, rest = (error or "").partition("\n")
-    return first, rest.strip("\n")
+    return short_line(first), "\n".join(map(short_line, rest.strip("\n").split("\n")))
 
 
 def _number(value: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:.0f}" if value.is_integer() else f"{value:.6g}"
+    return f"{value:.0f}" if value.is_integer() and abs(value) < LARGE else f"{value:.6g}"
 
 
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta
 from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, harmless, say, time_left
+from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, going_on, harmless, say, time_left
 from lmsweep.trials.machine.live_phase import read_phase
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
@@ -52,13 +52,19 @@ class LiveView:
 
     def draw(self) -> RenderableType:
         parts: list[RenderableType] = []
+        with going_on("the state of the run"):
+            parts = self._parts()
+        return Group(*parts)
+
+    def _parts(self) -> list[RenderableType]:
+        parts: list[RenderableType] = []
         now = time.monotonic()
         for device in self._eta.devices.values():
             parts += [self._device(device, now), *self._running(device, now)]
         if self.flags:
             words = ", ".join(f"{count} {flag}" for flag, count in self.flags.most_common())
             parts.append(Text(f"flags: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
-        return Group(*parts)
+        return parts
 
     def _device(self, device: DeviceEta, now: float) -> Table:
         ended = device.done + device.failed
@@ -165,9 +171,12 @@ class RunProgress:
         self.view.flags.update({flag for row in rows for flag in row.flags})
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-            which = f", process {planned.process} of {count}" if (count := planned.trial.config.processes) > 1 else ""
-            self.say(f"{place} {self._described[planned.index]}{which}: {outcome(rows)}{self._counts()}")
-        self._compare_with_estimate()
+            with going_on(f"the line of trial {place}"):
+                count = planned.trial.config.processes
+                which = f", process {planned.process} of {count}" if count > 1 else ""
+                self.say(f"{place} {self._described[planned.index]}{which}: {outcome(rows)}{self._counts()}")
+        with going_on("the time left"):
+            self._compare_with_estimate()
 
     def cut_short(self, planned: PlannedTrial) -> None:
         self.eta.ended(planned, iterated=None)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.terminal import format_seconds
-from lmsweep.trials.results.outcome import Flag, Status, error_line
+from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import ARGUMENTS, TrialConfig
@@ -129,7 +129,7 @@ def outcome(rows: list[Record]) -> str:
             return f"oom: {in_short(failures[0].error or '')}"
         reason = error_line(failures[0].error or "")
         return f"{failures[0].status}: {reason}" if reason else str(failures[0].status)
-    times = {row.phase: statistics.median(row.samples) for row in rows if row.metric == "time" and row.samples}
+    times = {row.phase: _median(row.samples) for row in rows if row.metric == "time" and row.samples}
     if "step" in times and rows[0].workload != "attention":
         words = f"{format_seconds(times['step'])} per step"
     else:
@@ -139,10 +139,15 @@ def outcome(rows: list[Record]) -> str:
         )
     flags = {flag for row in rows for flag in row.flags}
     worked = [row.samples for row in rows if (row.phase, row.metric) == ("step", "device_time") and row.samples]
-    if Flag.HOST_BOUND in flags and worked and "step" in times:
-        words += f", GPU idle for {1 - statistics.median(worked[0]) / times['step']:.0%} of it"
+    if Flag.HOST_BOUND in flags and worked and times.get("step"):
+        words += f", GPU idle for {1 - _median(worked[0]) / times['step']:.0%} of it"
     words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
     return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")
+
+
+def _median(samples: Sequence[float]) -> float:
+    """Return the median; `statistics.median` adds the middle two, which may be too large together."""
+    return statistics.median_low(samples) / 2 + statistics.median_high(samples) / 2
 
 
 def in_short(error: str) -> str:
@@ -153,4 +158,4 @@ def in_short(error: str) -> str:
         )
     if found := _ON_HOST.search(error):
         return f"requested {gib(int(found['asked']))}, which the host could not provide"
-    return (error.strip().splitlines() or ["no message"])[0]
+    return short_line((error.strip().splitlines() or ["no message"])[0])

@@ -1,0 +1,205 @@
+"""What may be shared of each column: the list is of what is allowed, because nobody can list what is private.
+
+An error keeps the file name, the line, the type, and the words that lmsweep's own source has. Arguments keep numbers
+and short words. A text of another shape becomes `private-1`, and the same text the same one, so that results that
+differ stay apart.
+"""
+
+import contextlib
+import getpass
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lmsweep import trials
+from lmsweep.trials.spec.config import ARGUMENTS
+from lmsweep.trials.spec.reference import REFERENCES
+
+EMPTIED = ("host_name", "gpu_uuid", "artifact")
+"""Columns that are emptied. An artifact is a file beside the results that may hold anything."""
+
+GAP = "[...]"
+"""Stands for words that are not shared."""
+
+_PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*[/\\](?=[\w.@+&'#%(-])")
+"""The folders of an absolute path: all of it but its last name. Not of a URL."""
+_HOME = re.compile(r"(?:/home/|/Users/|\\Users\\)([\w.@+-]+)")
+
+_PLACE = re.compile(
+    r"(?:(?:[A-Za-z]:)?[^:]*[/\\])?(?P<file>[^/\\:]+\.(?:py|ipynb|cu|cuh|cpp|cc|c|h|yaml|yml|json)):(?P<line>\d+)"
+    r"(?:: (?P<rest>.*))?"
+)
+_FRAME = re.compile(r'^ *File "(?:[^"\n]*[/\\])?(?P<file>[^"/\\\n]+)", line (?P<line>\d+)', re.MULTILINE)
+_TYPE = re.compile(r"(?P<module>(?:\w+\.)*)(?P<type>[^\W\d]\w*)(?=: |:?$)")
+_TRACEBACK = "Traceback (most recent call last)"
+
+_WORD = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+_NUMBER = re.compile(r"[+-]?\d{1,15}(?:\.\d{1,9}){0,2}(?:e[+-]?\d{1,3})?%?")
+_PLAIN = re.compile(rf"[^\W\d_]{{0,30}}(?:['-][^\W\d_]{{1,30}})*|\w{{1,12}}|{_NUMBER.pattern}")
+"""A word of any language, a short name such as H100 or bf16, or a number."""
+_AROUND = "()[]{}<>\"'`,.;:?!%=+*|&"
+
+_REFERENCE = re.compile(r"(?:hf:)?[\w.-]+(?:/[\w.-]+)*(?::[\w.]+)?")
+_SHORT_WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,23}")
+_KEY = re.compile(r"[A-Za-z_][\w.]{0,39}")
+_PIN = re.compile(r"[\w\[\],.-]+==[\w.+]+")
+_NAME = re.compile(r"[\w .+-]{1,80}")
+_HEX = re.compile(r"[0-9a-f]{1,64}")
+
+
+@cache
+def own_vocabulary() -> frozenset[str]:
+    """Return every word of lmsweep's own source, in small letters."""
+    package = Path(str(trials.__file__)).parent
+    sources = [path for room in (package, package.parent / "orchestrator") for path in room.rglob("*.py")]
+    found = {word.lower() for path in sources for word in _WORD.findall(path.read_text("utf-8"))}
+    return frozenset(found | {part for word in found for part in word.split(".")})
+
+
+def own_words(text: str) -> str:
+    """Return the words and numbers of the first line that lmsweep's own source may have written."""
+    kept: list[str] = []
+    for token in (text.splitlines() or [""])[0].split(" "):
+        core = token.strip(_AROUND)
+        allowed = not core or _NUMBER.fullmatch(core) or core.lower() in own_vocabulary()
+        allowed = allowed or all(part and part.lower() in own_vocabulary() for part in core.split("-"))
+        if allowed or kept[-1:] != [GAP]:
+            kept.append(token if allowed else GAP)
+    return " ".join(kept)
+
+
+def shared_error(text: str) -> str:
+    """Return `file.py:12: ValueError`, or lmsweep's own words in place of the type."""
+    first = (text.strip().splitlines() or [""])[0]
+    place = _PLACE.fullmatch(first)
+    rest = (place["rest"] or "") if place else first
+    if _TRACEBACK in text:
+        frames = list(_FRAME.finditer(text))
+        place = place or (frames[-1] if frames else None)
+        raised = _TYPE.match(text.strip().splitlines()[-1])
+        said = _TYPE.match(rest) if rest != first or not first.startswith("Traceback") else None
+        if not (raised and raised["module"].startswith("lmsweep.")) or first.startswith("Traceback"):
+            kind = said or raised
+            rest = kind["type"] if kind else "error"
+    words = own_words(rest)
+    if kind_only := re.fullmatch(r"[^\W\d]\w*", rest):  # the type may be the user's
+        words = kind_only[0]
+    return f"{place['file']}:{place['line']}: {words}".rstrip(": ") if place else words
+
+
+def private_words(tables: Iterable[pa.Table]) -> set[str]:
+    """Return the names of machines and people that the tables and this process know."""
+    found = set()
+    for table in tables:
+        if "host_name" in table.column_names:
+            names = [name for name in pc.unique(table["host_name"]).to_pylist() if name]
+            found |= {*names, *(name.partition(".")[0] for name in names)}
+        for name in table.column_names:
+            for text in _texts(table[name]):
+                found |= set(_HOME.findall(text))
+    with contextlib.suppress(KeyError, OSError):  # a container may run under a number without a name
+        found |= {getpass.getuser(), os.path.basename(os.path.expanduser("~"))}
+    return {word for word in found if len(word) > 2 and word not in ("root", "localhost")}
+
+
+def scrub_text(text: str, words: set[str]) -> str:
+    """Return the text without these words and without the folders of absolute paths; the last name stays."""
+    text = _PATH.sub("", text)
+    for word in sorted(words, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", "private", text)
+    return text
+
+
+class Allowed:
+    """Replaces what is not allowed, in every table of a store alike."""
+
+    def __init__(self, words: set[str]) -> None:
+        self._words = words
+        self._numbers: dict[str, str] = {}
+        by_shape = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), _HEX)
+        by_shape |= dict.fromkeys(("code_digest", "code_revision", "lmsweep_commit"), _HEX)
+        by_shape |= dict.fromkeys((*REFERENCES, "workload"), _REFERENCE)
+        by_shape |= dict.fromkeys(("sweep", "phase", "metric"), _NAME)
+        self._of_column: dict[str, Callable[[str], str]] = {
+            name: lambda text, shape=shape: self._shaped(scrub_text(text, words), shape)  # type: ignore[misc]
+            for name, shape in by_shape.items()
+        }
+        self._of_column |= dict.fromkeys(ARGUMENTS.values(), self._arguments)
+        self._of_column |= {
+            "error": shared_error,
+            "reason": own_words,
+            "line": shared_error,
+            "question": self._question,
+            "software": lambda text: " ".join(self._shaped(one, _PIN) for one in text.split()),
+        }
+
+    def table(self, table: pa.Table) -> pa.Table:
+        """Return the table with what may be shared of it."""
+        for position, name in enumerate(table.column_names):
+            column = table[name]
+            if name in EMPTIED:
+                table = table.set_column(position, table.schema.field(name), pa.nulls(len(table), column.type))
+            elif changed := {text: new for text in _texts(column) if (new := self.text(name, text)) != text}:
+                values = [_replaced(value, changed) for value in column.to_pylist()]
+                table = table.set_column(position, table.schema.field(name), pa.array(values, column.type))
+        return table
+
+    def text(self, column: str, text: str) -> str:
+        return scrub_text(self._of_column.get(column, str)(text), self._words)
+
+    def _shaped(self, text: str, shape: re.Pattern[str]) -> str:
+        return text if shape.fullmatch(text) else self._private(text)
+
+    def _private(self, text: str) -> str:
+        return self._numbers.setdefault(text, f"private-{len(self._numbers) + 1}")
+
+    def _arguments(self, text: str) -> str:
+        return self._json(text, lambda one: self._shaped(one, _SHORT_WORD))
+
+    def _question(self, text: str) -> str:
+        """What the user asks is for readers: plain words of any language, and names of columns in the other fields."""
+
+        def plain(one: str) -> str:
+            words = scrub_text(one, self._words).split(" ")
+            return " ".join(word if _PLAIN.fullmatch(word.strip(_AROUND)) else GAP for word in words)
+
+        try:
+            asked = json.loads(text)
+            ask, rest = asked.pop("ask", ""), json.dumps(asked)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            return self._private(text)
+        named = json.loads(self._json(rest, lambda one: one if _KEY.fullmatch(one) else plain(one)))
+        return json.dumps({"ask": plain(str(ask)), **named}, separators=(",", ":"), ensure_ascii=False)
+
+    def _json(self, text: str, of_text: Callable[[str], str]) -> str:
+        def allowed(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {self._shaped(key, _KEY): allowed(one) for key, one in value.items()}
+            if isinstance(value, list):
+                return [allowed(one) for one in value]
+            return of_text(value) if isinstance(value, str) else value
+
+        try:
+            return json.dumps(allowed(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return self._private(text)
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    kind = column.type
+    if pa.types.is_list(kind):
+        column, kind = pc.list_flatten(column), kind.value_type
+    return [text for text in pc.unique(column).to_pylist() if text] if pa.types.is_string(kind) else []
+
+
+def _replaced(value: object, changed: dict[str, str]) -> object:
+    if isinstance(value, list):
+        return [changed.get(text, text) for text in value]
+    return changed.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,170 @@
+"""A store of a stranger's, or of a newer lmsweep: what is damaged is named, and the rest is read."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lmsweep.trials.store.row_checks import LONGEST_NAME
+from lmsweep.trials.store.store import Store
+from tests.support.command import answer_here
+from tests.support.made_up_results import Attempts, config, samples
+
+DEEP = "[" * 100_000
+NAME = "0123456789abcdef"
+"""As lmsweep gives to its files: it moves no others."""
+
+WRONG_ROWS: dict[str, tuple[str, Any]] = {
+    "an unknown status": ("status", "paused"),
+    "no status": ("status", None),
+    "no device": ("device_name", None),
+    "an unknown device": ("device", "tpu"),
+    "a negative count": ("context_length", -1),
+    "documents of no tokens": ("document_length", 0),
+    "more layers than numbers": ("num_layers", 2**62),
+    "arguments that are no mapping": ("attention_args", "[1]"),
+    "arguments cut off": ("attention_args", '{"tile": 6'),
+    "arguments nested deep": ("model_args", DEEP),
+    "a name of a megabyte": ("sweep", "x" * 1_000_000),
+    "a metric of a megabyte": ("metric", "x" * 1_000_000),
+    "a time before computers": ("started_at", datetime(1901, 1, 1, tzinfo=UTC)),
+}
+
+READ_ALL_THE_SAME: dict[str, tuple[str, Any]] = {
+    "a reference that is none": ("attention", "a:b<c>"),
+    "a workload nobody has": ("workload", "nobody:knows"),
+    "a flag of a newer lmsweep": ("flags", ["frozen", "frozen"]),
+    "markup and colours": ("sweep", "<script>alert(1)</script>\x1b[31m\u202e"),
+    "samples that are no numbers": ("samples", [float("nan"), None, float("inf")]),
+    "a question of another kind": ("question", "[1]"),
+    "a question nested deep": ("question", DEEP),
+    "a question without words": ("question", '{"ask": 3, "compare": {"a": 1}, "baseline": [1], "where": "x"}'),
+    "another context than the rest of its result": ("context_length", 512),
+    "another unit than the rest of its value": ("unit", "B"),
+    "heads that do not divide the width": ("num_heads", 7),
+}
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
+    attempts = Attempts(tmp_path_factory.mktemp("good") / "results")
+    for precision, seconds in (("fp32", 2.0), ("bf16", 1.0)):
+        for length in (128, 256):
+            time = samples(seconds * length, seconds)
+            attempts.ok(config(context_length=length, precision=precision), {"step.time": time, "forward.time": time})
+    return attempts.store.read()[0]
+
+
+def changed(table: pa.Table, column: str, value: Any) -> pa.Table:
+    """The table with this value in its first row."""
+    field = table.schema.field(column)
+    values = pa.array([value, *table[column].to_pylist()[1:]], field.type)
+    return table.set_column(table.schema.get_field_index(column), field, values)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[[pa.Table], Store]:
+    def write(table: pa.Table) -> Store:
+        (tmp_path / "results" / "measurements").mkdir(parents=True)
+        pq.write_table(table, tmp_path / "results" / "measurements" / f"{NAME}-a.parquet")
+        return Store(str(tmp_path / "results"))
+
+    return write
+
+
+@pytest.mark.parametrize("what", WRONG_ROWS)
+def test_a_row_that_is_none_of_ours_is_named_and_the_others_are_read(
+    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
+    column, value = WRONG_ROWS[what]
+    store = stored(changed(good, column, value))
+    rows, (damage,) = store.read()
+    assert damage.path == f"measurements/{NAME}-a.parquet" and len(damage.error) <= 200
+    assert damage.error.startswith(f"1 of its 8 rows are none of this lmsweep's: {column} is ")
+    assert rows["attempt_id"].to_pylist() == good["attempt_id"].to_pylist()[1:]
+    assert len(store.read(columns=["attempt_id"])[0]) == 7
+    assert len(store.outcomes()) == 4
+    assert len(store.set_aside_damage()) == 1
+    rows, damages = store.read()
+    assert len(rows) == 7 and not damages, "the others stay in a file of their own"
+    assert (Path(store.location) / "damaged" / f"{NAME}-a.parquet").exists()
+
+
+def two_of_one_name(table: pa.Table) -> pa.Table:
+    return table.append_column("status", table["status"])
+
+
+def as_lists(table: pa.Table) -> pa.Table:
+    position = table.schema.get_field_index("context_length")
+    return table.set_column(position, "context_length", pa.array([[1]] * len(table)))
+
+
+def as_text(table: pa.Table) -> pa.Table:
+    position = table.schema.get_field_index("d_model")
+    return table.set_column(position, "d_model", pa.array(["wide"] * len(table)))
+
+
+def as_text_samples(table: pa.Table) -> pa.Table:
+    return table.set_column(table.schema.get_field_index("samples"), "samples", pa.array(["0.1"] * len(table)))
+
+
+WRONG_FILES: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
+    "two columns of one name": (two_of_one_name, "two of its columns have one name"),
+    "lists where numbers belong": (as_lists, ""),
+    "text where numbers belong": (as_text, "d_model"),
+    "text where lists belong": (as_text_samples, ""),
+    "no identifiers": (lambda table: changed(table, "attempt_id", None), "rows without attempt_id"),
+    "a version that is no number": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "two"}), "two"),
+    "a newer version": (lambda t: t.replace_schema_metadata({"lmsweep_schema_version": "9"}), "newer lmsweep"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_FILES)
+def test_a_file_that_is_none_of_ours_is_named_and_the_others_are_read(
+    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
+    make, words = WRONG_FILES[what]
+    store = stored(make(good))
+    pq.write_table(good, Path(store.location) / "measurements" / f"{NAME}-b.parquet")
+    rows, (damage,) = store.read()
+    assert damage.path == f"measurements/{NAME}-a.parquet" and words in damage.error and len(damage.error) <= 200
+    assert len(rows) == len(good) and len(store.outcomes()) == 4
+    store.set_aside_damage()
+    assert (Path(store.location) / "measurements" / f"{NAME}-a.parquet").exists() == damage.is_newer
+
+
+VERBS = (
+    ("table",),
+    ("compare", "--baseline", "precision=fp32", "--contrast", "precision=bf16"),
+    ("best",),
+    ("report", "-o", "{folder}/report.html"),
+    ("share", "-o", "{folder}/shared"),
+)
+
+
+def answers(store: Store, verbs: tuple[tuple[str, ...], ...]) -> None:
+    for verb, *options in verbs:
+        folder = Path(store.location).parent
+        done = answer_here("--debug", verb, store.location, *(one.format(folder=folder) for one in options))
+        assert done.returncode == 0, f"{verb}: {done.stderr}"
+        assert "\x1b[31m" not in done.stdout + done.stderr
+        assert max(map(len, done.stdout.splitlines())) < 3 * LONGEST_NAME
+    page = folder / "report.html"
+    assert not page.exists() or "<script>alert" not in page.read_text()
+
+
+@pytest.mark.parametrize("what", READ_ALL_THE_SAME)
+def test_table_and_compare_show_what_other_lmsweeps_may_store(
+    what: str, good: pa.Table, stored: Callable[[pa.Table], Store]
+) -> None:
+    answers(stored(changed(good, *READ_ALL_THE_SAME[what])), VERBS[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [*READ_ALL_THE_SAME, *WRONG_ROWS])
+def test_every_verb_that_reads_shows_the_rest(what: str, good: pa.Table, stored: Callable[[pa.Table], Store]) -> None:
+    answers(stored(changed(good, *(READ_ALL_THE_SAME | WRONG_ROWS)[what])), VERBS[2:])

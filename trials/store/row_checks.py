@@ -1,0 +1,100 @@
+"""Which rows of a file are none of ours: what shows and plans results trusts these columns."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, COUNTS
+from lmsweep.trials.spec.words import GPU_DEVICES
+
+MAY_BE_0 = ("d_model", "vocab_size", "warmup_steps")
+MOST_BYTES, MOST_OTHERS = 2**50, 10**9
+"""Largest numbers in columns of bytes, and in other columns that count something."""
+LONGEST_NAME = 1000
+"""Characters of a name: tables show it in every cell."""
+NAMES = ("sweep", "workload", "model", "phase", "metric", "unit", "device_name", "torch_version")
+DEVICES = ("cpu", "mps", *GPU_DEVICES)
+EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+
+CHECKED = tuple(dict.fromkeys(("status", "device", "started_at", *NAMES, *COUNTS, *AUTO_FIELDS, *ARGUMENTS.values())))
+"""Columns that are checked even if others are asked for: a row counts everywhere, or nowhere."""
+
+
+def wrong_column(found: pa.Schema, wanted: pa.Schema) -> str | None:
+    """Return which column has values of another kind than wanted; None if all can be cast."""
+    for field in wanted:
+        if field.name in found.names and not _fits(kind := found.field(field.name).type, field.type):
+            return f"its column {field.name} has the type {str(kind)[:60]}"
+    return None
+
+
+def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_dictionary(found):
+        return _fits(found.value_type, wanted)
+    if pa.types.is_list(wanted):
+        return (pa.types.is_list(found) or pa.types.is_large_list(found)) and _fits(found.value_type, wanted.value_type)
+    if pa.types.is_string(wanted):
+        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+    if pa.types.is_integer(wanted) or pa.types.is_floating(wanted):
+        return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
+    return bool(found.id == wanted.id)
+
+
+def wrong_rows(table: pa.Table) -> tuple[pa.ChunkedArray | None, str]:
+    """Return which rows cannot be ours, and what is wrong with the first; None and nothing if all can."""
+    wrong, first = None, ""
+    for is_wrong, words in _checks(table):
+        mask = pc.fill_null(is_wrong, False)
+        if pc.any(mask).as_py():
+            first = first or words(pc.index(mask, True).as_py())
+            wrong = mask if wrong is None else pc.or_(wrong, mask)
+    if wrong is None:
+        return None, ""
+    count = pc.sum(wrong).as_py()
+    return wrong, f"{count} of its {len(table)} rows are none of this lmsweep's: {first}"
+
+
+def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, "_Words"]]:
+    for name in table.column_names:
+        column = table.column(name)
+        words = _Words(name, column)
+        if name in ("status", "device"):
+            known = [one.value for one in Status] if name == "status" else DEVICES
+            parts = column if name == "status" else pc.replace_substring_regex(column, ":.*", "")
+            yield pc.invert(pc.is_in(parts, pa.array(known))), words
+        if name == "device_name":
+            yield pc.is_null(column), words
+        if name == "started_at":
+            yield pc.or_(pc.less(column, pa.scalar(EARLIEST)), pc.greater(column, pa.scalar(LATEST))), words
+        if name in COUNTS or name in AUTO_FIELDS:
+            most = MOST_BYTES if name.endswith(("bytes", "budget")) else MOST_OTHERS
+            yield pc.or_(pc.less(column, 0 if name in MAY_BE_0 else 1), pc.greater(column, most)), words
+        if name in ARGUMENTS.values():
+            wrong = [text for text in pc.unique(column).to_pylist() if text is not None and not _is_mapping(text)]
+            yield pc.is_in(column, pa.array(wrong, pa.string())), words
+        if name in NAMES:
+            yield pc.greater(pc.utf8_length(column), LONGEST_NAME), words
+
+
+class _Words:
+    """Says which value of a column a row has."""
+
+    def __init__(self, name: str, column: pa.ChunkedArray) -> None:
+        self._name, self._column = name, column
+
+    def __call__(self, row: int) -> str:
+        value = self._column.slice(row, 1).cast(pa.string()).to_pylist()[0]
+        return f"{self._name} is {'null' if value is None else repr(value[:60])}"
+
+
+def _is_mapping(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
