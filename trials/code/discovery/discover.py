@@ -12,6 +12,7 @@ from lmsweep.trials.code.discovery.definitions import (
     LeftOut,
     Parameter,
     classes_of,
+    is_archived,
     last_name,
     parameters_of,
     place_of,
@@ -47,7 +48,7 @@ class Discovery:
 
 def discover(code: Code) -> Discovery:
     """Return the models, attention functions, optimizers and wrappers that the folder defines."""
-    files = [*python_files(code)]
+    files = sorted(python_files(code), key=lambda file: is_archived(file, code))
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees, code)
     found = [
