@@ -294,3 +294,13 @@ def test_the_case_of_a_required_mask_and_a_context_of_another_name(tmp_path: Pat
     )
     written = swept(tmp_path, att=text)
     assert written.not_measured == () and "context_len: 128" in written.text
+
+
+def test_a_package_that_another_projects_package_of_the_same_name_hides_is_left_out(tmp_path: Path) -> None:
+    for project in ("first", "second"):
+        (tmp_path / project / "net").mkdir(parents=True)
+        (tmp_path / project / "pyproject.toml").touch()
+        (tmp_path / project / "net" / "__init__.py").touch()
+        (tmp_path / project / "net" / f"{project}.py").write_text(lm("vocab_size").replace("LM", project.title()))
+    found = discover(code_folder(tmp_path))
+    assert [one.reference for one in found.of("model")] == ["net.first:First"]

@@ -106,12 +106,24 @@ def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
     over(name, store, tmp_path)
 
 
+ATTENTION_ON_CPU = """
+name: attention-on-cpu
+grids:
+  - workloads: [attention]
+    axes: {attention: [naive, sdpa], context_length: [32, 96]}
+    fixed: {device: cpu, d_model: 32, batch_size: 2, warmup_steps: 1, measure_steps: 8}
+"""
+
+
 @pytest.mark.slow
-def test_the_notebooks_run_over_the_store_of_quick(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sweep", ["quick", "attention.yaml"])
+def test_the_notebooks_run_over_stores_of_a_cpu(sweep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("duckdb")
-    lmsweep("run", "quick", "--set", "measure_steps=8", "--store", tmp_path / "quick")
+    monkeypatch.chdir(tmp_path)
+    Path("attention.yaml").write_text(ATTENTION_ON_CPU)
+    lmsweep("run", sweep, "--budget", "10m", "--store", tmp_path / "store")
     for name in QUESTIONS:
-        over(name, str(tmp_path / "quick"), tmp_path)
+        over(name, str(tmp_path / "store"), tmp_path)
 
 
 def test_a_notebook_shows_the_message_of_a_wrong_request_alone() -> None:

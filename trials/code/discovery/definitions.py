@@ -123,6 +123,17 @@ def python_files(code: Code) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
+def hidden_packages(code: Code) -> frozenset[Path]:
+    """Return packages of projects in the folder that cannot be imported, for an earlier project has their name."""
+    seen: dict[str, Path] = {}
+    hidden = set()
+    for root in roots(code):
+        for package in sorted(file.parent for file in root.glob("*/__init__.py")):
+            if seen.setdefault(package.name, package) != package:
+                hidden.add(package)
+    return frozenset(hidden)
+
+
 def is_archived(file: Path, code: Code) -> bool:
     """Return whether a file is in a folder with earlier states of the code."""
     return any(part.lower() in _ARCHIVES for part in file.relative_to(code.folder).parts[:-1])
