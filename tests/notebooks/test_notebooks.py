@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,9 @@ def test_the_notebooks_run_over_stores_of_a_cpu(sweep: str, tmp_path: Path, monk
 
 def test_a_notebook_shows_the_message_of_a_wrong_request_alone() -> None:
     """IPython asks an exception for what it shows."""
-    assert RequestError("the store has no step.time")._render_traceback_() == ["the store has no step.time"]
+    assert methodcaller("_render_traceback_")(RequestError("the store has no step.time")) == [
+        "the store has no step.time"
+    ]
 
 
 def test_the_notebooks_are_copied_and_none_is_overwritten(tmp_path: Path) -> None:
