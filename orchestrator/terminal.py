@@ -221,8 +221,8 @@ class NotShownWarning(UserWarning):
 
 
 @contextmanager
-def going_on(what: str) -> Iterator[None]:
-    """Go on if `what` cannot be shown, and say so: what fails to be printed must not end what is measured."""
+def continuing(what: str) -> Iterator[None]:
+    """Continue if `what` cannot be shown, and say so: what fails to be printed must not end what is measured."""
     try:
         yield
     except (OutputError, BrokenPipeError):

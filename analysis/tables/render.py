@@ -126,7 +126,7 @@ def _json(table: Table | Listing) -> str:
 
 
 def plain_json(value: object) -> object:
-    """Return the value as JSON has it: null for what is unknown or infinite."""
+    """Return the value in JSON's types: null for what is unknown or infinite."""
     if isinstance(value, dict):
         return {str(key): plain_json(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):

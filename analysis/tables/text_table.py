@@ -79,7 +79,9 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     shows = f"{', '.join(said)}: {shows}" if said else shows
     shows = f"{shows}; {table.counted}" if table.counted else shows
-    conditions = _conditions(table.conditions, said)
+    index = table.median.index
+    models = index.get_level_values("model").unique() if "model" in index.names else ()  # each names its code
+    conditions = _conditions(table.conditions, [*said, *(f"model_code {model}" for model in models)])
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
     contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
     cells = [

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
-from lmsweep.orchestrator.terminal import going_on, on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import continuing, on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
@@ -190,7 +190,7 @@ def noise(
             error=True,
         )
         raise typer.Exit(1)
-    with going_on("the table"):
+    with continuing("the table"):
         show_table(noise_table(load(store, pooled=False)))
     exit_if_failed(ready)
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lmsweep.orchestrator.sweep.hints import instead_of_an_axis
+from lmsweep.orchestrator.sweep.hints import instead_of_a_variable, instead_of_an_axis
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import VARYING, GridFile, given
@@ -90,7 +90,8 @@ def _write_out_ranges(grid: Any, path: KeyPath, document: Document) -> list[Prob
             axes[name], wrong = written_out(axes[name], place, document.lines)
             problems += wrong
             if argument_of(name) and not isinstance(axes[name], list):  # the schema does not know its type
-                message = f"{shown(axes[name])} is a single value; {instead_of_an_axis(axes[name])}"
+                words = instead_of_a_variable(axes[name], name, is_axis=True)
+                message = f"{shown(axes[name])} is a single value; {words or instead_of_an_axis(axes[name])}"
                 problems.append(Problem(line=document.line(place), path=place, message=message))
                 axes[name] = [axes[name]]
     return problems

@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 from lmsweep.orchestrator.sweep.located_yaml import number_in
 from lmsweep.orchestrator.sweep.ranges import is_range, seconds_of
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 _VARIABLE = re.compile(r".*(\$\{|\$\(|\{\{|\$[A-Za-z_]|%[A-Za-z_]+%).*")
+_RANGE = re.compile(r"range\((\d{1,9}), *(\d{1,9})(?:, *(\d{1,9}))?\)")
+_CHOICE = re.compile(r"[\w.]*(?:choice|grid_search|categorical)\((.*)\)")
 _TRUTHS = {"yes": "true", "y": "true", "on": "true", "true": "true"}
 _TRUTHS |= {"no": "false", "n": "false", "off": "false", "false": "false"}
 
@@ -49,8 +51,6 @@ def _instead_of(value: object, kind: str) -> str:
 
 
 def _instead_of_text(text: str, kind: str, field: str) -> str:
-    if _VARIABLE.fullmatch(text):
-        return f"variables are not replaced; write the value, or give it in the command: --set {field}=VALUE"
     if kind == "bool":
         return f"write {_TRUTHS[text.lower()]}" if text.lower() in _TRUTHS else ""
     if number := number_in(text):
@@ -68,6 +68,22 @@ def _instead_of_text(text: str, kind: str, field: str) -> str:
     return f"write a list, {several}, below axes" if (several := list_in(text)) else ""
 
 
+def instead_of_a_variable(value: object, field: str, *, is_axis: bool) -> str | None:
+    """Return what to write in place of a text that stands for another value, as `${context_length}`; None for others.
+
+    Where it names another field, or is an axis, the two are to vary together.
+    """
+    if not isinstance(value, str) or not _VARIABLE.fullmatch(value.strip()):
+        return None
+    named = next((name for name in re.findall(r"[A-Za-z_]\w*", value) if name in CONFIG_FIELDS and name != field), None)
+    if named or is_axis:
+        return (
+            "variables are not replaced; fields that vary together are lists of the same length below zip: "
+            f"zip: {{{named or 'context_length'}: [...], {field}: [...]}}"
+        )
+    return f"variables are not replaced; write the value, or give it in the command: --set {field}=VALUE"
+
+
 def list_in(text: str) -> str | None:
     """Return `[1, 2, 4]` for a text that seems to mean several values: `1, 2, 4`, `(1 2 4)`."""
     words = [word for word in re.split(r"\s*[,;]\s*|\s+", text.strip().strip("()[]").strip()) if word]
@@ -79,7 +95,10 @@ def instead_of_an_axis(value: object) -> str:
     """Return what to write in place of a single value where an axis needs a list of them."""
     if isinstance(value, dict):
         return "write the list of values in brackets, or of whole numbers a range, as in 1..8 or 100..400+100"
-    if isinstance(value, str) and (several := list_in(value)):
+    if isinstance(value, str) and (found := _RANGE.fullmatch(value.strip())):
+        first, end, step = (int(one or 1) for one in found.groups())
+        return f"write {first}..{end - 1 - (end - 1 - first) % step}+{step}" if first < end and step else "write a list"
+    if isinstance(value, str) and (several := list_in(_CHOICE.sub(r"\1", value.strip()))):
         return f"write {several}"
     if isinstance(value, str) and "range is written" in (range_ := _instead_of_text(value.strip(), "int", "")):
         return range_

@@ -129,7 +129,14 @@ def load_sweep(
         return with_software(with_code(trials, folder, trusted), folder, trusted)
 
     named = {name: ready(trials) for name, trials in sweep.grids.items()}
-    return replace(sweep, trials=ready(sweep.trials), grids=named)
+    trials = ready(sweep.trials)
+    is_named = folder is not None and not code  # by the file
+    if is_named and not overrides and not grids and not any(one.code or one.config.software for one in trials):
+        raise RequestError(
+            f"{source}: code: names a folder with your code, and none of its trials names anything there; "
+            "write model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's models"
+        )
+    return replace(sweep, trials=trials, grids=named)
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:

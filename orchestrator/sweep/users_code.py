@@ -23,7 +23,7 @@ from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.hub_configurations import shipped_configuration
 from lmsweep.trials.code.source import check_reference, parameters_of
-from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, WORDS, RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SIZES, VOCABULARIES
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, canonical, is_reference, short_name
 from lmsweep.trials.spec.suggestions import choices
@@ -35,6 +35,10 @@ _KEYS = {
     "model": ("name", "call", "args", "blocks", "size", "hf", "override", *PLAIN_DIMENSIONS),
     **dict.fromkeys(("attention", "optimizer", "ddp", "step"), ("call", "args")),
 }
+
+
+TO_WRITE = "VALUE"
+"""What `lmsweep init` and messages write for an argument whose value only the user knows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +118,7 @@ def _with_code(trial: Trial, code: Code) -> Trial:
         trial,
         config=with_dimensions(config, code) if config.is_hugging_face else config,
         code=code,
-        step_takes=tuple(sorted(COMBINATION_FIELDS if taken is None else taken)),
+        step_takes=tuple(sorted(taken)),
     )
 
 
@@ -135,16 +139,23 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
         if key in written and not isinstance(written[key], str):
             raise ValueError(f"{key} is {shown(written[key])}; write text")
     call = written.get("call")
-    if field == "model" and "hf" in written:
-        if not isinstance(written["hf"], str) or call is not None:
+    named = written.get("hf", call) if field == "model" else None
+    is_hugging_face = "hf" in written or (isinstance(call, str) and call.startswith(HUGGING_FACE))
+    if field == "model" and is_hugging_face:
+        if not isinstance(named, str) or ("hf" in written and call is not None):
             raise ValueError("hf takes the name or path of a Hugging Face configuration, without call")
-        text, arguments = HUGGING_FACE + written["hf"], written.get("override") or {}
+        text = HUGGING_FACE + named.removeprefix(HUGGING_FACE)
+        arguments = written.get("override") or written.get("args") or {}
     elif isinstance(call, str) and is_reference(call):
         text, arguments = canonical(call), written.get("args") or {}
     else:
         raise ValueError(f"call is {shown(call)}; write package.module:name or ./file.py:name")
     if not isinstance(arguments, dict):
         raise ValueError(f"args is {shown(arguments)}; write a mapping of names to values")
+    if open_ := [name for name, value in arguments.items() if value == TO_WRITE]:
+        them = "the value that it needs" if len(open_) == 1 else "the values that it needs"
+        words = f"{', '.join(open_)} {'is' if len(open_) == 1 else 'are'} {TO_WRITE}; write {them}"
+        raise ValueError(f"{written.get('name') or short_name(text)}: {words}")
     values = _fields(field, text, name=written.get("name"))
     if "blocks" in written:
         values["blocks"] = written["blocks"]

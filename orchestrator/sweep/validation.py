@@ -6,7 +6,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from lmsweep.orchestrator.sweep.hints import instead, instead_of_an_axis
+from lmsweep.orchestrator.sweep.hints import instead, instead_of_a_variable, instead_of_an_axis
 from lmsweep.orchestrator.sweep.located_yaml import Document, KeyPath, Problem, shown
 from lmsweep.orchestrator.sweep.schema import FIELDS, HINTS, VARYING, GridFile, SweepFile, is_not
 from lmsweep.orchestrator.sweep.users_code import argument_of
@@ -131,6 +131,9 @@ def _message(error: Any, path: KeyPath) -> str:
         return f"{name} is missing"
     if isinstance(value, list) and name in CONFIG_FIELDS and not set(VARYING) & set(path):
         return "is a list; give a single value here, or move it to axes"
+    variable = instead_of_a_variable(value, name, is_axis=bool({*VARYING} & {*path})) if name in CONFIG_FIELDS else None
+    if variable and kind in ("value_error", "literal_error"):
+        return f"{shown(value)} is not a value; {variable}"
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind == "literal_error":
@@ -140,7 +143,7 @@ def _message(error: Any, path: KeyPath) -> str:
     if kind == "list_type" and isinstance(value, dict) and {"value", "values"} & set(value):
         return "is a mapping; write just the list of values, in brackets"
     if kind == "list_type" and name in CONFIG_FIELDS:
-        return f"{shown(value)} is a single value; {instead_of_an_axis(value)}"
+        return f"{shown(value)} is a single value; {variable or instead_of_an_axis(value)}"
     if kind == "list_type" and name == "workloads" and isinstance(value, str):
         return f"{shown(value)} is not a list; write [{value}]"
     if kind == "model_type":
@@ -155,4 +158,6 @@ def _message(error: Any, path: KeyPath) -> str:
         "bool_type": "true or false",
         "finite_number": "a number",
     }[kind]
+    if variable:
+        return f"{shown(value)} is not {expected}; {variable}"
     return f"{shown(value)} is not {expected}" + (instead(value, _NUMBERS[kind], name) if kind in _NUMBERS else "")

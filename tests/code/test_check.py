@@ -76,6 +76,15 @@ class Fixed(Good):
     def forward(self, tokens):
         return super().forward(tokens) + self.position(torch.arange(tokens.shape[1])).sum()
 
+class Uncached(Good):
+    # too large to be tried here
+    def __init__(self, vocab_size):
+        super().__init__(vocab_size)
+        self.large = nn.Embedding(100_000_000, 8)
+        self.cache = None
+    def forward(self, tokens):
+        assert self.cache is not None, "set the caches up first"
+
 class Ranges(Good):
     def forward(self, tokens):
         with torch.cuda.nvtx.range("model"):
@@ -204,6 +213,7 @@ def test_of_a_model_it_counts_parameters_and_flops_and_names_the_layers(code: Co
         ("model_code", "Pooled", "they must be (4, 16, vocabulary)"),
         ("model_code", "Elsewhere", "has cache on meta after forward"),
         ("model_code", "Needs", "needs kernel"),
+        ("model_code", "Uncached", "AssertionError: set the caches up first"),
         ("model_code", "Fixed", "embed has 20 rows, so write vocab_size: 20 in the sweep; position has 8"),
         pytest.param("model_code", "Ranges", "it runs on a GPU; use device: cuda", marks=without_cuda),
         ("model_code", "Short", "position has 8 rows for 16 tokens, so write context_length: 8 or less in the sweep"),

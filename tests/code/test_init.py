@@ -8,7 +8,7 @@ from lmsweep.orchestrator.sweep.first_sweep import first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.discovery.discover import discover
-from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.config import RequestError, Trial
 from tests.support.command import answer_here, lmsweep_here
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -105,7 +105,8 @@ def test_a_model_gets_values_for_parameters_whose_names_say_what_they_are(tmp_pa
 
 def test_a_model_with_a_parameter_that_nobody_can_guess_is_named_and_not_measured(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODEL.replace("n_layers", "router"))
-    assert trials_of(tmp_path)[0].config.model_code is None
+    with pytest.raises(RequestError, match="LM: router is VALUE; write the value that it needs"):
+        trials_of(tmp_path)
     advice = 'mine:LM (mine.py:20): it also needs router: model: {call: "mine:LM", args: {router: VALUE}}'
     assert f"# - {advice}" in (tmp_path / "lmsweep.yaml").read_text()
 
@@ -124,7 +125,7 @@ def test_a_sharded_optimizer_is_measured_with_two_ranks(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(f"{MODEL}{sharded}    def step(self): ...\n")
     (config,) = [one.config for one in trials_of(tmp_path) if one.config.optimizer == "mine:Sharded"]
     assert (config.world_size, config.ddp) == (2, "torch")
-    assert "# If a wrapper knows only the layers of your own: model: {" in (tmp_path / "lmsweep.yaml").read_text()
+    assert config.model_code == "mine:LM"
 
 
 def test_an_empty_folder_gets_a_sweep_of_our_model(tmp_path: Path) -> None:

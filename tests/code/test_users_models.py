@@ -288,6 +288,17 @@ def test_dimensions_of_a_hugging_face_model_are_those_of_its_json_with_the_overr
     assert axis.num_layers == 3
 
 
+def test_a_hugging_face_configuration_in_a_mapping_may_stand_under_hf_or_call(tmp_path: Path) -> None:
+    named = trial_of("model: {name: mine, hf: hf/llama.json, override: {num_hidden_layers: 3}}", tmp_path)
+    assert (named.model, named.num_layers) == ("mine", 3)
+    for text in (
+        "model: {name: mine, call: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}",
+        "model: {name: mine, call: 'hf:hf/llama.json', args: {num_hidden_layers: 3}}",
+        "model: {name: mine, hf: 'hf:hf/llama.json', override: {num_hidden_layers: 3}}",
+    ):
+        assert trial_of(text, tmp_path) == named
+
+
 def test_a_dimension_beside_a_hugging_face_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="the Hugging Face configuration states vocab_size; use override"):
         trial_of("model: 'hf:hf/llama.json', vocab_size: 100", tmp_path)

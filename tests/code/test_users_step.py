@@ -14,6 +14,7 @@ from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.roles import unknown_fields
 from lmsweep.trials.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -172,6 +173,30 @@ def test_fields_that_the_step_does_not_read_are_null_and_their_table_does_not_sh
     layout = default_layout(results)
     table = pivot(results, rows=layout.rows, cols=layout.cols, values=layout.values, where={})
     assert not unknown & {*layout.rows, *layout.cols, *table.conditions}
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("def make(**fields): ...", set()),
+        ("def make(batch_size, **fields): ...", {"batch_size"}),
+        ("def other(context_length): ...\nmake = other", {"context_length"}),
+        (
+            "def other(width, batch_size): ...\nimport functools\nmake = functools.partial(other, 3)",
+            {"batch_size"},
+        ),
+        ("from elsewhere import make", set()),
+        ("class make:\n    def __init__(self, vocab_size, context_length): ...", {"vocab_size", "context_length"}),
+    ],
+)
+def test_only_fields_that_its_signature_names_are_known(text: str, known: set[str]) -> None:
+    """Others never reach the step: it has no vocabulary, attention or optimizer that a table could show."""
+    Path("elsewhere.py").write_text("def make(): ...\n")
+    Path("own.py").write_text(f"{text}\n")
+    Path("s.yaml").write_text("name: s\ngrids:\n  - {workloads: [timing], fixed: {step: own:make}}\n")
+    (trial,) = load_sweep("s.yaml").trials
+    fields = {"d_model", "attention", "optimizer", "loss", "vocab_size", "feed_forward", "context_length", "batch_size"}
+    assert fields - {*unknown_fields(trial, "timing")} == known
 
 
 def test_its_arguments_are_axes() -> None:

@@ -28,7 +28,7 @@ from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import NotShownWarning, format_seconds, going_on, say_warnings
+from lmsweep.orchestrator.terminal import NotShownWarning, format_seconds, continuing, say_warnings
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial
@@ -136,13 +136,13 @@ def test_tables_in_every_format_and_verdicts_show_any_row(contents: list[dict[st
             render(table, name)
 
 
-def test_what_cannot_be_shown_is_said_in_one_line_and_the_rest_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_shown_is_one_line_and_the_rest_continues(capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("default", NotShownWarning)
         say_warnings()
-        with going_on("the line of trial [1/2]"):
+        with continuing("the line of trial [1/2]"):
             raise OverflowError("cannot convert\nfloat infinity" + "x" * 1000)
-        with going_on("the table"):
+        with continuing("the table"):
             raise RequestError("no such column")
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2 and len(said[0]) < 400
@@ -180,7 +180,7 @@ def test_every_verb_that_reads_shows_any_row(contents: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_samples_that_are_no_times(tmp_path: Path) -> None:
+def test_a_run_continues_after_samples_that_are_no_times(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text(
         "from lmsweep.trials.results.measurement import Measurement\n\n"
         "def measure(bench):\n"

@@ -2,13 +2,16 @@
 
 import json
 import re
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("matplotlib")
-from tests.support.command import answer_here, lmsweep_here
+from lmsweep.analysis.reference import stores
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import answer_here, lmsweep, lmsweep_here
 from tools.notebooks import NOTEBOOKS, code_cells, run_cells
 
 ALL = sorted(NOTEBOOKS.glob("*.ipynb"))
@@ -62,6 +65,73 @@ def test_a_notebook_shows_what_it_was_committed_with(
             html = "".join(one.get("data", {}).get("text/html", ""))
             assert "<tbody>\n  </tbody>" not in html, f"{place} shows an empty table"
         assert len(outputs) == len(cell["outputs"]), place
+
+
+QUESTIONS = {
+    "01-first-look": None,
+    "02-across-hardware": "the store has no step.time of mode forward_backward",
+    "03-memory-and-attention": "the store has no forward.time of attention alone",
+    "04-data-parallel": "the store has no gradients.relative_error of data-parallel training",
+    "05-sql": None,
+}
+"""Notebook -> what it says over a store without results of its question; None if every store has them."""
+DIFFERENT = ("h200-attention", "h200-memory", "h200-x2-fsdp", "h100-accept")
+
+
+def over(name: str, store: str, folder: Path) -> None:
+    """Run a notebook with another store in the line that names it."""
+    text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
+    changed, count = re.subn(r'"STORE = \\"[^"]*\\"', f'"STORE = \\\\"{store}\\\\"', text)
+    assert count == 1, "one line names the store"
+    copy = folder / f"{name}.ipynb"
+    copy.write_text(changed, encoding="utf-8")
+    said = None
+    try:
+        assert [*run_cells(copy)]
+    except RequestError as error:
+        said = str(error)
+    if said is not None:
+        missing = QUESTIONS[name]
+        assert missing and said.startswith(missing) and "lmsweep run " in said and "\n" not in said
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(
+    "store", [one if one in DIFFERENT else pytest.param(one, marks=pytest.mark.slow) for one in stores()]
+)
+def test_a_notebook_runs_over_any_store_of_its_question_or_says_what_it_lacks(
+    name: str, store: str, tmp_path: Path
+) -> None:
+    if "sql" in name:
+        pytest.importorskip("duckdb")
+    over(name, store, tmp_path)
+
+
+ATTENTION_ON_CPU = """
+name: attention-on-cpu
+grids:
+  - workloads: [attention]
+    axes: {attention: [naive, sdpa], context_length: [32, 96]}
+    fixed: {device: cpu, d_model: 32, batch_size: 2, warmup_steps: 1, measure_steps: 8}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sweep", ["quick", "attention.yaml"])
+def test_the_notebooks_run_over_stores_of_a_cpu(sweep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    Path("attention.yaml").write_text(ATTENTION_ON_CPU)
+    lmsweep("run", sweep, "--budget", "10m", "--store", tmp_path / "store")
+    for name in QUESTIONS:
+        over(name, str(tmp_path / "store"), tmp_path)
+
+
+def test_a_notebook_shows_the_message_of_a_wrong_request_alone() -> None:
+    """IPython asks an exception for what it shows."""
+    assert methodcaller("_render_traceback_")(RequestError("the store has no step.time")) == [
+        "the store has no step.time"
+    ]
 
 
 def test_the_notebooks_are_copied_and_none_is_overwritten(tmp_path: Path) -> None:

@@ -96,6 +96,33 @@ ANSWERED = {
         GRID + "    fixed:\n      model: tiny\n      batch_size: ${BATCH}\n",
         ["6: grids[0].fixed.batch_size: '${BATCH}' is not a whole number; variables are not replaced; write the value, or give it in the command: --set batch_size=VALUE"],
     ),
+    "a variable that names another field": (
+        GRID + "    axes:\n      context_length: [32, 64]\n      batch_size: ${context_length}\n    fixed: {model: tiny}\n",
+        ["6: grids[0].axes.batch_size: '${context_length}' is a single value; variables are not replaced; fields that vary together are lists of the same length below zip: zip: {context_length: [...], batch_size: [...]}"],
+    ),
+    "a variable in a list of an axis": (
+        GRID + "    axes:\n      batch_size: [1, '${N}']\n    fixed: {model: tiny}\n",
+        ["5: grids[0].axes.batch_size: '${N}' is not a whole number; variables are not replaced; fields that vary together are lists of the same length below zip"],
+    ),
+    "a fixed field that follows another": (
+        GRID + "    axes: {context_length: [32, 64]}\n    fixed:\n      model: tiny\n      precision: $PRECISION\n      batch_size: '{{ context_length }}'\n",
+        [
+            "8: grids[0].fixed.batch_size: '{{ context_length }}' is not a whole number; variables are not replaced; fields that vary together are lists of the same length below zip: zip: {context_length: [...], batch_size: [...]}",
+            "7: grids[0].fixed.precision: '$PRECISION' is not a value; variables are not replaced; write the value, or give it in the command: --set precision=VALUE",
+        ],
+    ),
+    "an argument that follows a field": (
+        GRID + "    axes: {context_length: [32, 64], optimizer_args.lr: '${context_length}'}\n    fixed: {model: tiny}\n",
+        ["4: grids[0].axes.optimizer_args.lr: '${context_length}' is a single value; variables are not replaced; fields that vary together are lists of the same length below zip: zip: {context_length: [...], optimizer_args.lr: [...]}"],
+    ),
+    "functions of other tools": (
+        GRID + "    axes:\n      batch_size: choice(1, 2, 4)\n      context_length: range(32, 256, 32)\n      precision: tune.grid_search([fp32, bf16])\n    fixed: {model: tiny}\n",
+        [
+            "5: grids[0].axes.batch_size: 'choice(1, 2, 4)' is a single value; write [1, 2, 4]",
+            "6: grids[0].axes.context_length: 'range(32, 256, 32)' is a single value; write 32..224+32",
+            "7: grids[0].axes.precision: 'tune.grid_search([fp32, bf16])' is a single value; write [fp32, bf16]",
+        ],
+    ),
     "variables in braces": (
         GRID + "    fixed: {model: tiny, batch_size: ${BATCH}}\n",
         ["4: not valid YAML: variables are not replaced; write the value, or give it in the command: --set FIELD=VALUE"],

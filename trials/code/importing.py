@@ -162,11 +162,11 @@ def _import(reference: Reference, code: Code) -> ModuleType:
     path = find_source(reference, code)
     assert path is not None, "a file is in the code folder"
     parts = path.relative_to(code.folder).with_suffix("").parts
+    if not (path.parent / "__init__.py").exists():
+        # A script imports its neighbours by their bare names.
+        finder = next(finder for finder in sys.meta_path if isinstance(finder, CodeFinder))
+        finder.folders += [str(path.parent)] if str(path.parent) not in finder.folders else []
     if all(part.isidentifier() for part in parts) and not is_reserved(parts[0]):
-        if not (path.parent / "__init__.py").exists():
-            # A script imports its neighbours by their bare names.
-            finder = next(finder for finder in sys.meta_path if isinstance(finder, CodeFinder))
-            finder.folders += [str(path.parent)] if str(path.parent) not in finder.folders else []
         return import_module(".".join(parts))
     name = "lmsweep_code_" + "_".join("".join(c if c.isalnum() else "_" for c in part) for part in parts)
     if name not in sys.modules:

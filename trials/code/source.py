@@ -115,17 +115,29 @@ def line_of(text: str, code: Code) -> str | None:
     return f"{path.resolve().relative_to(Path(code.folder).resolve())}:{found[-1].lineno}"
 
 
-def parameters_of(text: str, code: Code) -> frozenset[str] | None:
-    """Return the names of the parameters of a function or class; None if it takes any, or the files do not say."""
+def parameters_of(text: str, code: Code) -> frozenset[str]:
+    """Return the names of the parameters of a function or class, none where its file does not say.
+
+    `**kwargs` adds none: the user's code is called with the fields that its signature names.
+    """
     reference = parse_reference(text)
     path = find_source(reference, code)
-    tree = ast.parse(path.read_bytes()) if path else ast.Module(body=[], type_ignores=[])
-    found = [one for one in _statements(tree.body) if isinstance(one, _DEFINITION) and one.name == reference.attribute]
-    if found and isinstance(found[-1], ast.ClassDef):
-        found = [one for one in found[-1].body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
-    if not found or isinstance(found[-1], ast.ClassDef) or found[-1].args.kwarg:
-        return None
-    given = found[-1].args
+    tree = parse(path) if path else None
+    named: dict[str, ast.stmt | ast.expr] = {}
+    for node in _statements(tree.body) if tree else ():
+        if isinstance(node, _DEFINITION):
+            named[node.name] = node
+        elif isinstance(node, ast.Assign):
+            named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+    found = named.pop(reference.attribute, None)
+    while isinstance(found, ast.Name | ast.Call):  # make = other, make = partial(other, ...)
+        inner = found if isinstance(found, ast.Name) else next(iter(found.args), None)
+        found = named.pop(inner.id, None) if isinstance(inner, ast.Name) else None
+    if isinstance(found, ast.ClassDef):
+        found = next((one for one in found.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
+    if not isinstance(found, ast.FunctionDef):
+        return frozenset()
+    given = found.args
     return frozenset(one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
 
 
@@ -199,11 +211,28 @@ def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
             return
         near = nearest(first, origins)
         raise RequestError(f"{path}:1: defines no {first}{f'; did you mean {near}?' if near else ''}")
+    if (todo := _to_write(reference.attribute, tree)) is not None:
+        node, words = todo
+        raise RequestError(f"{path}:{node.lineno}: {node.name} is not written yet{f': {words}' if words else ''}")
     if origin := _outsider(tuple(reference.attribute.split(".")), path, code, set()):
         raise RequestError(
             f"{path}:1: {first} is imported from {origin}; a reference must lead to what your own code defines "
             f"(write a function around it, or add --trust {origin})"
         )
+
+
+def _to_write(name: str, tree: ast.Module) -> tuple[ast.FunctionDef, str] | None:
+    """Return a function that does nothing but raise NotImplementedError, with what it says."""
+    found = [node for node in _statements(tree.body) if isinstance(node, ast.FunctionDef) and node.name == name]
+    last = found[-1].body[-1] if found else None
+    before = found[-1].body[:-1] if found else []
+    documented = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in before)
+    raised = last.exc if isinstance(last, ast.Raise) and documented else None
+    words = raised.args if isinstance(raised, ast.Call) else []
+    kind = raised.func if isinstance(raised, ast.Call) else raised
+    if not isinstance(kind, ast.Name) or kind.id != "NotImplementedError":
+        return None
+    return found[-1], str(words[0].value) if words and isinstance(words[0], ast.Constant) else ""
 
 
 def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object]) -> str | None:

@@ -136,7 +136,10 @@ def _prediction(question: Question) -> Finding:
         return Finding(what="predicted memory", found=str(error), kind="cannot")
     except Exception as error:  # noqa: BLE001 - running it on the device may succeed
         found = cannot("predicted memory", error)
-        return replace(found, found=f"on tensors without values: {found.found}")
+        # An assertion of the user's about shapes or state fails in the trial too. Others may be about the device.
+        is_wrong = isinstance(error, AssertionError) and question.config.device_type == "cpu" and not is_lmsweeps(error)
+        words = f"on tensors without values: {found.found}"
+        return replace(found, found=words, kind="wrong" if is_wrong else found.kind)
 
 
 CHECKS: dict[str, Callable[[Question], Iterator[Finding]]] = {

@@ -26,14 +26,18 @@ _KNOWN_ELSEWHERE: dict[str, str] = {
     "grids": "parameters params hyperparameters matrix space search_space sweep",
     "fixed": "constants defaults",
     "model": "model_size model_name",
-    "context_length": "seq_len seq_length seqlen sequence_length max_seq_len block_size n_ctx ctx context tokens",
+    "context_length": "seq_len seq_length seqlen sequence_length max_seq_len block_size n_ctx ctx context tokens "
+    "context_len ctx_len ctx_length context_size max_context_length max_context max_len max_length max_seq_length "
+    "max_sequence_length max_position_embeddings max_position n_positions segment_len segment_length maxlen",
     "batch_size": "bs batch micro_batch_size per_device_train_batch_size",
     "precision": "dtype torch_dtype data_type amp autocast",
-    "d_model": "hidden_size hidden_dim n_embd dim embed_dim width",
-    "d_ff": "intermediate_size ffn_dim ffn_hidden_size d_ffn d_mlp",
-    "num_layers": "n_layer n_layers layers num_hidden_layers depth",
-    "num_heads": "n_head n_heads heads num_attention_heads",
-    "vocab_size": "vocab n_vocab",
+    "d_model": "hidden_size hidden_dim n_embd dim embed_dim width model_dim dim_model emb_dim embedding_dim "
+    "embedding_size embed_size emb_size d_embed d_emb n_embed hidden d_hidden",
+    "d_ff": "intermediate_size ffn_dim ffn_hidden_size d_ffn d_mlp ff_dim dim_ff mlp_dim mlp_size dim_feedforward "
+    "d_feedforward ffn_hidden intermediate_dim ffn_size",
+    "num_layers": "n_layer n_layers layers num_hidden_layers depth num_layer nlayers num_blocks n_blocks",
+    "num_heads": "n_head n_heads heads num_attention_heads num_head nhead nheads",
+    "vocab_size": "vocab n_vocab num_tokens n_tokens ntokens ntoken num_vocab vocabulary_size vocab_len vocab_dim",
     "attention": "attn attn_implementation attention_impl",
     "window": "sliding_window attention_window window_size",
     "document_length": "packing document_mask doc_len mean_document_length",

@@ -11,7 +11,7 @@ from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import format_seconds, going_on, say, say_data
+from lmsweep.orchestrator.terminal import format_seconds, continuing, say, say_data
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status, short_line
 from lmsweep.trials.results.record import Record
@@ -44,10 +44,10 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
 
     stored = rows = pd.DataFrame(columns=["status"])
     parts: list[str] = []
-    with going_on("what is stored"):
+    with continuing("what is stored"):
         stored = load(store, pooled=False) if store.exists() else stored
         rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
-    with going_on("the table of the results"):
+    with continuing("the table of the results"):
         parts += _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
@@ -64,7 +64,7 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
             f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
             f"or in a browser: lmsweep report {quoted}"
         )
-        with going_on("what the results say"):
+        with continuing("what the results say"):
             found = findings(rows, known_variation(stored)) or [range_headline(pool(rows))]
             parts.append("\n".join(f"found: {words}" for words in found if words))
     say("\n\n".join(part for part in parts if part))

@@ -15,7 +15,7 @@ from rich.text import Text
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta
 from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, going_on, harmless, say, time_left
+from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, continuing, harmless, say, time_left
 from lmsweep.trials.machine.live_phase import read_phase
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
@@ -52,7 +52,7 @@ class LiveView:
 
     def draw(self) -> RenderableType:
         parts: list[RenderableType] = []
-        with going_on("the state of the run"):
+        with continuing("the state of the run"):
             parts = self._parts()
         return Group(*parts)
 
@@ -171,11 +171,11 @@ class RunProgress:
         self.view.flags.update({flag for row in rows for flag in row.flags})
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
-            with going_on(f"the line of trial {place}"):
+            with continuing(f"the line of trial {place}"):
                 count = planned.trial.config.processes
                 which = f", process {planned.process} of {count}" if count > 1 else ""
                 self.say(f"{place} {self._described[planned.index]}{which}: {outcome(rows)}{self._counts()}")
-        with going_on("the time left"):
+        with continuing("the time left"):
             self._compare_with_estimate()
 
     def cut_short(self, planned: PlannedTrial) -> None:

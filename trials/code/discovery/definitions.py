@@ -4,6 +4,7 @@ import ast
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +14,10 @@ from lmsweep.trials.spec.reference import Code
 Kind = Literal["model", "attention", "optimizer", "ddp"]
 
 _SKIPPED = frozenset(("site-packages", "node_modules", "build", "dist", "tests", "test", "results", "__pycache__"))
+_ARCHIVES = frozenset(
+    ("archive", "archives", "archived", "records", "old", "legacy", "deprecated", "backup", "backups")
+)
+"""Folders with copies of code that was in use once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +31,16 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    reference: str
+    """How a model is built whose class takes more than numbers."""
+
     parameters: tuple[Parameter, ...]
+    """What is given by name: fields of a settings object, keys of a mapping, parameters of a function."""
+    body: str
+    """The statements that return the model; `{given}` stands for the arguments."""
+    imports: tuple[str, ...]
+    """References to what the statements name."""
+    beside: str | None = None
+    """The folder of its file, relative to the code folder, if no import statement can name that file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +55,8 @@ class Candidate:
     """What it is called with, after the tensors, the weights or the module that it works on."""
     is_likely: bool = True
     """Whether it looks like a whole: a model with embedding and head, not a part of one."""
-    settings: Settings | None = None
-    """The class of its only required parameter, if that is an object with settings."""
+    ways: tuple[Settings, ...] = ()
+    """How it may be built, if not from its parameters alone; the best first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +68,8 @@ class LeftOut:
     place: str
     advice: str
     """Why, and what to write."""
+    is_likely: bool = False
+    """Whether it is probably what the folder is about: a whole model of language."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +87,7 @@ class Class:
     def name(self) -> str:
         return self.node.name
 
-    @property
+    @cached_property
     def reference(self) -> str:
         return reference_to(self.file, self.name, self.code)
 
@@ -89,9 +104,10 @@ class Class:
         """Return the parameters of a method, none if the class does not define it."""
         return tuple(parameters_of(self.methods[method])) if method in self.methods else ()
 
-    def calls(self) -> set[str]:
+    @cached_property
+    def calls(self) -> frozenset[str]:
         """By last name."""
-        return {last_name(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)}
+        return frozenset({last_name(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)})
 
 
 def python_files(code: Code) -> Iterator[Path]:
@@ -105,6 +121,22 @@ def python_files(code: Code) -> Iterator[Path]:
         for name in sorted(files):
             if name.endswith(".py") and not name.startswith(("test_", "conftest")):
                 yield Path(folder, name)
+
+
+def hidden_packages(code: Code) -> frozenset[Path]:
+    """Return packages of projects in the folder that cannot be imported, for an earlier project has their name."""
+    seen: dict[str, Path] = {}
+    hidden = set()
+    for root in roots(code):
+        for package in sorted(file.parent for file in root.glob("*/__init__.py")):
+            if seen.setdefault(package.name, package) != package:
+                hidden.add(package)
+    return frozenset(hidden)
+
+
+def is_archived(file: Path, code: Code) -> bool:
+    """Return whether a file is in a folder with earlier states of the code."""
+    return any(part.lower() in _ARCHIVES for part in file.relative_to(code.folder).parts[:-1])
 
 
 def classes_of(trees: dict[Path, ast.Module], code: Code) -> list[Class]:

@@ -12,6 +12,8 @@ from lmsweep.trials.code.discovery.definitions import (
     LeftOut,
     Parameter,
     classes_of,
+    hidden_packages,
+    is_archived,
     last_name,
     parameters_of,
     place_of,
@@ -47,7 +49,9 @@ class Discovery:
 
 def discover(code: Code) -> Discovery:
     """Return the models, attention functions, optimizers and wrappers that the folder defines."""
-    files = [*python_files(code)]
+    hidden = hidden_packages(code)
+    readable = (file for file in python_files(code) if not hidden.intersection(file.parents))
+    files = sorted(readable, key=lambda file: is_archived(file, code))
     trees = {file: tree for file in files[:MAX_FILES] if (tree := parse(file)) is not None}
     classes = classes_of(trees, code)
     found = [

@@ -1,19 +1,11 @@
 """Finds the classes of a folder that are probably models, with the likeliest first."""
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+import re
+from collections.abc import Iterator, Set
 
-from lmsweep.trials.code.discovery.definitions import (
-    Candidate,
-    Class,
-    LeftOut,
-    Parameter,
-    Settings,
-    last_name,
-    reference_to,
-)
-from lmsweep.trials.code.source import parse
+from lmsweep.trials.code.discovery.definitions import Candidate, Class, LeftOut, Parameter, is_archived, last_name
+from lmsweep.trials.code.discovery.model_settings import ways_to_build
 from lmsweep.trials.spec.reference import MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 _HEADS = ("head", "unembed", "output", "to_logits")
@@ -26,55 +18,86 @@ _OTHER_EMBEDDINGS = ("rotary", "rope", "position", "sinus", "patch", "time")
 """Words in the names of embeddings of something else than tokens."""
 _NOT_TOKENS = frozenset(("img", "image", "images", "video", "videos", "pixel", "pixels", "audio", "wav", "spec"))
 """Words in the name of an input that no model of language takes."""
-_SETTINGS = ("config", "cfg", "args", "params", "hparams", "model_args")
-"""Names of a parameter that takes an object with settings."""
+_SCRIPTS = ("train", "bench", "eval", "generate", "sample", "demo", "example")
+"""Beginnings of the names of files whose models are less likely the ones of a package."""
+_EMBEDDING = re.compile(r"(?i:embeddings?|embedder)$|(^|_)(?i:emb)(_|$)")
+"""Names of a class that embeds tokens and is no model."""
 
 
 def models(classes: list[Class], code: Code) -> list[Candidate | LeftOut]:
-    """Return the modules that embed tokens, also in a part; those whose forward requires more are left out."""
-    modules = {one.name: one for one in classes if one.bases & _MODULES}
-    calls = {name: one.calls() for name, one in modules.items()}
+    """Return the modules that embed tokens, also in a part; those whose forward requires more are left out.
 
-    def embeds(name: str, seen: frozenset[str] = frozenset()) -> bool:
-        parts = (calls[name] & modules.keys()) - seen - {name}
-        return _embeds_tokens(calls[name]) or any(embeds(part, seen | {name, part}) for part in parts)
+    Of equal classes the first counts, and copies in an archive only where there is nothing else.
+    """
+    modules = [one for one in classes if one.bases & _MODULES]
+    named: dict[str, list[Class]] = {}
+    for one in modules:
+        named.setdefault(one.name, []).append(one)
 
-    ranked: list[tuple[float, Candidate | LeftOut]] = []
-    for name, one in modules.items():
+    def embeds(module: Class, seen: frozenset[str] = frozenset()) -> bool:
+        called = module.calls
+        parts = (called & named.keys()) - seen - {module.name}
+        chosen = [min(named[part], key=lambda one: one.file != module.file) for part in sorted(parts)]
+        return _embeds_tokens(called) or any(embeds(part, seen | {module.name, part.name}) for part in chosen)
+
+    ranked: list[tuple[tuple[bool, float, bool, bool, int], Candidate | LeftOut]] = []
+    copies: set[str] = set()
+    for one in modules:
         is_wrapper = "finish_gradient_synchronization" in one.methods
-        if "forward" not in one.methods or is_wrapper or _other_input(one) or not embeds(name):
+        is_embedding = any(_EMBEDDING.search(each) for each in (one.name, *(one.bases & named.keys())))
+        if "forward" not in one.methods or is_wrapper or is_embedding or _other_input(one) or not embeds(one):
             continue
-        is_part = any(name in calls[other] for other in modules if other != name)
-        taken = one.parameters_of("forward")
+        if (text := ast.dump(one.node)) in copies:
+            continue
+        copies.add(text)
+        is_part = any(one.name in other.calls for other in modules if other.name != one.name)
+        taken, is_old = one.parameters_of("forward"), is_archived(one.file, code)
+        near = (one.reference.startswith("./"), one.file.name.startswith(_SCRIPTS), len(one.file.parts))
         if unknown := _not_given(taken):
             if not is_part and any(parameter.required for parameter in taken):
                 advice = (
                     f"its forward also requires {', '.join(unknown)}: write a function that returns a module around "
                     f"it, whose forward(tokens) gives {unknown[0]}, and name the function"
                 )
-                ranked.append((0.0, LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice)))
+                left = LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice, is_likely=True)
+                ranked.append(((is_old, 0.0, *near), left))
             continue
         attributes = {node.attr.lower() for node in ast.walk(one.node) if isinstance(node, ast.Attribute)}
-        named = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
-        embeds_itself = _embeds_tokens(calls[name])
-        score = 2.0 * embeds_itself + 2.0 * any(head in attribute for attribute in named for head in _HEADS)
-        score += 1.0 * any(word in name.lower() for word in _NAMES) - 4.0 * is_part
+        of_model = [attribute for attribute in attributes if not attribute.endswith(_OF_ATTENTION)]
+        embeds_itself = _embeds_tokens(one.calls)
+        score = 2.0 * embeds_itself + 2.0 * any(head in attribute for attribute in of_model for head in _HEADS)
+        score += 1.0 * any(word in one.name.lower() for word in _NAMES) - 4.0 * is_part
         candidate = Candidate(
             kind="model",
             reference=one.reference,
             place=one.place,
             parameters=one.parameters,
             is_likely=score > 2 or (score > 0 and embeds_itself),
-            settings=_settings(one, classes, code),
+            ways=ways_to_build(one, classes, code),
         )
-        ranked.append((-score, candidate))
-    return [found for _, found in sorted(ranked, key=lambda row: (row[0], row[1].reference))]
+        ranked.append(((is_old, -score, *near), candidate))
+    ranked = [row for row in ranked if not row[0][0]] or ranked
+    found = [one for _, one in sorted(ranked, key=lambda row: (row[0], row[1].reference))]
+    return found or [*_without_forward(modules, named.keys())]
+
+
+def _without_forward(modules: list[Class], ours: Set[str]) -> Iterator[LeftOut]:
+    """Yield the modules that are called models and get their forward from a class outside of the folder."""
+    for one in modules:
+        bases = [last_name(base) for base in one.node.bases]
+        outside = [name for name in bases if name not in {*ours, *_MODULES}]
+        if "forward" not in one.methods and outside and any(word in one.name.lower() for word in _NAMES):
+            advice = (
+                f"its forward is that of {outside[0]}: write a function that returns a module around it, whose "
+                "forward(tokens) returns logits, and name the function"
+            )
+            yield LeftOut(kind="model", reference=one.reference, place=one.place, advice=advice, is_likely=True)
 
 
 def without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
     """Yield the first of the modules that take images or sound, and are no part of another: it needs a step."""
     modules = [one for one in classes if one.bases & _MODULES]
-    called = {name for one in modules for name in one.calls() - {one.name}}
+    called = {name for one in modules for name in one.calls - {one.name}}
     wholes = [one for one in modules if _other_input(one) and one.name not in called]
     if not wholes:
         return
@@ -88,7 +111,7 @@ def without_tokens(classes: list[Class]) -> Iterator[LeftOut]:
     yield LeftOut(kind="model", reference=first.reference, place=first.place, advice=f"{advice}{more}")
 
 
-def _embeds_tokens(calls: set[str]) -> bool:
+def _embeds_tokens(calls: Set[str]) -> bool:
     """Whether one of the names that a module calls is that of an embedding: PyTorch's, or the user's MyEmbedding."""
     names = [name.lower() for name in calls if name.endswith("Embedding")]
     return any(not any(word in name for word in _OTHER_EMBEDDINGS) for name in names)
@@ -104,47 +127,3 @@ def _not_given(taken: tuple[Parameter, ...]) -> list[str]:
     tokens = next((one.name for one in taken if one.name in TOKENS), taken[0].name if taken else None)
     given = {tokens, *TARGETS, *MASKS, *POSITIONS}
     return [one.name for one in taken if one.required and one.name not in given]
-
-
-def _settings(model: Class, classes: list[Class], code: Code) -> Settings | None:
-    needed = [one for one in model.parameters if one.required] or list(model.parameters)
-    if len(needed) != 1 or needed[0].name not in _SETTINGS:
-        return None
-    wanted = needed[0].annotation.rpartition(".")[2].strip("'\"")
-    near = [one for one in classes if one.file == model.file and one.name.endswith(("Config", "Args"))]
-    named = [one for one in classes if one.name == wanted] or ([] if wanted else near)
-    if not named:
-        return None
-    imported = _imported_from(model.file).get(wanted, "")
-    found = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
-    if any(one.reference.startswith("./") for one in (model, found)):
-        return None  # a file that no import statement can name
-    if "BaseModel" in found.bases or any(last_name(one) == "dataclass" for one in found.node.decorator_list):
-        fields = [one for one in found.node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
-        given = tuple(
-            Parameter(name=ast.unparse(one.target), required=one.value is None, annotation=ast.unparse(one.annotation))
-            for one in fields
-        )
-    elif "__init__" in found.methods:
-        given = (*found.parameters, *_taken_from_kwargs(found.methods["__init__"]))
-    else:
-        return None
-    return Settings(reference=found.reference, parameters=given)
-
-
-def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
-    """Names that a function looks up in its **kwargs, as configurations for transformers do."""
-    kwargs = function.args.kwarg
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
-            key, place = node.args[0], node.func.value
-            is_lookup = kwargs and isinstance(place, ast.Name) and place.id == kwargs.arg
-            if is_lookup and node.func.attr in ("get", "pop") and isinstance(key, ast.Constant):
-                yield Parameter(name=str(key.value), required=False)
-
-
-def _imported_from(file: Path) -> dict[str, str]:
-    """By name; only of modules that are named in full."""
-    tree = parse(file)
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)] if tree else []
-    return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}

@@ -1,0 +1,237 @@
+"""Chooses the model of a first sweep: one of the folder's, built as its code allows, or what to write for it."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from math import inf
+
+import yaml
+
+from lmsweep.orchestrator.sweep.users_code import TO_WRITE
+from lmsweep.trials.code.calling import OFFERED
+from lmsweep.trials.code.discovery.definitions import Candidate, LeftOut, Parameter, Settings
+from lmsweep.trials.code.discovery.discover import Discovery
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
+from lmsweep.trials.spec.suggestions import known_elsewhere
+
+PASSED = (*OFFERED, "device", "dtype")
+"""The parameters of a model that lmsweep gives."""
+
+USUAL: dict[str, object] = {
+    **dict.fromkeys(("rope_theta", "theta", "rope_base"), 10000.0),
+    **dict.fromkeys(("dropout", "p_dropout", "attn_pdrop", "residual_pdrop", "resid_pdrop", "embd_pdrop"), 0.0),
+    **dict.fromkeys(("drop_prob", "drop_rate", "dropout_rate", "dropout_prob", "p_drop", "attn_dropout"), 0.0),
+    **dict.fromkeys(("eps", "norm_eps", "layer_norm_eps", "rms_norm_eps"), 1e-5),
+    **dict.fromkeys(("bias", "qkv_bias", "use_bias"), False),
+    "bucket_size_mb": 25.0,
+    "lr": 0.0001,
+}
+"""Values for parameters without a default whose name says enough."""
+
+VOCABULARY = 10_000
+OBJECTS = ("config", "cfg", "args", "params", "hparams", "model_args", "net", "model", "module", "backbone", "encoder")
+"""Parameters that take an object, which no sweep file can hold."""
+PLAIN = ("", "int", "float", "str", "bool", "list", "tuple", "dict", "None")
+"""Types of parameters that a sweep file can hold."""
+ADAPTER = "lmsweep_model.py"
+"""The file with a function that builds a model whose class takes more than a sweep file holds."""
+BUILD = f"{ADAPTER.removesuffix('.py')}:build"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstModel:
+    line: str
+    """Of the sweep file: `model: ...`."""
+    notes: tuple[str, ...] = ()
+    """Comments above the line."""
+    is_users: bool = True
+    adapter: str | None = None
+    """The text of ADAPTER, if the model needs a function that builds it."""
+    adapter_file: str = ADAPTER
+    to_write: str | None = None
+    """What the user must write before the sweep runs."""
+    left: tuple[str, ...] = ()
+    """Other models that were found, each with what to write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """How a model is built."""
+
+    model: Candidate
+    settings: Settings | None
+    args: dict[str, object]
+    unknown: list[str]
+    """Parameters whose values nobody can guess."""
+
+    @property
+    def taken(self) -> tuple[Parameter, ...]:
+        return self.settings.parameters if self.settings else self.model.parameters
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a sweep file can hold the values of the unknown parameters."""
+        types = {re.split(r"[\[|. ]", one.annotation)[0] for one in self.taken if one.name in self.unknown}
+        return types <= {*PLAIN} and not {*self.unknown} & {*OBJECTS}
+
+
+def first_model(found: Discovery, *, size: str, context: int, shallow: bool) -> FirstModel:
+    """Return the folder's likeliest model that can be built; else the likeliest, with what to write; else lmsweep's."""
+    ways = [_way(one, size, context, shallow=shallow) for one in found.of("model")]
+    likely = [way for way in ways if way.model.is_likely]
+    parts = [way for way in ways if not way.model.is_likely]
+    left = [one for one in found.left_out if one.kind == "model"]
+    wholes = [one for one in left if one.is_likely]
+    listed: list[_Way | LeftOut] = [*likely, *wholes, *parts, *(one for one in left if not one.is_likely)]
+    if not listed:
+        return FirstModel(
+            line=f"model: {size}",
+            notes=("# There is no code here: this is lmsweep's model. Yours is named as package.module:Class.",),
+            is_users=False,
+        )
+    able = [way for way in (likely or ([] if wholes else parts[:1])) if not way.unknown]
+    chosen = able[0] if able else listed[0]
+    others = tuple(_words(one, able[0] if able else None) for one in listed if one is not chosen or not able)
+    if isinstance(chosen, LeftOut) or (chosen.unknown and not chosen.is_held):
+        return _to_write(chosen, others)
+    model, settings = chosen.model, chosen.settings
+    needs = f"{model.reference} ({model.place}) needs {', '.join(chosen.unknown)}: give values in place of {TO_WRITE}"
+    return FirstModel(
+        line=_line(chosen, size),
+        notes=(
+            f"# {model.place}. It is called with the fields that its signature has, and with args.",
+            "# args can be axes: model_args.NAME: [1, 2]. hf:NAME names a Hugging Face configuration.",
+        ),
+        adapter=_adapter(model, settings) if settings else None,
+        adapter_file=_adapter_file(settings),
+        to_write=needs if chosen.unknown else None,
+        left=others,
+    )
+
+
+def unknown_of(parameters: Iterable[Parameter], given: Iterable[str] = ()) -> list[str]:
+    return [one.name for one in parameters if one.required and one.name not in USUAL and one.name not in given]
+
+
+def as_call(reference: str, args: dict[str, object]) -> str:
+    return f'{{call: "{reference}", args: {as_yaml(args)}}}'
+
+
+def as_yaml(value: object) -> str:
+    """On one line."""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=inf).partition("\n")[0]
+
+
+def _words(one: _Way | LeftOut, measured: _Way | None) -> str:
+    """Return a model that is not measured, its place and what to write."""
+    if isinstance(one, LeftOut):
+        return f"{one.reference} ({one.place}): {one.advice}"
+    reference, unknown = one.model.reference, ", ".join(one.unknown)
+    if not unknown:
+        instead = (
+            f"in place of {measured.model.reference}" if measured else "as model, if it is more than a part of one"
+        )
+        advice = f"write it {instead}"
+    elif one.is_held:
+        advice = f"it also needs {unknown}: model: {as_call(reference, dict.fromkeys(one.unknown, TO_WRITE))}"
+    else:
+        advice = (
+            f"it needs {unknown}, which no sweep file can hold: write def build(vocab_size, context_length): "
+            f'return {reference.rpartition(":")[2]}(...), and name it: model: "./FILE.py:build"'
+        )
+    return f"{reference} ({one.model.place}): {advice}"
+
+
+def _to_write(one: _Way | LeftOut, left: tuple[str, ...]) -> FirstModel:
+    """Return a function that the user completes; until then, reading the sweep file says what to write."""
+    words, found = _words(one, None), one if isinstance(one, LeftOut) else one.model
+    text = "\n".join(
+        [
+            '"""Builds the model that lmsweep measures. Its forward takes tokens and returns logits."""',
+            "",
+            "",
+            "def build(vocab_size, context_length):",
+            f"    raise NotImplementedError({words!r})",
+            "",
+        ]
+    )
+    name = found.reference.rpartition(":")[2].partition(".")[0]
+    return FirstModel(
+        line=f'model: {{name: {as_yaml(name)}, call: "{BUILD}"}}',
+        notes=(f"# {found.place}. Write build in {ADAPTER}, which says what it needs, or another model here.",),
+        adapter=text,
+        to_write=f"build in {ADAPTER}: {words}",
+        left=left,
+    )
+
+
+def _line(way: _Way, size: str) -> str:
+    reference, file = way.model.reference, _adapter_file(way.settings)
+    if way.settings:
+        reference = BUILD if file == ADAPTER else f"./{file}:build"
+    parts = [f"name: {as_yaml(way.model.reference.rpartition(':')[2])}", f'call: "{reference}"']
+    if not way.settings and any(one.name in DIMENSIONS for one in way.taken):
+        parts.append(f"size: {size}")
+    if args := way.args | dict.fromkeys(way.unknown, TO_WRITE):
+        parts.append(f"args: {as_yaml(args)}")
+    return f"model: {{{', '.join(parts)}}}"
+
+
+def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
+    """Return the first way to build a model that needs nothing unknown, else its first."""
+    values: dict[str, object] = {**asdict(SIZES[size]), "vocab_size": VOCABULARY, "context_length": context}
+    ways = []
+    for settings in model.ways or (None,):
+        taken = settings.parameters if settings else model.parameters
+        args: dict[str, object] = {}
+        unknown = []
+        for one in taken:
+            ours = _ours(one, taken)
+            of_adapter = ours in ("vocab_size", "context_length")
+            if of_adapter if settings else one.name in PASSED:
+                continue
+            if ours in values and (one.required or of_adapter or (shallow and ours == "num_layers")):
+                args[one.name] = values[ours]
+            elif one.required and one.name in USUAL:
+                args[one.name] = USUAL[one.name]
+            elif one.required:
+                unknown.append(one.name)
+        ways.append(_Way(model=model, settings=settings, args=args, unknown=unknown))
+    return min(ways, key=lambda way: bool(way.unknown))
+
+
+def _ours(parameter: Parameter, among: Iterable[Parameter]) -> str | None:
+    """Return our name of a size. Of two widths, `hidden_dim` is that of the feed-forward layer."""
+    ours = parameter.name if parameter.name in PASSED else known_elsewhere(parameter.name, PASSED)
+    if ours == "d_model" and parameter.name.startswith("hidden"):
+        names = [one.name for one in among if one.name != parameter.name]
+        if any(name == "d_model" or known_elsewhere(name, PASSED) == "d_model" for name in names):
+            return "d_ff"
+    return ours
+
+
+def _adapter_file(settings: Settings | None) -> str:
+    return ADAPTER if settings is None or settings.beside in (None, ".") else f"{settings.beside}/{ADAPTER}"
+
+
+def _adapter(candidate: Candidate, settings: Settings) -> str:
+    theirs = {_ours(one, settings.parameters): one.name for one in reversed(settings.parameters)}
+    taken = [name for name in ("vocab_size", "context_length") if name in theirs]
+    given = ", ".join([*(f"{theirs[name]}={name}" for name in taken), "**changes"])
+    imports: dict[str, list[str]] = {}
+    for reference in settings.imports:
+        imports.setdefault(reference.partition(":")[0], []).append(reference.partition(":")[2])
+    lines = [f"from {module} import {', '.join(sorted({*names}))}" for module, names in sorted(imports.items())]
+    return "\n".join(
+        [
+            f'"""Builds {candidate.reference.partition(":")[2]} for lmsweep: from the fields that `build` names, '
+            'and model_args as changes."""',
+            "",
+            *lines,
+            "",
+            "",
+            f"def build({', '.join([*taken, '**changes'])}):",
+            f"    {settings.body.format(given=given)}",
+            "",
+        ]
+    )

@@ -1,0 +1,306 @@
+"""`lmsweep init` names a folder's model, or the one thing to write; its sweep never measures lmsweep's in its place."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmsweep.orchestrator.sweep.first_sweep import FirstSweep, first_sweep
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.discovery.discover import discover
+from lmsweep.trials.spec.config import Trial
+from tests.support.command import answer_here, lmsweep_here
+
+HEAD = "from torch import nn\nimport torch\nRouter = object\n"
+LM = """
+class LM(nn.Module):
+    def __init__(self, {parameters}):
+        super().__init__()
+        self.embed, self.head = nn.Embedding({rows}, 8), nn.Linear(8, {rows})
+    def forward(self, tokens{others}):
+        return self.head(self.embed(tokens))
+"""
+
+
+def lm(parameters: str, *, rows: str = "10000", others: str = "") -> str:
+    return HEAD + LM.format(parameters=parameters, rows=rows, others=others)
+
+
+def swept(folder: Path, **files: str) -> FirstSweep:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return first_sweep("x", discover(code_folder(folder)), device="cpu", gpus=0, code=".")
+
+
+def trials_of(folder: Path, **files: str) -> tuple[Trial, ...]:
+    written = swept(folder, **files)
+    if written.adapter:
+        (folder / written.adapter_file).write_text(written.adapter)
+    (folder / "lmsweep.yaml").write_text(written.text)
+    return load_sweep(str(folder / "lmsweep.yaml")).trials
+
+
+@pytest.mark.parametrize(
+    ("parameters", "args"),
+    [
+        ("vocab_size, context_len, d_model, n_layers, n_heads, d_ff", '"context_len":128'),
+        ("num_tokens, dim, depth, heads", '"num_tokens":10000'),
+        ("num_tokens, segment_len, dim, depth", '"segment_len":128'),
+        ("vocab_size, model_dim, num_blocks, nhead, max_len, drop_prob", '"max_len":128,"model_dim":128,"nhead":'),
+        ("n_tokens, ctx_len, emb_dim, nlayers", '"ctx_len":128,"emb_dim":128,"n_tokens":10000,"nlayers":2'),
+        ("vocab_size, dim, hidden_dim, n_layers", '"dim":128,"hidden_dim":512'),
+        ("vocab_size, hidden_dim, n_layers", '"hidden_dim":128'),
+    ],
+)
+def test_a_size_is_recognised_under_the_names_that_models_give_it(tmp_path: Path, parameters: str, args: str) -> None:
+    config = trials_of(tmp_path, mine=lm(parameters))[0].config
+    assert config.model_code == "mine:LM" and args in str(config.model_args)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "q, k, v, mask",
+        "q, k, v, mask=None",
+        "q, k, v, *, mask",
+        "q, k, v, attn_mask, dropout=0.0",
+        "q, k, v, is_causal",
+        "q, k, v, causal",
+    ],
+)
+def test_an_attention_whose_mask_is_given_by_lmsweep_is_measured(tmp_path: Path, signature: str) -> None:
+    """As `run` calls it: a mask and is_causal are given by name, required or not."""
+    trials = trials_of(tmp_path, att=f"{HEAD}def attend({signature}):\n    return v\n")
+    assert "att:attend" in {trial.config.attention for trial in trials}
+    assert all(trial.config.causal for trial in trials)
+
+
+def test_an_embedding_is_no_model(tmp_path: Path) -> None:
+    part = (
+        "class {}({}):\n    def __init__(self, rows): self.e = nn.Embedding(rows, 2)\n    def forward(self, x): ...\n"
+    )
+    names = ("Embedding", "TransformerEmbedding", "BertEmbeddings", "Emb_ROSA", "rosa_emb_layer")
+    text = HEAD + "".join(part.format(name, "nn.Module") for name in names) + part.format("EmbeddingPipe", "Embedding")
+    (tmp_path / "parts.py").write_text(text)
+    assert not discover(code_folder(tmp_path)).of("model")
+
+
+def test_copies_in_an_archive_do_not_come_before_the_code_in_use(tmp_path: Path) -> None:
+    old = lm("vocab_size, old")
+    trials = trials_of(
+        tmp_path,
+        **{"archive__model": old, "records__2024-10-01__train": old, "old__model": old, "src__net__deep__model": old},
+        zoo=lm("vocab_size"),
+    )
+    assert trials[0].config.model_code == "zoo:LM"
+
+
+def test_what_is_only_in_an_archive_is_found_there(tmp_path: Path) -> None:
+    assert trials_of(tmp_path, records__train=lm("vocab_size"))[0].config.model_code == "records.train:LM"
+
+
+CONFIG = """
+class Config:
+    def __init__(self, sizes): self.sizes = sizes
+"""
+SHAPED = """
+class LM(nn.Module):
+    def __init__(self, config{annotation}):
+        super().__init__()
+        self.embed, self.head = nn.Embedding({vocab}, {width}), nn.Linear({width}, {vocab})
+        self.layers = nn.ModuleList(nn.Linear({width}, {width}) for _ in range({depth}))
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+"""
+OF_ATTRIBUTES = {"vocab": "config.vocab_size", "width": "config.n_embd", "depth": "config.n_layer"}
+OF_KEYS = {"vocab": 'config["vocab_size"]', "width": 'config["emb_dim"]', "depth": 'config["n_layers"]'}
+PRESET = """
+    @staticmethod
+    def get_default_config():
+        C = Node()
+        C.model_type = "gpt"
+        C.n_layer = None
+        C.n_embd = None
+        C.vocab_size = None
+        C.drop = 0.1
+        return C
+"""
+BUILT = """
+class LMConfig:
+    def __init__(self, sizes): self.sizes = sizes
+    @classmethod
+    def llama_like(cls, *, d_model: int, vocab_size: int, n_layers: int, **kwargs) -> "LMConfig":
+        return cls((vocab_size, d_model, n_layers))
+    @classmethod
+    def from_file(cls, path): return cls(path)
+    def build(self, *, init_device: str = "cpu") -> "LM":
+        return LM(*self.sizes, None)
+"""
+PARTS = """
+class LM(nn.Module):
+    def __init__(self, rows, width, depth, router: Router):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(rows, width), nn.Linear(width, rows)
+    def forward(self, tokens):
+        return self.head(self.embed(tokens))
+"""
+NAMED = """
+    @classmethod
+    def from_sizes(cls, vocab_size, n_layers=12): return cls(Config((vocab_size, 8, n_layers)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            SHAPED.format(annotation="", **OF_ATTRIBUTES),
+            "return LM(SimpleNamespace(vocab_size=vocab_size, **changes))",
+        ),
+        (SHAPED.format(annotation="", **OF_KEYS), "return LM(dict(vocab_size=vocab_size, **changes))"),
+        (
+            "class Node: ...\n" + SHAPED.format(annotation="", **OF_ATTRIBUTES) + PRESET,
+            "vars(config).update(model_type=None, vocab_size=vocab_size, **changes)",
+        ),
+        (PARTS + BUILT, "return LMConfig.llama_like(vocab_size=vocab_size, **changes).build()"),
+        (
+            CONFIG
+            + SHAPED.format(
+                annotation=": Config", vocab="config.sizes[0]", width="config.sizes[1]", depth="config.sizes[2]"
+            )
+            + NAMED,
+            "return LM.from_sizes(vocab_size=vocab_size, **changes)",
+        ),
+    ],
+    ids=["namespace", "mapping", "default-config", "builder", "classmethod"],
+)
+def test_a_model_is_built_by_the_functions_and_settings_that_its_code_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, line: str
+) -> None:
+    """The function that `init` writes builds it, with the arguments that the sweep gives."""
+    (config, *_) = (one.config for one in trials_of(tmp_path, net=HEAD + text))
+    assert line in (tmp_path / "lmsweep_model.py").read_text()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("lmsweep_model", "net"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    model = import_module("lmsweep_model").build(vocab_size=50, **arguments_of(config.model_args))
+    assert model(torch.zeros(2, 7, dtype=torch.int64)).shape == (2, 7, 50)
+    for name in ("lmsweep_model", "net"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_a_model_in_a_folder_that_no_import_can_name_gets_its_function_beside_it(tmp_path: Path) -> None:
+    settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 8\n"
+    text = HEAD + settings + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
+    config = trials_of(tmp_path, **{"my-net__model": text})[0].config
+    assert config.model_code == "my-net/lmsweep_model.py:build"
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"mine": lm("vocab_size, router")}, "LM: router is VALUE; write the value that it needs"),
+        ({"mine": lm("vocab_size, router: Router")}, "build is not written yet: mine:LM (mine.py:5): it needs router"),
+        ({"mine": lm("vocab_size", others=", memory")}, "its forward also requires memory"),
+        ({"mine": HEAD + "class ViT(nn.Module):\n    def forward(self, img): ...\n"}, "its forward takes img"),
+        ({"tune": "def train(n):\n    return AutoModelForCausalLM.from_pretrained(n)\n"}, "write model: hf:NAME"),
+    ],
+    ids=["value", "object", "forward", "images", "pretrained"],
+)
+def test_a_sweep_of_a_model_that_cannot_be_named_says_what_to_write_and_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    optimizer = "class Lion(torch.optim.Optimizer):\n    def __init__(self, params): ...\n    def step(self): ...\n"
+    for name, text in {**files, "optim": HEAD + optimizer}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    assert "before it runs, write" in lmsweep_here("init")
+    for verb in ("check", "plan", "run"):
+        done = answer_here(verb, "lmsweep.yaml")
+        assert done.returncode == 2 and words in done.stderr, (verb, done.stdout, done.stderr)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_function_that_the_user_has_written_in_place_of_the_one_to_write_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(lm("vocab_size, router: Router", rows="vocab_size"))
+    lmsweep_here("init")
+    written = tmp_path / "lmsweep_model.py"
+    written.write_text(written.read_text().replace("raise NotImplementedError", "return mine.LM(vocab_size, None) #"))
+    written.write_text(f"import mine\n{written.read_text()}")
+    assert "finite logits" in lmsweep_here("check", "lmsweep.yaml")
+
+
+def test_a_sweep_that_names_a_code_folder_and_nothing_of_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = "grids:\n  - {workloads: [timing], fixed: {device: cpu, model: tiny}}\n"
+    (tmp_path / "mine.yaml").write_text(f"name: mine\ncode: .\n{grid}")
+    for verb in ("check", "plan", "run"):
+        done = answer_here(verb, "mine.yaml")
+        assert done.returncode == 2, verb
+        assert "none of its trials names anything there" in done.stderr and "package.module:Class" in done.stderr
+    (tmp_path / "ours.yaml").write_text(f"name: ours\n{grid}")
+    assert load_sweep(str(tmp_path / "ours.yaml")).trials
+    (tmp_path / "mine.py").write_text(lm("vocab_size"))
+    both = grid + '  - {workloads: [timing], fixed: {device: cpu, model: "mine:LM", vocab_size: 9}}\n'
+    (tmp_path / "mine.yaml").write_text(f"name: mine\ncode: .\n{both}")
+    assert load_sweep(str(tmp_path / "mine.yaml"), {"model": ["tiny"]}).trials, "its user chose lmsweep's model"
+
+
+def test_a_folder_without_anything_to_measure_gets_no_sweep_but_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.py").write_text("def load(): ...\n")
+    done = answer_here("init")
+    assert done.returncode == 2 and not (tmp_path / "lmsweep.yaml").exists()
+    assert "no model, attention, optimizer or wrapper" in done.stderr and "--code FOLDER" in done.stderr
+
+
+def test_many_candidates_of_a_kind_are_counted_and_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zoo.py").write_text("\n".join(lm("vocab_size").replace("LM", f"LM{index}") for index in range(30)))
+    said = lmsweep_here("init")
+    assert len(said.splitlines()) < 30 and "and 20 more" in said
+
+
+def test_a_wrapper_is_tried_around_the_users_model(tmp_path: Path) -> None:
+    wrapper = (
+        "class DDP(nn.Module):\n    def __init__(self, module): ...\n    def forward(self, x): ...\n"
+        "    def finish_gradient_synchronization(self): ...\n"
+    )
+    trials = trials_of(tmp_path, mine=lm("vocab_size") + wrapper)
+    assert {trial.config.model_code for trial in trials} == {"mine:LM"}
+
+
+def test_the_case_of_a_required_mask_and_a_context_of_another_name(tmp_path: Path) -> None:
+    text = f"{HEAD}def attention(q, k, v, mask: torch.Tensor | None):\n    return v\n" + LM.format(
+        parameters="vocab_size: int, context_len: int, n_layers: int, d_model: int, n_heads: int, d_ff: int",
+        rows="vocab_size",
+        others="",
+    )
+    written = swept(tmp_path, att=text)
+    assert written.not_measured == () and "context_len: 128" in written.text
+
+
+def test_a_package_that_another_projects_package_of_the_same_name_hides_is_left_out(tmp_path: Path) -> None:
+    for project in ("first", "second"):
+        (tmp_path / project / "net").mkdir(parents=True)
+        (tmp_path / project / "pyproject.toml").touch()
+        (tmp_path / project / "net" / "__init__.py").touch()
+        (tmp_path / project / "net" / f"{project}.py").write_text(lm("vocab_size").replace("LM", project.title()))
+    found = discover(code_folder(tmp_path))
+    assert [one.reference for one in found.of("model")] == ["net.first:First"]

@@ -1,0 +1,158 @@
+"""Finds how a model is built whose class takes more than numbers: from settings, or by a function of its class."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from lmsweep.trials.code.discovery.definitions import Class, Parameter, Settings, last_name, parameters_of, reference_to
+from lmsweep.trials.code.source import parse
+from lmsweep.trials.spec.reference import Code
+
+_SETTINGS = ("config", "cfg", "args", "params", "hparams", "model_args", "model_config", "opt")
+"""Names of a parameter that takes an object with settings."""
+_TYPING = ("Any", "Dict", "List", "Literal", "None", "Optional", "Sequence", "Tuple", "Union")
+"""Types of parameters that are no class of the user's."""
+_FROM_FILES = ("from_pretrained", "from_file", "from_folder", "from_checkpoint", "from_json", "from_yaml", "load")
+"""Beginnings of the names of functions that read a file."""
+
+
+def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Settings, ...]:
+    """Return how to build a model that its parameters alone do not build; none if its files do not say."""
+    needed = [one for one in model.parameters if one.required] or list(model.parameters)
+    takes_settings = len(needed) == 1 and needed[0].name in _SETTINGS
+    if not takes_settings and not any(map(_is_object, model.parameters)):
+        return ()
+    kept = _class_of_settings(needed[0], model, classes, code) if takes_settings else None
+    fields = _fields(kept) if kept else None
+    found: list[Settings] = []
+    if kept and fields is not None and not any(map(_is_object, fields)):
+        found.append(_settings(fields, f"return {model.name}({kept.name}({{given}}))", model, kept))
+    makers = [one for one in classes if "build" in one.methods and _returned(one.methods["build"]) == model.name]
+    found += _of_functions(model, kept, makers)
+    if takes_settings and not found:
+        found += filter(None, (_of_default(model), _of_what_is_read(needed[0], model, classes)))
+    return tuple(found)
+
+
+def _is_object(parameter: Parameter) -> bool:
+    kind = re.split(r"[\[|, ]", parameter.annotation.strip("'\""))[0].rpartition(".")[2]
+    return parameter.required and kind[:1].isupper() and kind not in _TYPING
+
+
+def _settings(parameters: tuple[Parameter, ...], body: str, *named: Class) -> Settings:
+    references = [one.reference for one in named]
+    if not any(one.startswith("./") for one in references):
+        return Settings(parameters=parameters, body=body, imports=tuple(references))
+    folder = named[0].file.parent.relative_to(named[0].code.folder).as_posix()  # where its neighbours are importable
+    inside = tuple(f"{one.file.stem}:{one.name}" for one in named)
+    return Settings(parameters=parameters, body=body, imports=inside, beside=folder)
+
+
+def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class], code: Code) -> Class | None:
+    wanted = parameter.annotation.rpartition(".")[2].strip("'\"")
+    near = [one for one in classes if one.file == model.file and one.name.endswith(("Config", "Args"))]
+    named = [one for one in classes if one.name == wanted] or ([] if wanted else near)
+    if not named:
+        return None
+    imported = _imported_from(model).get(wanted, "")
+    found = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
+    beside = [one.file.parent for one in (model, found) if one.reference.startswith("./")]
+    return None if beside and {*beside} != {model.file.parent, found.file.parent} else found
+
+
+def _fields(kept: Class) -> tuple[Parameter, ...] | None:
+    if "BaseModel" in kept.bases or any(last_name(one) == "dataclass" for one in kept.node.decorator_list):
+        return tuple(
+            Parameter(name=one.target.id, required=one.value is None, annotation=ast.unparse(one.annotation))
+            for one in kept.node.body
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        )
+    if "__init__" in kept.methods:
+        return (*kept.parameters, *_taken_from_kwargs(kept.methods["__init__"]))
+    return None
+
+
+def _of_functions(model: Class, kept: Class | None, makers: list[Class]) -> Iterator[Settings]:
+    """Yield the classmethods and staticmethods that return the model or its settings: those of numbers alone."""
+    ends = [(model, "return {call}"), *([(kept, f"return {model.name}({{call}})")] if kept else [])]
+    for owner, end in (*ends, *((one, "return {call}.build()") for one in makers)):
+        for name, function in owner.methods.items():
+            kinds = {last_name(one) for one in function.decorator_list}
+            if not kinds & {"classmethod", "staticmethod"} or name.startswith(("_", *_FROM_FILES)):
+                continue
+            taken = tuple(parameters_of(function, skip="classmethod" in kinds))
+            is_made = _returned(function) in (owner.name, "Self") or bool(_calls(function) & {"cls", owner.name})
+            if is_made and taken and not any(_is_object(one) or one.name == "name" for one in taken if one.required):
+                call = f"{owner.name}.{name}({{given}})"
+                named = (model, owner) if owner is kept else (owner,)
+                yield _settings(taken, end.format(call=call), *named)
+
+
+def _of_default(model: Class) -> Settings | None:
+    """With the attributes of a default that leaves some None."""
+    name = next((one for one in model.methods if one in ("get_default_config", "default_config")), None)
+    if name is None:
+        return None
+    nodes = [one for one in ast.walk(model.methods[name]) if isinstance(one, ast.Assign)]
+    given = [(last_name(one.targets[0]), one.value) for one in nodes if isinstance(one.targets[0], ast.Attribute)]
+    fields = tuple(
+        Parameter(name=field, required=isinstance(value, ast.Constant) and value.value is None)
+        for field, value in given
+        if field != "model_type"
+    )
+    preset = "model_type=None, " if any(field == "model_type" for field, _ in given) else ""  # sizes stand for it
+    body = (
+        f"config = {model.name}.{name}()\n    vars(config).update({preset}{{given}})\n    return {model.name}(config)"
+    )
+    return _settings(fields, body, model)
+
+
+def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -> Settings | None:
+    """With the attributes or keys that the model and its parts read of settings whose class is not known."""
+    parts, waiting = {model.name: model}, [model]
+    while waiting:
+        called = waiting.pop().calls
+        more = [one for one in classes if one.file == model.file and one.name in called and one.name not in parts]
+        parts |= {one.name: one for one in more}
+        waiting += more
+    attributes, keys = dict[str, None](), dict[str, None]()
+    for node in (node for part in parts.values() for node in ast.walk(part.node)):
+        if isinstance(node, ast.Attribute) and last_name(node.value) == parameter.name:
+            attributes[node.attr] = None
+        elif isinstance(node, ast.Subscript) and last_name(node.value) == parameter.name:
+            keys[str(node.slice.value) if isinstance(node.slice, ast.Constant) else ""] = None
+    kind = "dict" if keys and not attributes else "SimpleNamespace"
+    read = keys if kind == "dict" else attributes
+    if not read or any(not name.isidentifier() for name in read):
+        return None
+    fields = tuple(Parameter(name=name, required=True) for name in read)
+    found = _settings(fields, f"return {model.name}({kind}({{given}}))", model)
+    imports = found.imports if kind == "dict" else ("types:SimpleNamespace", *found.imports)
+    return Settings(parameters=fields, body=found.body, imports=imports, beside=found.beside)
+
+
+def _returned(function: ast.FunctionDef) -> str:
+    return ast.unparse(function.returns).strip("'\"") if function.returns else ""
+
+
+def _calls(function: ast.FunctionDef) -> set[str]:
+    called = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return {node.id if isinstance(node, ast.Name) else "" for node in called}
+
+
+def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
+    """Names that a function looks up in its **kwargs, as configurations for transformers do."""
+    kwargs = function.args.kwarg
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
+            key, place = node.args[0], node.func.value
+            is_lookup = kwargs and isinstance(place, ast.Name) and place.id == kwargs.arg
+            if is_lookup and node.func.attr in ("get", "pop") and isinstance(key, ast.Constant):
+                yield Parameter(name=str(key.value), required=False)
+
+
+def _imported_from(model: Class) -> dict[str, str]:
+    """By name; only of modules that are named in full."""
+    tree = parse(model.file)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)] if tree else []
+    return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}
