@@ -14,7 +14,8 @@ import psutil
 import pytest
 import yaml
 
-from lmsweep.orchestrator.planning import memory_predictions, prediction_process
+from lmsweep.orchestrator import terminal
+from lmsweep.orchestrator.planning import memory_predictions
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -86,20 +87,31 @@ def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
+def test_a_plan_that_waits_for_predictions_says_once_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(prediction_process, "SAY_EVERY", 0.2)
+) -> None:
+    monkeypatch.setattr(terminal, "SAY_AFTER", 0.2)
     trials = load_sweep("local-gpu", {"compile": ["none"], "model": ["small"]}).trials
     begun = Predictions(trials)
     count = begun.asked
     begun.of(trials[0], "NVIDIA H100 80GB HBM3")
-    said = capsys.readouterr().err
-    assert re.search(
-        rf"^predicting the memory of {count} configurations: none is ready after [\d.]+ \w+$", said, re.MULTILINE
-    )
+    (said,) = capsys.readouterr().err.splitlines()
     left = r"(about [\d.]+ \w+|less than a second) left"
-    assert re.search(rf"^predicted the memory of [1-9]\d* of {count} .*, {left}$", said, re.MULTILINE)
+    words = rf"(predicting the memory of|predicted the memory of [1-9]\d* of) {count} configurations(, {left})?"
+    assert re.fullmatch(words, said)
+
+
+def test_a_terminal_has_one_line_of_progress_that_is_kept_up_to_date_and_goes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    line = terminal.ProgressLine()
+    line.every = 0.0
+    monkeypatch.setattr(line, "_until", 0.0)
+    line.show(lambda: "1 of 2")
+    line.show(lambda: "2 of 2")
+    line.end()
+    assert capsys.readouterr().err == "\r\x1b[K1 of 2\r\x1b[K2 of 2\r\x1b[K"
 
 
 @pytest.mark.slow
