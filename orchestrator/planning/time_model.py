@@ -6,6 +6,7 @@ a first guess, which measured results correct (`lmsweep.orchestrator.planning.ti
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import DEVICES, CpuRates, Device, device_named, find_device
@@ -46,8 +47,12 @@ def cpu_with(rates: CpuRates) -> Device:
 
 def datasheet_of(environment: Fingerprint) -> Device | None:
     """Return the datasheet of a device, if there is one. A device given by `--for` has the exact name in the table."""
-    found = find_device(environment.device_name, environment.device_memory)
-    return found or device_named(environment.device_name)
+    return _datasheet(environment.device_name, environment.device_memory)
+
+
+@cache
+def _datasheet(name: str, memory: int | None) -> Device | None:
+    return find_device(name, memory) or device_named(name)
 
 
 def is_modelled(config: TrialConfig, workload: Workload) -> bool:

@@ -27,7 +27,7 @@ Durations = Mapping[tuple[str, bool], Duration]
 
 ON_GPU: Durations = {
     ("", False): Duration(setup=1.43, base=0.08, slope=1.34),
-    ("", True): Duration(setup=3.45, base=0.21, slope=1.0),
+    ("", True): Duration(setup=3.45, base=0.36, slope=1.0),
     ("attention", False): Duration(setup=0.49, base=0.12, slope=1.19),
     ("attention", True): Duration(setup=0.73, base=0.14, slope=0.57),
     ("ceiling", False): Duration(setup=2.16, base=0.12, slope=0.0),
