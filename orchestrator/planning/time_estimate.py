@@ -90,7 +90,8 @@ class Estimates:
         datasheet = datasheet_of(environment) or self._cpus.get(environment.device_name)
         overhead, iterating, reason, is_new, rests_on_model = 0.0, 0.0, None, True, False
         for name in planned.trial.workloads:
-            measured = self._measured.get((environment.device_name, measurement_id(config, name)))
+            key = (environment.device_name, measurement_id(config, name)) if self._measured else None
+            measured = self._measured.get(key) if key else None
             speed = self._speeds.get((environment.device_name, name, config.compiles))
             if measured is not None:
                 is_new = False
