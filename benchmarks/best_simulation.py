@@ -44,7 +44,6 @@ from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import axes_of, job_of, value_of
 from lmsweep.analysis.best.cells import Cell, Processes, cells_of
 from lmsweep.analysis.best.surrogate import Axis, Space
-from lmsweep.orchestrator.planning.time_estimate import SETUP_SECONDS
 from lmsweep.orchestrator.planning.time_model import (
     NOMINAL,
     datasheet_of,
@@ -56,6 +55,7 @@ from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.roofline_time import busy_time
+from lmsweep.trials.analytic.trial_durations import duration_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.workloads import workloads
@@ -361,7 +361,7 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
         devices = [datasheet_of(cell.environment) or NOMINAL[cell.config.device_type] for cell in cells]
         pairs = [(cell.config, device) for cell, device in zip(cells, devices, strict=True)]
         expected = [
-            SETUP_SECONDS[config.compiles]
+            duration_of(config, "timing").setup
             + graph_seconds(config)
             + iterations_seconds(config, workloads()["timing"], device)
             for config, device in pairs

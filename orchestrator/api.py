@@ -39,6 +39,7 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
+from lmsweep.orchestrator.planning.time_model import needs_operators
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.running.store_writer import upload_left_over
@@ -162,7 +163,8 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
     predictions = None
     if request.predict:
         others = OwnAttentions(None if will_run else store).stand_ins(sweep.trials)
-        predictions = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=not will_run)
+        operators = not will_run or any(map(needs_operators, sweep.trials))
+        predictions = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=operators)
     if predictions and predictions.asked >= MANY:
         waiting = configurations(predictions.asked)
         say(f"predicting the memory of {waiting} (cached for next time); --no-predict skips it", error=True)

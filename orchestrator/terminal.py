@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO, TypeVar
@@ -94,20 +94,52 @@ def folded(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-SAY_EVERY = 10.0
-"""Seconds between two messages about progress."""
+SAY_AFTER = 10.0
+"""Seconds after which a command says what it waits for."""
 
 Item = TypeVar("Item")
 
 
+class ProgressLine:
+    """One line on standard error about what takes time: on a terminal it is kept up to date, elsewhere it is printed
+    once, after SAY_AFTER seconds.
+    """
+
+    def __init__(self) -> None:
+        self._is_live = sys.stderr.isatty()
+        self.every = 1.0 if self._is_live else SAY_AFTER
+        """Seconds between two calls of `show` that may show something new."""
+        self._until = time.monotonic() + self.every
+        self._is_shown = False
+
+    def show(self, words: Callable[[], str]) -> None:
+        """Show the words, if it is time to."""
+        if time.monotonic() < self._until or (self._is_shown and not self._is_live):
+            return
+        self._until = time.monotonic() + self.every
+        self._is_shown = True
+        if self._is_live:
+            typer.echo(f"\r\x1b[K{harmless(words())[: terminal_size(sys.stderr).columns - 1]}", nl=False, err=True)
+        else:
+            say(words(), error=True)
+
+    def end(self) -> None:
+        """Make room for other lines."""
+        if self._is_live and self._is_shown:
+            typer.echo("\r\x1b[K", nl=False, err=True)
+
+
 def counting(items: Iterable[Item], words: str) -> Iterator[Item]:
-    """Yield the items. Every SAY_EVERY seconds, print `words` with their number so far."""
-    said = time.monotonic()
-    for count, item in enumerate(items):
-        if time.monotonic() - said > SAY_EVERY:
-            say(words.format(count), error=True)
-            said = time.monotonic()
-        yield item
+    """Yield the items; a ProgressLine has `words` with their number so far."""
+    line = ProgressLine()
+    count = 0
+    try:
+        for item in items:
+            line.show(lambda: words.format(count))  # noqa: B023 - called at once
+            yield item
+            count += 1
+    finally:
+        line.end()
 
 
 def say(text: str, *, error: bool = False) -> None:

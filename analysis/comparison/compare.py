@@ -150,7 +150,7 @@ class Comparison:
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
-        flags = Counter(flag for words in frame["flags"] for flag in set(words))
+        flags = Counter(flag for words in frame["flags"] for flag in sorted(set(words)))  # equal counts: as they come
         advice = {flag: ADVICE_OF.get(flag, "this lmsweep does not know it") for flag in flags}
         notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
         whole = self.listing().notes

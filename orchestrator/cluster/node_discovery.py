@@ -186,6 +186,7 @@ def _node(live: LiveNode, description: str) -> Node:
         accelerator_type=names[-1] if names else None,
         also_called=tuple(names[:-1]),
         node_id=live.node_id,
+        cpu_rates=described.cpu_rates,
         environments={name: one for name, one in described.environments.items() if gpus or name not in GPU_DEVICES},
     )
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import psutil
 
+from lmsweep.trials.analytic.datasheets import CpuRates
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import Fingerprint, absent, environment_id
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -41,6 +42,7 @@ class Node:
     """False for a node that an autoscaler would start on demand."""
     count: int = 1
     """Number of such nodes; more than one only if they have not started."""
+    cpu_rates: CpuRates | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,6 +123,7 @@ def node_from_json(text: str) -> Node:
         gpus=len(found["gpus"]),
         accelerator_type=on_gpu.accelerator_type if on_gpu else None,
         environments=environments,
+        cpu_rates=CpuRates(*found["cpu_rates"]),
     )
 
 

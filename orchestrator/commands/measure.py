@@ -78,7 +78,8 @@ def plan(
         network=layout.network if layout else None,
         prices=prices,
     )
-    estimate = estimate_plan(planned.plan, Estimates(planned.store, steps.seconds_of), planned.nodes, prices)
+    estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
+    estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
     if explain is not None:
         _explain(steps, planned.plan, explain, as_json=format == "json")
         return
@@ -142,7 +143,7 @@ def run(
       lmsweep run quick
     """
     began = time.monotonic()
-    from lmsweep.orchestrator.commands.text.run_summary import left_out, show_summary
+    from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
 
     resume = request.resume_command()
     grace = request.grace_seconds  # reports a wrong one before anything starts
@@ -156,11 +157,8 @@ def run(
     ready = _run_now(request, began, grace)
     trial_command = None if request.address else request.trial_command()
     show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
-    if ready.gate.kept_out:
-        limits = [f"into {ready.planned.budget}"] if ready.planned.budget else []
-        limits += [f"before {request.until}"] if request.until else []
-        left = left_out(ready.gate.kept_out, ready.planned.plan)
-        say(f"{left} did not fit {' and '.join(limits)}. To resume: {resume}")
+    if ready.gate.kept_out or ready.gate.cut:
+        say(what_is_left(ready, request))
     exit_if_failed(ready)
 
 

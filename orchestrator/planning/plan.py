@@ -166,7 +166,9 @@ class Question:
         }
         return {key: self.why_too_large(self.trial, one) or excluded[key] for key, one in self.environments.items()}
 
-    def planned(self, action: Action, reason: str | None, environment: str | None = None) -> PlannedTrial:
+    def planned(
+        self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None
+    ) -> PlannedTrial:
         """Return the trial with this action, in this environment or else the first."""
         there = self.environments[environment] if environment else next(iter(self.environments.values()))
         return PlannedTrial(
@@ -176,6 +178,7 @@ class Question:
             action=action,
             reason=reason,
             environment=there,
+            placement=placement,
         )
 
 
@@ -263,10 +266,11 @@ def run(asked: Question) -> Decision | None:
         chosen = max((key for _, key in fits), key=lambda key: sum(asked.processes(key, name) for name in workloads))
         fits = [(node, key) for node, key in fits if key == chosen]
     there = fits[0][1]
-    found = replace(
-        asked.planned("run", None, there), placement=place(config, [node for node, _ in fits], asked.cluster)
-    )
+    found = asked.planned("run", None, there, place(config, [node for node, _ in fits], asked.cluster))
     counts = {name: asked.processes(there, name) for name in workloads}
+    promise = Promise(by=frozenset(key for _, key in fits))
+    if config.processes == 1:
+        return Decision(workloads, (found,), promise)
     planned = tuple(
         replace(
             found,
@@ -276,7 +280,7 @@ def run(asked: Question) -> Decision | None:
         )
         for place_in_line, number in enumerate(range(min(counts.values()) + 1, config.processes + 1))
     )
-    return Decision(workloads, planned, Promise(by=frozenset(key for _, key in fits)))
+    return Decision(workloads, planned, promise)
 
 
 DECIDERS: tuple[Decider, ...] = (shared, stored, nowhere, unsupported, too_large, run)
@@ -287,10 +291,11 @@ def decide(asked: Question) -> list[Decision]:
     """Return the decisions about all workloads of a trial."""
     found = []
     for decider in DECIDERS:
-        decision = decider(asked) if asked.trial.workloads else None
-        if decision:
+        if decision := decider(asked):
             found.append(decision)
             left = tuple(name for name in asked.trial.workloads if name not in decision.workloads)
+            if not left:
+                break
             index = asked.index + len(decision.planned)
             asked = replace(asked, index=index, trial=replace(asked.trial, workloads=left))
     return found
@@ -362,6 +367,8 @@ class _Decisions:
 
     def _with_flops(self, planned: PlannedTrial) -> PlannedTrial:
         flops = self._predictions.flops(planned.trial) if self._predictions else None
+        if flops is None and planned.trial.flops is None:
+            return planned
         return replace(planned, trial=replace(planned.trial, flops=flops))
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:

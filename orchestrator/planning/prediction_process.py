@@ -9,7 +9,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any, Literal
 
-from lmsweep.orchestrator.terminal import SAY_EVERY, format_seconds, say, time_left
+from lmsweep.orchestrator.terminal import ProgressLine, time_left
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
@@ -70,8 +70,10 @@ class Answers:
 
     def wait(self) -> list[Answer]:
         """Return all answers in order, reporting progress. Raises RequestError if the process failed."""
-        while not self._over.wait(SAY_EVERY):
-            say(self._progress(), error=True)
+        line = ProgressLine()
+        while not self._over.wait(line.every):
+            line.show(self._progress)
+        line.end()
         if self._process.wait() or len(self._found) < self.count:
             raise RequestError(f"predicting memory failed ({self._error}); --no-predict runs without predictions")
         return [self._found[index] for index in range(self.count)]
@@ -109,7 +111,7 @@ class Answers:
         done, passed = len(self._found), time.monotonic() - self._began
         what, words = _WHAT[self._question], configurations(self.count)
         if not done:
-            return f"predicting the {what} of {words}: none is ready after {format_seconds(passed)}"
+            return f"predicting the {what} of {words}"
         first = self.count - self._steps
         if self._question == "bounds" and done < first:
             return f"predicted the {what} of {configurations(done)}, to find out which of {first} fit"

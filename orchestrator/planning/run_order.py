@@ -1,4 +1,5 @@
-"""Orders the trials of a run: one of each kind first, to show mistakes early; then long ones before short ones."""
+"""Orders the trials of a run: one of each kind first, to show mistakes early; then long ones before short ones. With a
+budget: short ones before long ones, and those of unknown time last."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,7 +28,9 @@ def _in_order(
         return estimates[planned.index].seconds
 
     if budgeted:
-        return sorted(trials, key=lambda one: (one.trial.config.compiles, seconds(one)))
+        # One of unknown time may take all that is left.
+        unknown = {one.index: estimates[one.index].reason is not None for one in trials}
+        return sorted(trials, key=lambda one: (unknown[one.index], one.trial.config.compiles, seconds(one)))
     eager, compiled = ([one for one in trials if one.trial.config.compiles == which] for which in (False, True))
     first_eager, other_eager = _split(eager, seconds)
     first_compiled, other_compiled = _split(compiled, seconds)

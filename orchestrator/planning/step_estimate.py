@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.measured_rates import measured_rates
@@ -80,13 +81,17 @@ class StepEstimates:
         prices: Sequence[Price] = (),
     ) -> None:
         """store: what it has measured of a GPU replaces what ships. network: between nodes."""
-        self._measured = measured_rates(store) if store and store.exists() else MeasuredRates()
+        self._store = store
         self._own_attentions = OwnAttentions(store)
         self._rates: dict[tuple[str, Network | None], Rates] = {}
         self._predictions = predictions
         self._network = network
         self._prices = prices
         self._known: dict[tuple[TrialConfig, str], Estimated | None] = {}
+
+    @cached_property
+    def _measured(self) -> MeasuredRates:
+        return measured_rates(self._store) if self._store and self._store.exists() else MeasuredRates()
 
     def of(self, planned: PlannedTrial) -> Estimated | None:
         """Return a trial's step, or why it is not known; None if no step is measured, or no device is there."""

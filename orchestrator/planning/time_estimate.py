@@ -2,25 +2,31 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, is_modelled, iterations_seconds
+from lmsweep.orchestrator.planning.time_model import (
+    NOMINAL,
+    cpu_with,
+    datasheet_of,
+    is_modelled,
+    iterations_seconds,
+    needs_step,
+)
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.trial_durations import ON_GPU, Durations, duration_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import STORED_FIELDS, RequestError
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.workloads import is_known, workload_named
 from lmsweep.trials.store.store import Store
-
-SETUP_SECONDS = {False: 0.85, True: 0.9}
-"""Whether a trial compiles -> seconds to start its process and build its model, with its graph in the compile cache."""
 
 NEWEST = 500
 """Number of the newest results from which a device's speed is derived."""
@@ -58,9 +64,21 @@ class _Times(NamedTuple):
 
 
 class Estimates:
-    def __init__(self, store: Store, step_of: Callable[[PlannedTrial], float | None] = lambda _: None) -> None:
-        """step_of: the predicted seconds of a step, asked for where the user's own code takes it."""
+    def __init__(
+        self,
+        store: Store,
+        step_of: Callable[[PlannedTrial], float | None] = lambda _: None,
+        nodes: Sequence[Node] = (),
+        durations: Durations = ON_GPU,
+    ) -> None:
+        """step_of: the predicted seconds of a step, asked for where the time model does not know it: if it is of the
+        user's own code, or of ranks, which communicate. nodes: those whose CPUs may run a trial.
+        """
         self._step_of = step_of
+        self._cpus = {
+            node.environments["cpu"].device_name: cpu_with(node.cpu_rates) for node in nodes if node.cpu_rates
+        }
+        self._durations = durations
         self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
         if store.exists():
@@ -69,10 +87,11 @@ class Estimates:
 
     def of(self, planned: PlannedTrial) -> Estimate:
         config, environment = planned.trial.config, planned.environment
-        datasheet = datasheet_of(environment)
+        datasheet = datasheet_of(environment) or self._cpus.get(environment.device_name)
         overhead, iterating, reason, is_new, rests_on_model = 0.0, 0.0, None, True, False
         for name in planned.trial.workloads:
-            measured = self._measured.get((environment.device_name, measurement_id(config, name)))
+            key = (environment.device_name, measurement_id(config, name)) if self._measured else None
+            measured = self._measured.get(key) if key else None
             speed = self._speeds.get((environment.device_name, name, config.compiles))
             if measured is not None:
                 is_new = False
@@ -81,7 +100,7 @@ class Estimates:
                 continue
             workload = workload_named(name)
             is_known = is_modelled(config, workload)
-            step = None if is_known or workload.holds != "model" else self._step_of(planned)
+            step = self._step_of(planned) if needs_step(config, workload) else None
             modelled = iterations_seconds(config, workload, datasheet or NOMINAL[config.device_type], step)
             if not is_known and step is None:
                 reason = reason or (
@@ -96,8 +115,9 @@ class Estimates:
                     reason = reason or (
                         f"the speed of {environment.device_name} is unknown until something has been measured on it"
                     )
-                overhead += SETUP_SECONDS[config.compiles]
-                iterating += modelled
+                duration = duration_of(config, name, self._durations)
+                overhead += duration.setup
+                iterating += duration.base + duration.slope * modelled
         seconds = min(overhead + iterating, config.timeout_seconds)
         return Estimate(
             seconds=seconds,
@@ -122,7 +142,7 @@ class Estimates:
         seen: dict[tuple[str, str, bool], list[tuple[float, float]]] = defaultdict(list)
         for age, (ended_key, parts) in enumerate(reversed(times.items())):
             device_name, measurement, _, workload = ended_key
-            overhead = parts.get("setup_time", 0.0) + parts.get("compile_time", 0.0)
+            overhead = sum(parts.get(f"{what}_time", 0.0) for what in ("setup", "checked", "compile"))
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
             if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed

@@ -6,15 +6,16 @@ a first guess, which measured results correct (`lmsweep.orchestrator.planning.ti
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
-from lmsweep.trials.analytic.datasheets import DEVICES, Device, device_named, find_device
+from lmsweep.trials.analytic.datasheets import DEVICES, CpuRates, Device, device_named, find_device
 from lmsweep.trials.analytic.formulas import PASSES
-from lmsweep.trials.analytic.roofline_time import attention_parts, busy_time, loss_parts, seconds_of
+from lmsweep.trials.analytic.roofline_time import FACTORS, attention_parts, busy_time, loss_parts, seconds_of
 from lmsweep.trials.results.environment import Fingerprint
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.workloads import Workload
+from lmsweep.trials.spec.workloads import Workload, workload_named
 
 LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
 """Whether the step is compiled -> seconds in which the host launches one layer's forward pass; backward takes twice
@@ -36,10 +37,22 @@ NOMINAL = {
 """Kind of device -> stand-in for a device without a datasheet: good only for comparing trials with one another."""
 
 
+def cpu_with(rates: CpuRates) -> Device:
+    """Return a stand-in for the datasheet of a CPU. Products were measured: FACTORS holds for a datasheet's peak."""
+    share = FACTORS["products"]
+    fp32, bf16 = share * rates.fp32, share * rates.bf16
+    memory = rates.bytes_per_second
+    return replace(NOMINAL["cpu"], bytes_per_second=memory, fp32=fp32, tf32=fp32, bf16=bf16, fp16=fp32)
+
+
 def datasheet_of(environment: Fingerprint) -> Device | None:
     """Return the datasheet of a device, if there is one. A device given by `--for` has the exact name in the table."""
-    found = find_device(environment.device_name, environment.device_memory)
-    return found or device_named(environment.device_name)
+    return _datasheet(environment.device_name, environment.device_memory)
+
+
+@cache
+def _datasheet(name: str, memory: int | None) -> Device | None:
+    return find_device(name, memory) or device_named(name)
 
 
 def is_modelled(config: TrialConfig, workload: Workload) -> bool:
@@ -47,6 +60,19 @@ def is_modelled(config: TrialConfig, workload: Workload) -> bool:
     if workload.needs == "model":
         return config.model_code is None and config.step is None
     return not is_reference(workload.name)
+
+
+def needs_step(config: TrialConfig, workload: Workload) -> bool:
+    """Return whether only the operators of a step say how long it takes: those of the user's own code, and of ranks,
+    which communicate."""
+    return workload.holds == "model" and (config.world_size > 1 or not is_modelled(config, workload))
+
+
+def needs_operators(trial: Trial) -> bool:
+    """Return whether the time of a trial is known only with its operators, which are predicted for GPUs."""
+    return trial.config.device_type == "cuda" and any(
+        needs_step(trial.config, workload_named(name)) for name in trial.workloads
+    )
 
 
 def iterations_seconds(config: TrialConfig, workload: Workload, device: Device, step: float | None = None) -> float:

@@ -8,8 +8,10 @@ from types import FrameType
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.progress.eta import Eta
 
-PATIENCE = 2
-"""A trial that runs when the budget ends may take this many times its estimate; the first, as many budgets."""
+LATE_SHARE = 0.05
+"""Share of the budget for which trials may still run after its end: a short estimate then loses nothing."""
+LATE_SECONDS = 10.0
+"""The most of it; ending the command takes some seconds more."""
 
 
 class Gate:
@@ -18,20 +20,27 @@ class Gate:
     One thread asks for admission while another reports which trials have ended.
     """
 
-    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], here: bool = True) -> None:
-        """until: time.monotonic() by which all trials must have ended; None for no limit. here: on this machine."""
-        self._here = here
+    def __init__(self, eta: Eta, *, until: float | None, on_close: Callable[[], None], budget: float = 0.0) -> None:
+        """until: time.monotonic() by which all trials must have ended; None for no limit. budget: the whole time given,
+        in seconds.
+        """
         self._eta = eta
         self.until = until
-        self._least = 0.0 if until is None else PATIENCE * (until - time.monotonic())
+        self.late_seconds = min(LATE_SHARE * budget, LATE_SECONDS)
+        """Seconds after `until` in which trials may still end before they are cut."""
         self._on_close = on_close
         self._lock = Lock()
         self._begun: dict[int, PlannedTrial] = {}
+        self._over: set[int] = set()
         self.closed = False
         self.stopped = False
         """No trial may begin any more; those that run end as usual."""
+        self.is_cut = False
+        """What ran at the end of the time was ended without a result."""
         self.kept_out: list[PlannedTrial] = []
-        """Trials that did not fit into the time budget."""
+        """Trials that did not begin, as they did not fit into the time budget."""
+        self.cut: list[PlannedTrial] = []
+        """Trials that were ended because the time was over."""
 
     def admits(self, planned: PlannedTrial) -> bool:
         """Return whether the trial may begin. An admitted trial counts as begun."""
@@ -39,14 +48,15 @@ class Gate:
             return False
         with self._lock:
             if self.stopped:
-                self.kept_out.append(planned)
+                self._keep_out(planned)
                 return False
             if self.until is not None:
-                before = [one for one in self._begun.values() if one.placement == planned.placement]
-                slots = planned.placement.slots if planned.placement else 1
-                ahead = sum(map(self._eta.expected, before)) / slots
+                before = [one for one in self._begun.values() if self._eta.alone or one.placement == planned.placement]
+                ahead = sum(
+                    self._eta.still_expected(one) / (one.placement.slots if one.placement else 1) for one in before
+                )
                 if time.monotonic() + ahead + self._eta.expected(planned) > self.until:
-                    self.kept_out.append(planned)
+                    self._keep_out(planned)
                     return False
             self._begun[planned.index] = planned
         return True
@@ -58,21 +68,23 @@ class Gate:
         self.kept_out += trials
         return True
 
-    def limit(self, planned: PlannedTrial) -> tuple[float, float] | None:
-        """Return time.monotonic() at which the budget ends, and how many seconds the trial may take even then.
-
-        Until a trial has ended, estimates may be far too short for this machine as busy as it is; so that something is
-        measured, the first may take longer. None without a budget, and on a cluster, whose nodes have clocks of their
-        own.
-        """
-        if not self.until or not self._here:
-            return None
-        return self.until, max(PATIENCE * self._eta.expected(planned), self._least)
-
     def ended(self, planned: PlannedTrial) -> None:
         with self._lock:
-            self._least = 0.0
             self._begun.pop(planned.index, None)
+            self._over.add(planned.index)
+
+    def close_as_time_is_over(self) -> None:
+        """Make the next Ctrl-C, which the caller sends, end at once what still runs."""
+        self.is_cut = not self.closed  # else Ctrl-C has ended the run before
+        self.closed = True
+
+    def account_for(self, trials: Sequence[PlannedTrial], running: Sequence[PlannedTrial]) -> None:
+        """Note that the running trials were cut, and that those of `trials` which have not ended did not begin."""
+        self.cut += running
+        known = self._over | {one.index for one in (*self.cut, *self.kept_out)}
+        for planned in trials:
+            if planned.index not in known:
+                self._keep_out(planned)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C."""
@@ -80,3 +92,7 @@ class Gate:
             raise KeyboardInterrupt
         self.closed = True
         self._on_close()
+
+    def _keep_out(self, planned: PlannedTrial) -> None:
+        self.kept_out.append(planned)
+        self._eta.left_out(planned)

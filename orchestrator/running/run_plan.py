@@ -14,8 +14,9 @@ from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
-from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
+from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
@@ -103,20 +104,23 @@ def prepare(
     run on this machine. is_search: not all trials will run.
     """
     plan, nodes, budget = planned.plan, planned.nodes, planned.seconds_for_run
-    estimate = estimate_plan(plan, Estimates(planned.store), nodes)
+    steps = StepEstimates(planned.predictions, store=planned.store)
+    estimate = estimate_plan(plan, Estimates(planned.store, steps.seconds_of, nodes), nodes)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
     trials = dict(estimate.trials)
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
-    eta = Eta(to_run, trials)
-    progress = RunProgress(to_run, eta, phases=phases, is_search=is_search)
+    eta = Eta(to_run, trials, alone=is_one_machine(nodes))
+    expected = None if estimate.without or budget is not None else estimate.between
+    progress = RunProgress(to_run, eta, phases=phases, is_search=is_search, began=began, expected=expected)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
-    gate = Gate(eta, until=None if budget is None else began + budget, on_close=on_close, here=address is None)
+    until = None if budget is None else began + budget
+    gate = Gate(eta, until=until, on_close=on_close, budget=budget or 0.0)
     account = Account(began=began, slots=count_slots(plan, nodes), nodes=sum(node.started for node in nodes))
     return Run(
         planned=planned,
@@ -133,9 +137,10 @@ def prepare(
 def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) -> None:
     """Run the plan's trials, or those that `search` chooses, and store why the others do not run.
 
-    grace: seconds in which running trials may end after a termination signal. Raises KeyboardInterrupt on Ctrl-C and
-    such a signal, with finished trials in the store; StoreError if the store rejects rows; RequestError if the user's
-    code is too large to travel to a cluster; and RayFailedError if Ray has ended or does not answer.
+    What runs at the end of the time is cut. grace: seconds in which running trials may end after a termination signal.
+    Raises KeyboardInterrupt on Ctrl-C and such a signal, with finished trials in the store; StoreError if the store
+    rejects rows; RequestError if the user's code is too large to travel to a cluster; and RayFailedError if Ray has
+    ended or does not answer.
     """
     store, nodes, address = run.planned.store, run.planned.nodes, run.address
     positions = {planned.index: position for position, planned in enumerate(run.to_run)}
@@ -164,20 +169,22 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
     writer = StoreWriter(store, kept, run.progress.say)
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
-        if not rows:
-            run.gate.ended(planned)
-            run.gate.kept_out.append(planned)
-            run.progress.cut_short(planned)
-            if search:
-                search.withdraw(positions[planned.index])
-            return
         if search:
             search.learn_trial(positions[planned.index], planned.trial.config, records_of(rows))
         writer.put(planned, rows)
 
     def finish() -> None:
         writer.close()
-        compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
+        if run.gate.is_cut:
+            running = run.eta.running_since()
+            cut = [planned for planned in run.to_run if planned.index in running]
+            run.gate.account_for(() if search else run.to_run, cut)
+            for planned in cut:
+                run.progress.cut_short(planned)
+                if search:
+                    search.withdraw(positions[planned.index])
+        else:
+            compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
         writer.check_stored()
 
     standby = run.planned.standby
@@ -206,6 +213,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
                     search=search,
                 )
     except KeyboardInterrupt:
+        if run.gate.is_cut:
+            return
         if store.is_local:  # else rows may take minutes to arrive
             end_soon()
         if liveness.failure:
@@ -218,7 +227,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) ->
                 after.callback(standby.close)
             if run.to_run:
                 stop_ray()
-    if run.gate.closed:
+    if run.gate.closed and not run.gate.is_cut:
         raise KeyboardInterrupt
 
 

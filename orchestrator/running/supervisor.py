@@ -61,9 +61,7 @@ class Supervisor(tune.Trainable):
         if self._trials[position].trial.config.nodes > 1:
             rows = self._run_on_nodes(position)
         else:
-            limit = self.config["limit"]
-            ends_at = max(limit[0], time.monotonic() + limit[1]) if limit else None
-            rows = self._worker.run(position, likely=self.config.get("likely"), ends_at=ends_at)
+            rows = self._worker.run(position, likely=self.config.get("likely"))
         return {"done": True, "rows": rows}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

@@ -54,9 +54,8 @@ def launch(
 ) -> None:
     """Run the trials that the gate admits, or those of them that a search chooses. Ray must be running.
 
-    on_rows: receives the rows of each trial as it ends; with status `lost` if its node died, none if it was ended
-    because the time for the run was over. on_again: receives a trial whose worker or node died and which runs again.
-    on_death: receives a node that has died. code: the packed folder
+    on_rows: receives the rows of each trial as it ends; with status `lost` if its node died. on_again: receives a trial
+    whose worker or node died and which runs again. on_death: receives a node that has died. code: the packed folder
     with the user's code if it must travel. standby: the folder of the trial servers started ahead on this machine.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # the row says why its worker has died, in one line
@@ -137,9 +136,7 @@ class PlanSearcher(NotPickled, Searcher):
     def _configuration(self, position: int, placement: Placement) -> dict[str, Any]:
         bundles = [dict(placement.bundle) for _ in range(placement.nodes)]
         likely = {"likely": self._search.likely[:MOST_LIKELY]} if self._search else {}
-        limit = self._gate.limit(self._trials[position])
-        nodes = list(placement.node_ids)
-        return {"position": position, "bundles": bundles, "node_ids": nodes, "limit": limit, **likely}
+        return {"position": position, "bundles": bundles, "node_ids": list(placement.node_ids), **likely}
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         del self._running[trial_id]

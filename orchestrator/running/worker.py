@@ -1,10 +1,8 @@
 """Runs a plan's trials on a node. The worker reserves a device for each trial and never uses it itself."""
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -27,10 +25,6 @@ TRIALS_PER_GRAPH = 16
 
 MOST_RUNNERS = 4
 """Trial servers with different software that are kept. An idle one holds the memory of an imported torch."""
-
-
-def _is_past(moment: float) -> bool:
-    return time.monotonic() > moment
 
 
 class Worker:
@@ -78,11 +72,8 @@ class Worker:
         likely: Sequence[int] | None = None,
         part: Part | None = None,
         is_cancelled: Callable[[], bool] | None = None,
-        ends_at: float | None = None,
     ) -> list[Row]:
         """Return the rows of the trial at this position of the run. part, is_cancelled: as for `IsolatedRunner.run`.
-
-        ends_at: time.monotonic() at which it is cancelled, and has no rows.
 
         likely: positions that a search may choose next, whose graphs are compiled ahead; None: those after this one.
         """
@@ -96,8 +87,6 @@ class Worker:
         seconds = self._compile_ahead(position, likely, runner) if trial.config.compiles else None
         if trial.code and self._code_folder:
             trial = replace(trial, code=replace(trial.code, folder=self._code_folder))
-        if ends_at is not None:
-            is_cancelled = partial(_is_past, ends_at)
         rows = runner.run(trial, fallback=planned.environment, part=part, is_cancelled=is_cancelled)
         last = rows[-1] if rows else None
         if seconds is not None and isinstance(last, Record) and last.phase == "trial":

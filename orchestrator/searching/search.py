@@ -130,12 +130,12 @@ class Search:
         self.learn(int(self._cells[position]), cost_of_rows(self.aim, config, records))
 
     def withdraw(self, position: int) -> None:
-        """Take back a choice: the trial does not begin."""
+        """Take back a choice: the trial does not begin, or was cut."""
         cell = int(self._cells[position])
         self._running[cell] -= 1
         if cell not in self.results.measured:
             self.left.add(cell)
-        self._was_cut_short = True
+        self._was_cut_short, self.is_settled = True, False
         self._beliefs = None
 
     def choose(self, left: Collection[int]) -> int | None:

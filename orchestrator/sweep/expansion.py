@@ -25,6 +25,8 @@ class Expansion:
     wanted: dict[TrialConfig, list[str]]
     """Configuration -> its workloads, without those that another configuration measures: the one with the most
     processes, or the earliest of these."""
+    grids: dict[TrialConfig, int]
+    """Configuration -> the position, in the file, of the first grid that has it."""
     problems: list[Problem]
     idle: list[KeyPath]
     """The rows of `exclude` that exclude nothing."""
@@ -33,10 +35,12 @@ class Expansion:
 def expand(blocks: list[Block]) -> Expansion:
     """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
+    grids: dict[TrialConfig, int] = {}
     problems: dict[Problem, None] = {}
     asked: dict[Any, TrialConfig] = {}
     idle: list[KeyPath] = []
     for block in blocks:
+        grid = next((step for step in block.path if isinstance(step, int)), 0)
         everything_excluded = True
         matched = [False] * len(block.exclude)
         for arguments in counting(_combinations(block, matched), "read {} combinations"):
@@ -54,6 +58,7 @@ def expand(blocks: list[Block]) -> Expansion:
                 before = asked.get(question)
                 if before is None or config.processes > before.processes:
                     asked[question] = config
+                    grids.setdefault(config, grid)
                     wanted.setdefault(config, []).append(workload)
                     if before:
                         wanted[before].remove(workload)
@@ -61,7 +66,7 @@ def expand(blocks: list[Block]) -> Expansion:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
     wanted = {config: names for config, names in wanted.items() if names}
-    return Expansion(wanted=wanted, problems=list(problems), idle=idle)
+    return Expansion(wanted=wanted, grids=grids, problems=list(problems), idle=idle)
 
 
 def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]:

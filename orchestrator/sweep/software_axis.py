@@ -63,7 +63,7 @@ def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterab
     Raises RequestError if a file cannot be read, and for a package that is neither installed nor trusted.
     """
     texts: dict[str | None, str] = {}
-    for name in {trial.config.software for trial in trials}:
+    for name in dict.fromkeys(trial.config.software for trial in trials):
         if name and name.endswith(FILE_SUFFIX):
             texts[name] = _of_file(name, folder or ".")
         elif name:

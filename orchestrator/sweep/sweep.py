@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from lmsweep.orchestrator.sweep.expansion import expand
+from lmsweep.orchestrator.sweep.expansion import Expansion, expand
 from lmsweep.orchestrator.sweep.grids import Block, read_grid
 from lmsweep.orchestrator.sweep.located_yaml import (
     Document,
@@ -26,13 +26,13 @@ from lmsweep.orchestrator.sweep.software_axis import with_software
 from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
 from lmsweep.orchestrator.sweep.validation import correct_keys, validate
 from lmsweep.trials.code.ownership import folder_within
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices, nearest
 from lmsweep.trials.spec.workloads import workloads
 
-MAX_COMBINATIONS = 1_000_000
+MAX_COMBINATIONS = 250_000
 """Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
 
 LARGE = 10_000
@@ -168,7 +168,7 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     if problems := problems + expansion.problems:
         said = [replace(one, line=None, path=one.path[one.path[:1] == ("fixed",) :]) for one in problems]
         raise refusal("trial", said)
-    trials = with_software(with_code(_trials(expansion.wanted, "trial"), code, trusted), code, trusted)
+    trials = with_software(with_code(_trials(expansion, "trial"), code, trusted), code, trusted)
     if len(trials) > 1:
         raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
     return trials[0]
@@ -206,7 +206,11 @@ def _read(
         blocks = [block for block in blocks if block.name in grids]
     count = sum(block.count for block in blocks)
     if count > MAX_COMBINATIONS:
-        problems.append(Problem(line=1, message=f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}"))
+        message = (
+            f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for axes "
+            "that vary together, --set FIELD=VALUE, and --grid NAME make fewer"
+        )
+        problems.append(Problem(line=1, message=message))
         raise refusal(source, problems)
     if count >= LARGE and not problems:
         devices = dict.fromkeys(device for block in blocks for device in block.devices)
@@ -223,9 +227,9 @@ def _read(
         name=sweep.name,
         description=sweep.description,
         budget=sweep.budget,
-        trials=_trials(expansion.wanted, sweep.name, question),
+        trials=_trials(expansion, sweep.name, question),
         grids={
-            name: _trials(expand([block for block in blocks if block.name == name]).wanted, sweep.name, question)
+            name: _trials(expand([block for block in blocks if block.name == name]), sweep.name, question)
             for name in (grids or names)
         },
     )
@@ -293,11 +297,11 @@ def _idle_rows(idle: Iterable[KeyPath], forced: dict[str, list[object]], documen
             yield Problem(line=document.line(place), path=place, message="excludes nothing: no combination matches")
 
 
-def _trials(wanted: dict[TrialConfig, list[str]], sweep: str, question: str | None = None) -> tuple[Trial, ...]:
+def _trials(found: Expansion, sweep: str, question: str | None = None) -> tuple[Trial, ...]:
     """Return the trials. A user's workload is a trial by itself: its code is part of its environment alone."""
     return tuple(
-        Trial(config=config, workloads=names, sweep=sweep, question=question)
-        for config, asked in wanted.items()
+        Trial(config=config, workloads=names, sweep=sweep, question=question, grid=found.grids[config])
+        for config, asked in found.wanted.items()
         for names in (
             tuple(name for name in workloads() if name in asked),
             *((name,) for name in dict.fromkeys(asked) if is_reference(name)),

@@ -1,6 +1,5 @@
 """A workload of the user, named by reference."""
 
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -110,26 +109,3 @@ def test_a_run_measures_it_again_only_after_an_edit_and_tables_show_it(folder: P
     checked = lmsweep("check", sweep, *code)
     assert checked.returncode == 0 and "workload: mine/bench.py:measure  (mine/bench.py:6)" in checked.stdout
     assert lmsweep("report", store, "-o", folder / "page.html").returncode == 0
-
-
-ENDLESS = """
-import time
-
-from lmsweep.trials.results.measurement import Measurement
-
-
-def measure(bench):
-    time.sleep(600)
-    yield Measurement(phase="sleep", metric="time", unit="s", samples=(600.0,))
-"""
-
-
-@pytest.mark.slow
-def test_a_trial_that_takes_far_longer_than_estimated_is_ended_after_the_budget_and_said_so(folder: Path) -> None:
-    (folder / "mine" / "bench.py").write_text(ENDLESS)
-    began = time.monotonic()
-    done = lmsweep("run", folder / "sweep.yaml", "--code", folder, "--store", folder / "store", "--budget", "60s")
-    assert done.returncode == 0 and time.monotonic() - began < 200, done.stderr
-    assert "ended at twice its estimate, as the time for the run is over" in done.stdout
-    assert "did not fit into 60s. To resume: lmsweep run" in done.stdout
-    assert set(pd.read_parquet(folder / "store" / "measurements")["workload"]) == {"noop"}

@@ -1,6 +1,9 @@
 """Comparing: what is paired with what, what is refused, how often a verdict is wrong, and the gate."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -308,6 +311,28 @@ def two_stores(tmp_path: Path) -> tuple[Path, Path]:
         attempts.ok(gpu(context_length=512), {"step.time": samples(0.3, STEADY)})
     attempts.ok(gpu(context_length=1024), {"step.time": samples(0.3, STEADY)})
     return tmp_path / "before", tmp_path / "after"
+
+
+def test_flags_of_equal_counts_have_one_order_in_every_process(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    flags = (Flag.UNSTEADY, Flag.OUTLIERS, Flag.BUSY_HOST, Flag.SHARED_GPU, Flag.COLD_CACHE)
+    attempts.ok(gpu(batch_size=4), {"step.time": samples(0.1, STEADY)}, flags=flags[:2])
+    attempts.ok(gpu(batch_size=8), {"step.time": samples(0.2, STEADY)}, flags=flags[2:])
+    script = (
+        "import lmsweep, sys\n"
+        "print(lmsweep.compare(sys.argv[1], baseline={'batch_size': '4'}, contrast={'batch_size': '8'}).brief().notes)"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", script, attempts.store.location],
+            capture_output=True,
+            check=True,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1 and all(flag.value.encode() in next(iter(said)) for flag in flags)
 
 
 def test_the_gate_exits_with_1_where_something_became_slower(lmsweep: Command, two_stores: tuple[Path, Path]) -> None:

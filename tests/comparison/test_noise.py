@@ -13,6 +13,7 @@ from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.commands.measure import is_too_busy
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.run_plan import Account
@@ -133,8 +134,6 @@ def test_noise_stops_once_most_processes_ran_on_a_busy_host(attempts: Attempts) 
     for rows, stops in ((busy, False), (calm, False), (busy, False), (calm, False), (busy, True)):
         account.add(rows)
         assert is_too_busy(account) == stops
-    eta = Eta([], {})
-    gate = Gate(eta, until=None, on_close=lambda: None)
     planned = PlannedTrial(
         index=0,
         trial=Trial(config=config(), workloads=("timing",), sweep="noise"),
@@ -143,6 +142,8 @@ def test_noise_stops_once_most_processes_ran_on_a_busy_host(attempts: Attempts) 
         reason=None,
         environment=H200,
     )
+    eta = Eta([planned], {0: Estimates(attempts.store).of(planned)})
+    gate = Gate(eta, until=None, on_close=lambda: None)
     assert gate.admits(planned)
     gate.stopped = True
     assert not gate.admits(planned) and gate.kept_out == [planned]

@@ -28,7 +28,7 @@ from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import NotShownWarning, format_seconds, continuing, say_warnings
+from lmsweep.orchestrator.terminal import NotShownWarning, continuing, format_seconds, say_warnings
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial

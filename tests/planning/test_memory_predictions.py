@@ -14,7 +14,8 @@ import psutil
 import pytest
 import yaml
 
-from lmsweep.orchestrator.planning import memory_predictions, prediction_process
+from lmsweep.orchestrator import terminal
+from lmsweep.orchestrator.planning import memory_predictions
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -86,20 +87,31 @@ def test_what_was_predicted_before_a_plan_is_killed_is_kept(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_plan_that_waits_for_predictions_says_how_far_it_is(
+def test_a_plan_that_waits_for_predictions_says_once_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.setattr(prediction_process, "SAY_EVERY", 0.2)
+) -> None:
+    monkeypatch.setattr(terminal, "SAY_AFTER", 0.2)
     trials = load_sweep("local-gpu", {"compile": ["none"], "model": ["small"]}).trials
     begun = Predictions(trials)
     count = begun.asked
     begun.of(trials[0], "NVIDIA H100 80GB HBM3")
-    said = capsys.readouterr().err
-    assert re.search(
-        rf"^predicting the memory of {count} configurations: none is ready after [\d.]+ \w+$", said, re.MULTILINE
-    )
+    (said,) = capsys.readouterr().err.splitlines()
     left = r"(about [\d.]+ \w+|less than a second) left"
-    assert re.search(rf"^predicted the memory of [1-9]\d* of {count} .*, {left}$", said, re.MULTILINE)
+    words = rf"(predicting the memory of|predicted the memory of [1-9]\d* of) {count} configurations(, {left})?"
+    assert re.fullmatch(words, said)
+
+
+def test_a_terminal_has_one_line_of_progress_that_is_kept_up_to_date_and_goes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    line = terminal.ProgressLine()
+    line.every = 0.0
+    monkeypatch.setattr(line, "_until", 0.0)
+    line.show(lambda: "1 of 2")
+    line.show(lambda: "2 of 2")
+    line.end()
+    assert capsys.readouterr().err == "\r\x1b[K1 of 2\r\x1b[K2 of 2\r\x1b[K"
 
 
 @pytest.mark.slow
@@ -186,7 +198,7 @@ def test_of_many_trials_some_are_predicted_and_no_verdict_about_another_is_wrong
 
 
 def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tmp_path: Path):
-    axes = {"batch_size": "1..1000+1", "context_length": "1..900+1"}
+    axes = {"batch_size": "1..1000+1", "context_length": "1..200+1"}
     fixed = {"device": "cuda", "model": "tiny"}
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(yaml.safe_dump({"name": "s", "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}))
@@ -197,10 +209,10 @@ def test_a_sweep_that_no_device_here_can_run_is_refused_before_it_is_expanded(tm
         used = psutil.Process(process.pid).cpu_times()
         _, rest = process.communicate(timeout=60)
         spent = os.times()
-    assert first == f"{sweep}: 900000 combinations\n"
+    assert first == f"{sweep}: 200000 combinations\n"
     assert used.user + used.system < 4, "it is printed within two seconds on a machine that does nothing else"
     assert process.returncode == 2
-    assert "none of the 900000 combinations can run: this machine has no cuda device" in rest
+    assert "none of the 200000 combinations can run: this machine has no cuda device" in rest
     assert f"lmsweep plan {sweep} --for H100" in rest
     assert spent.children_user - before.children_user < 60, "it was expanded"
 

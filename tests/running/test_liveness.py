@@ -1,6 +1,8 @@
 """A run reports a trial that is overdue."""
 
 import io
+import re
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lmsweep.orchestrator.interrupt import handled
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
@@ -55,32 +58,53 @@ def test_a_trial_overdue_after_its_timeout_is_reported_once(tmp_path: Path, monk
     )
 
 
-def test_a_run_says_once_that_its_time_is_over_while_a_trial_runs(tmp_path: Path, monkeypatch) -> None:
+def wait_inside(watched: Liveness, gate: Gate, progress: RunProgress, running: PlannedTrial) -> None:
+    with handled([signal.SIGINT], gate.interrupt), watched:
+        progress.started(running)
+        time.sleep(30)
+
+
+def test_a_run_says_once_that_its_time_is_over_and_interrupts_what_runs_soon_after(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(liveness, "LOOK_SECONDS", 0.05)
-    store, trials, said = Store(str(tmp_path)), [planned(0)], io.StringIO()
+    store, trials, said = Store(str(tmp_path)), [planned(0), planned(1)], io.StringIO()
     eta = Eta(trials, {one.index: Estimates(store).of(one) for one in trials})
     progress = RunProgress(trials, eta, Console(file=said))
     writer = StoreWriter(store, lambda planned, records: None)
-    gate = Gate(eta, until=time.monotonic() + 0.1, on_close=lambda: None)
-    with Liveness(trials, gate, progress, writer):
-        progress.started(trials[0])
-        time.sleep(0.5)
+    gate = Gate(eta, until=time.monotonic() + 0.1, on_close=lambda: None, budget=10.0)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        wait_inside(Liveness(trials, gate, progress, writer), gate, progress, trials[0])
+    assert 0.5 <= time.monotonic() - began < 5
     writer.close()
-    assert said.getvalue() == "the time for the run is over; finishing 1 trial\n"
-    gate.ended(trials[0])
-    assert gate.limit(trials[0]) == (gate.until, 2 * eta.expected(trials[0]))
-    assert Gate(eta, until=1.0, on_close=lambda: None, here=False).limit(trials[0]) is None
+    words = r"the time for the run is over; 1 trial may end within \d+ ms: context_length 16\n"
+    assert re.fullmatch(words, said.getvalue())
+    gate.account_for(trials, [trials[0]])
+    assert gate.is_cut and gate.cut == [trials[0]] and gate.kept_out == [trials[1]]
 
 
-def test_the_first_trial_of_a_busy_machine_is_measured_whatever_its_estimate_was(tmp_path: Path) -> None:
-    trials, estimates = [planned(0), planned(1)], Estimates(Store(str(tmp_path)))
-    gate = Gate(
-        Eta(trials, {one.index: estimates.of(one) for one in trials}),
-        until=time.monotonic() + 60,
-        on_close=lambda: None,
-    )
+def test_ctrl_c_before_the_end_of_the_time_stays_an_interruption(tmp_path: Path) -> None:
+    trials = [planned(0)]
+    eta = Eta(trials, {one.index: Estimates(Store(str(tmp_path))).of(one) for one in trials})
+    gate = Gate(eta, until=time.monotonic() - 1, on_close=lambda: None)
+    gate.interrupt(signal.SIGINT, None)
+    gate.close_as_time_is_over()
+    assert gate.closed and not gate.is_cut
+
+
+def test_what_did_not_begin_is_not_expected_to_take_time(tmp_path: Path) -> None:
+    trials = [planned(0), planned(1)]
+    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials})
+    gate = Gate(eta, until=time.monotonic() + 150, on_close=lambda: None, budget=150.0)
+    assert gate.admits(trials[0]) and not gate.admits(trials[1])
+    eta.started(trials[0])
+    assert eta.seconds_left() == pytest.approx(100, abs=1)
+
+
+def test_a_trial_begins_if_what_is_left_of_those_before_it_leaves_the_time(tmp_path: Path) -> None:
+    trials = [planned(0), planned(1)]
+    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=1.0) for one in trials})
+    gate = Gate(eta, until=time.monotonic() + 2.6, on_close=lambda: None, budget=2.6)
     assert gate.admits(trials[0])
-    until, seconds = gate.limit(trials[0]) or (0.0, 0.0)
-    assert until == gate.until and seconds == pytest.approx(120, abs=1)
-    gate.ended(trials[0])
-    assert (gate.limit(trials[1]) or (0.0, 120.0))[1] < 60
+    eta.started(trials[0])
+    time.sleep(0.8)
+    assert gate.admits(trials[1]), "of the first, 0.2 s are left"

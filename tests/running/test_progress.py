@@ -2,8 +2,11 @@
 
 import pytest
 
+from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.commands.text.run_summary import show_trial
-from lmsweep.orchestrator.running.progress.trial_words import describe, outcome, short_values
+from lmsweep.orchestrator.planning.plan import make_plan
+from lmsweep.orchestrator.running.progress.trial_words import describe, descriptions, outcome, short_values
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -11,6 +14,7 @@ from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Precision
+from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import LAPTOP
 
 
@@ -104,3 +108,53 @@ def test_a_trial_of_own_code_is_named_by_the_arguments_that_differ() -> None:
     names, short = varying_fields(configs), short_values(configs)
     assert [describe(one, names, short) for one in configs] == ["theta 1", "theta 2"]
     assert describe(configs[0], ["model", "model_args"], short_values(configs[:1])) == "model GPT, dropout 0.1, theta 1"
+
+
+def test_a_trial_is_named_by_fields_that_vary_in_its_grid_and_by_its_protocol_only_if_no_other_differs(
+    tmp_path,
+) -> None:
+    (tmp_path / "s.yaml").write_text("""
+name: s
+grids:
+  - workloads: [timing]
+    axes: {context_length: [16, 32]}
+    fixed: {model: tiny, device: cpu, timeout_seconds: 900, measure_steps: 5}
+  - workloads: [timing]
+    axes: {batch_size: [2, 4]}
+    fixed: {model: tiny, device: cpu, timeout_seconds: 3600, measure_steps: 9, precision: bf16}
+  - workloads: [timing]
+    axes: {warmup_steps: [0, 1]}
+    fixed: {model: tiny, device: cpu, optimizer: sgd, measure_steps: 5}
+""")
+    sweep = load_sweep(str(tmp_path / "s.yaml"))
+    node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
+    trials = make_plan(sweep, [node], Store(str(tmp_path / "none"))).trials
+    assert [*descriptions(trials).values()] == [
+        "context_length 16",
+        "context_length 32",
+        "batch_size 2",
+        "batch_size 4",
+        "tiny, warmup_steps 0",
+        "tiny, warmup_steps 1",
+    ]
+
+
+def test_trials_of_two_grids_that_vary_alike_have_different_names(tmp_path) -> None:
+    (tmp_path / "s.yaml").write_text("""
+name: s
+grids:
+  - workloads: [timing]
+    axes: {context_length: [16, 32]}
+    fixed: {model: tiny, device: cpu, timeout_seconds: 900}
+  - workloads: [timing]
+    axes: {context_length: [16, 64]}
+    fixed: {model: tiny, device: cpu, batch_size: 8}
+""")
+    node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
+    trials = make_plan(load_sweep(str(tmp_path / "s.yaml")), [node], Store(str(tmp_path / "none"))).trials
+    assert [*descriptions(trials).values()] == [
+        "context_length 16, batch_size 4",
+        "context_length 32",
+        "context_length 16, batch_size 8",
+        "context_length 64",
+    ]

@@ -216,7 +216,8 @@ GRID_ERRORS = {
     ),
     "too many combinations": (
         f"axes: {{model: [tiny], batch_size: {list(range(1, 1002))}, context_length: {list(range(1, 1001))}}}",
-        "s.yaml:1: 1001000 combinations are too many; the limit is 1000000",
+        "s.yaml:1: 1001000 combinations are too many; the limit is 250000. Fewer values per axis, zip for axes that "
+        "vary together, --set FIELD=VALUE, and --grid NAME make fewer",
     ),
     "a key twice": (
         "fixed:\n  model: tiny\n  batch_size: 1\n  model: small",

@@ -49,6 +49,15 @@ class Device:
     """medium: the vendor's documents disagree, or state the dense rates only as half of the sparse ones."""
 
 
+class CpuRates(NamedTuple):
+    """What a machine's cores were measured to do together, per second, when it described itself."""
+
+    fp32: float
+    """FLOP/s of products, as the next."""
+    bf16: float
+    bytes_per_second: float
+
+
 _A10 = "NVIDIA A10 Tensor Core GPU datasheet"
 _A10G = "NVIDIA A10G datasheet, as AWS publishes it"
 _A100 = "NVIDIA A100 Tensor Core GPU datasheet"

@@ -4,6 +4,7 @@ import hashlib
 import re
 from dataclasses import asdict, dataclass, replace
 from math import ceil
+from operator import attrgetter
 from typing import Any, Literal
 
 from lmsweep.trials.analytic.datasheets import DEVICES
@@ -16,6 +17,7 @@ Dimension = Literal["batch_size", "context_length"]
 """A dimension whose largest value that fits can be searched."""
 
 _READ = {*COMBINATION_FIELDS, "mode"}
+_read_fields = attrgetter(*sorted(_READ - {"device", "precision"}))
 
 LARGE_WORKSPACE, _SMALL_WORKSPACE = 33_554_432, 8_519_680
 _WITH_LARGE_WORKSPACE = re.compile(r"\b(GH|H|GB|B)\d+\b")
@@ -114,7 +116,8 @@ def memory_config(config: TrialConfig) -> TrialConfig:
 
 def memory_id(config: TrialConfig, subject: Subject, code_digest: str | None = None) -> str:
     """Return an identifier of all that a prediction depends on, with the state of the user's code if it is used."""
-    described = f"{memory_config(config)!r}{code_digest or ''}"
+    precision = "fp32" if config.precision == "tf32" else config.precision
+    described = f"{_read_fields(config)!r}{config.device_type}{precision}{code_digest or ''}"
     return f"{subject}-{hashlib.sha256(described.encode()).hexdigest()[:32]}"
 
 

@@ -18,6 +18,7 @@ import psutil
 import torch
 
 from lmsweep import trials
+from lmsweep.trials.bench.cpu_rates import cpu_rates
 from lmsweep.trials.code.git import ask_git
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import device_module, device_name, is_nvidia
@@ -143,7 +144,8 @@ def main() -> None:
     devices = {device: asdict(fingerprint(device)) for device in present_devices()}
     modules = [device_module(device) for device in devices if device in GPU_DEVICES]
     gpus = [module.get_device_name(i) for module in modules for i in range(module.device_count())]
-    print(json.dumps({"devices": devices, "gpus": gpus, "cores": len(usable_cores())}))
+    found = {"devices": devices, "gpus": gpus, "cores": len(usable_cores()), "cpu_rates": cpu_rates()}
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

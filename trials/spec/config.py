@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import Field, dataclass, field, fields, replace
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
 from lmsweep.trials.spec.errors import RequestError as RequestError
@@ -289,12 +291,20 @@ class TrialConfig:
     @property
     def size(self) -> ModelSize:
         assert self.d_ff and self.num_layers and self.num_heads, "a whole model has all four dimensions"
-        return ModelSize(**{name: getattr(self, name) for name in DIMENSIONS})
+        return _size(*_dimensions(self))
 
     @property
     def head_width(self) -> int:
         """The width of a head, or of attention without heads."""
         return self.d_head or self.d_model // (self.num_heads or 1)
+
+
+_dimensions = attrgetter(*DIMENSIONS)
+
+
+@lru_cache(maxsize=256)  # trials of a plan share few sizes
+def _size(*dimensions: Any) -> ModelSize:
+    return ModelSize(**dict(zip(DIMENSIONS, dimensions, strict=True)))
 
 
 WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": get_args(Checkpointing), "reshard": ("true", "false")}
@@ -381,6 +391,8 @@ class Trial:
     sweep: str
     question: str | None = None
     """What its sweep asks, as JSON."""
+    grid: int = field(default=0, compare=False)
+    """Which grid of the sweep it is of, counted from 0; of those that ask for it, the first."""
     code: Code | None = None
     step_takes: tuple[str, ...] = ()
     """Parameters of the function of the user's own step."""

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from operator import attrgetter
 
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.workloads import workload_named
@@ -13,6 +15,7 @@ def trial_id(config: TrialConfig) -> str:
     return _digest(_changed(config, COMBINATION_FIELDS))
 
 
+@lru_cache(maxsize=1024)  # a plan asks several times about each trial in turn
 def measurement_id(config: TrialConfig, workload: str) -> str:
     """Return 16 hexadecimal digits that identify the combination, the workload and the protocol fields it reads."""
     names = COMBINATION_FIELDS + workload_named(workload).protocol
@@ -20,9 +23,19 @@ def measurement_id(config: TrialConfig, workload: str) -> str:
 
 
 def _changed(config: TrialConfig, names: tuple[str, ...]) -> dict[str, object]:
-    values = {name: getattr(config, name) for name in names}
-    values["device"] = config.device_type
-    return {name: value for name, value in values.items() if value != CONFIG_FIELDS[name].default}
+    get, defaults = _reader(names)
+    fields = zip(names, get(config), defaults, strict=True)
+    found = {name: value for name, value, default in fields if value != default or name == "device"}
+    if (device := config.device_type) != CONFIG_FIELDS["device"].default:
+        return found | {"device": device}
+    found.pop("device", None)
+    return found
+
+
+@cache
+def _reader(names: tuple[str, ...]) -> tuple[Callable[[TrialConfig], tuple[object, ...]], tuple[object, ...]]:
+    """Return a getter of these fields, and their defaults."""
+    return attrgetter(*names), tuple(CONFIG_FIELDS[name].default for name in names)
 
 
 def _digest(content: Mapping[str, object]) -> str:

@@ -22,7 +22,7 @@ from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
-from lmsweep.trials.results.roles import varying_fields
+from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.quantities import gib
 
 MOST_ROWS = 60
@@ -151,7 +151,8 @@ class PlanText:
     def _frame(self, *, all: bool) -> pd.DataFrame:
         trials, steps = self.plan.trials, self.steps
         stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
-        names = varying_fields([planned.trial.config for planned in trials])
+        varying = varying_fields([planned.trial.config for planned in trials])
+        names = [name for name in varying if name not in fields_with(Role.LIMIT)]
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
         short = short_values([one.trial.config for one in trials])
         rows = [

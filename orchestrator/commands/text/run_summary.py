@@ -8,10 +8,13 @@ import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
-from lmsweep.orchestrator.running.run_plan import Account
-from lmsweep.orchestrator.terminal import format_seconds, continuing, say, say_data
+from lmsweep.orchestrator.running.run_plan import Account, Run
+from lmsweep.orchestrator.sweep.ranges import seconds_of
+from lmsweep.orchestrator.terminal import continuing, format_seconds, say, say_data
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Flag, Status, short_line
 from lmsweep.trials.results.record import Record
@@ -78,7 +81,24 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["measurement_id"].isin(wanted) & is_of_state].reset_index(drop=True)
 
 
-def left_out(trials: Sequence[PlannedTrial], plan: Plan) -> str:
+def what_is_left(run: Run, request: PlanRequest) -> str:
+    """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
+    planned, gate, until = run.planned, run.gate, request.until
+    limits = [f"into {planned.budget}"] if planned.budget else []
+    limits += [f"before {until}"] if until else []
+    words = [f"{_which(gate.cut, planned.plan)} cut at the end of the time"] if gate.cut else []
+    words += [f"{_which(gate.kept_out, planned.plan)} did not fit {' and '.join(limits)}"] if gate.kept_out else []
+    more = ["--budget", _longer_budget(run, planned.budget)] if planned.budget and not request.budget else []
+    return f"{'; '.join(words)}. To resume: {request.resume_command(more=more)}"
+
+
+def _longer_budget(run: Run, budget: str) -> str:
+    """Return a budget into which what is left fits: the sweep's own, which holds without --budget, has left it out."""
+    left = START_SECONDS + sum(map(run.eta.expected, (*run.gate.cut, *run.gate.kept_out)))
+    return f"{math.ceil(2 * max(left, seconds_of(budget)) / 60)}m"
+
+
+def _which(trials: Sequence[PlannedTrial], plan: Plan) -> str:
     """Return the number of these trials and, if they are few, which they are."""
     count = count_trials(len(trials))
     if len(trials) > MOST_LEFT_OUT:

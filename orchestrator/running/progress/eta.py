@@ -26,6 +26,13 @@ class Correction:
         return (self.taken + usual) / (self.estimated + usual) if usual else 1.0
 
 
+class Took(NamedTuple):
+    """Seconds of a trial, by its rows: without the start of Ray's worker, for which the first trial waits."""
+
+    overhead: float
+    iterating: float
+
+
 class Running(NamedTuple):
     began: float
     """time.monotonic() at its start."""
@@ -55,6 +62,12 @@ class DeviceEta:
     def corrected(self, overhead: float, iterating: float) -> float:
         return overhead * self.overhead.factor(self.done) + iterating * self.iterating.factor(self.done)
 
+    def forget(self, overhead: float, iterating: float) -> None:
+        """Take a trial from those that have not started."""
+        self.left -= 1
+        self.overhead_left -= overhead
+        self.iterating_left -= iterating
+
     def seconds_left(self, now: float) -> float:
         rest = [
             max(0.0, self.corrected(one.overhead, one.iterating) - (now - one.began)) for one in self.running.values()
@@ -66,8 +79,13 @@ class DeviceEta:
 class Eta:
     """The estimated time left in a run. Any thread may report starts and ends of trials."""
 
-    def __init__(self, trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate]) -> None:
-        """estimates: by the index of a trial in the plan."""
+    def __init__(
+        self, trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, alone: bool = False
+    ) -> None:
+        """estimates: by the index of a trial in the plan. alone: all devices are of one machine, where a trial on the
+        CPU takes all cores, so that no other runs beside it.
+        """
+        self.alone = alone
         self._parts = {index: (one.seconds - one.iterating, one.iterating) for index, one in estimates.items()}
         """Seconds of overhead and of iterations, by the index of a trial."""
         self._lock = RLock()
@@ -86,36 +104,47 @@ class Eta:
             device = self.devices[planned.environment.device_name]
             overhead, iterating = self._parts[planned.index]
             if planned.index not in device.running:  # else it runs again, after its node died
-                device.left -= 1
-                device.overhead_left -= overhead
-                device.iterating_left -= iterating
+                device.forget(overhead, iterating)
             device.running[planned.index] = Running(time.monotonic(), overhead, iterating)
 
-    def ended(self, planned: PlannedTrial, *, iterated: float | None) -> None:
-        """`iterated` is the seconds of its iterations; None if it failed, which says nothing about other trials."""
+    def ended(self, planned: PlannedTrial, took: Took | None) -> None:
+        """`took` is what its rows say; None if it failed, which says nothing about other trials."""
         with self._lock:
             device = self.devices[planned.environment.device_name]
             if planned.index not in device.running:  # its node died before it could begin
                 self.started(planned)
-            began, overhead, iterating = device.running.pop(planned.index)
-            if iterated is None:
+            _, overhead, iterating = device.running.pop(planned.index)
+            if took is None:
                 device.failed += 1
                 return
             device.done += 1
             device.overhead.estimated += overhead
-            device.overhead.taken += max(0.0, time.monotonic() - began - iterated)
+            device.overhead.taken += took.overhead
             device.iterating.estimated += iterating
-            device.iterating.taken += iterated
+            device.iterating.taken += took.iterating
 
     def expected(self, planned: PlannedTrial) -> float:
         """Return the corrected estimate of a trial, in seconds."""
         with self._lock:
             return self.devices[planned.environment.device_name].corrected(*self._parts[planned.index])
 
+    def still_expected(self, planned: PlannedTrial) -> float:
+        """Return the corrected estimate of what is left of a trial, in seconds."""
+        with self._lock:
+            running = self.devices[planned.environment.device_name].running.get(planned.index)
+            passed = time.monotonic() - running.began if running else 0.0
+            return max(0.0, self.expected(planned) - passed)
+
+    def left_out(self, planned: PlannedTrial) -> None:
+        """Forget a trial that will not begin."""
+        with self._lock:
+            self.devices[planned.environment.device_name].forget(*self._parts[planned.index])
+
     def seconds_left(self) -> float:
         with self._lock:
             now = time.monotonic()
-            return max((device.seconds_left(now) for device in self.devices.values()), default=0.0)
+            left = [device.seconds_left(now) for device in self.devices.values()]
+            return sum(left) if self.alone else max(left, default=0.0)
 
     @property
     def running(self) -> int:

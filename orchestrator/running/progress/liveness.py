@@ -1,4 +1,5 @@
-"""Watches what a run waits for, and reports what does not answer: Ray, a worker, a trial server, the store.
+"""Watches what a run waits for: ends it when its time is over, and reports what does not answer: Ray, a worker, a trial
+server, the store.
 
 It counts only seconds in which this process runs: nothing is late because the whole machine was suspended.
 """
@@ -21,6 +22,7 @@ from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
+from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.isolation.server_process import MODULE as SERVER
 from lmsweep.trials.machine.processes import has_ended, is_stopped
 
@@ -32,6 +34,8 @@ STOPPED_SECONDS = 30
 """How long a process may be stopped."""
 WORKER_SECONDS, SLOW_SECONDS = 60, 300
 """How long Ray may take for the first worker on this machine; while a process of one starts; on a busy machine."""
+MOST_NAMED = 4
+"""Running trials that a sentence names."""
 LATE_SECONDS = 45
 """How long after its timeout a trial may end. Its own process has been killed by then."""
 
@@ -39,7 +43,7 @@ NAMES = {"gcs_server": "Ray's control service (gcs_server)", "raylet": "Ray's sc
 
 
 class Liveness:
-    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray has failed."""
+    """Inside, a thread kills stopped workers and trial servers, and ends the run if Ray has failed or time is over."""
 
     def __init__(self, trials: Sequence[PlannedTrial], gate: Gate, progress: RunProgress, writer: StoreWriter) -> None:
         self._trials = {planned.index: planned for planned in trials}
@@ -59,6 +63,7 @@ class Liveness:
 
     def __enter__(self) -> Self:
         self._ray = {NAMES[name]: process for name, process in ray_private.started_here().items()}
+        self._main = threading.get_ident()
         self._thread.start()
         return self
 
@@ -80,8 +85,9 @@ class Liveness:
             if looks % LOOKS_PER_SEARCH == 0 or self._gate.closed:
                 self._search()
             self._say_late_trials()
-            self._say_if_over()
             self._writer.say_if_slow()
+            if self._end_if_over():
+                return None
         return None
 
     def _is_late(self, process: psutil.Process, seconds: float) -> bool:
@@ -94,7 +100,7 @@ class Liveness:
 
     def _has_no_worker(self) -> bool:
         """Return whether no worker starts here: Ray would try forever. On a cluster a node may have to start first."""
-        if self._progress.began or not self._ray:
+        if self._progress.has_begun or not self._ray:
             return False
         self._without_worker += LOOK_SECONDS
         if self._without_worker < WORKER_SECONDS:
@@ -121,13 +127,24 @@ class Liveness:
                     f"{config.timeout_seconds:g} s, its worker does not answer; it, its node or the network may hang"
                 )
 
-    def _say_if_over(self) -> None:
-        """Report once that trials run although the time for the run is over."""
-        if self._is_over or self._gate.until is None or time.monotonic() < self._gate.until:
-            return
-        self._is_over = True
-        if running := self._progress.eta.running:
-            self._progress.say(f"the time for the run is over; finishing {count_trials(running)}")
+    def _end_if_over(self) -> bool:
+        """Once the time for the run is over, say what still runs; soon after, end it. Return whether it was ended."""
+        late = -1.0 if self._gate.until is None else time.monotonic() - self._gate.until
+        if late >= self._gate.late_seconds:
+            self._gate.close_as_time_is_over()
+            signal.pthread_kill(self._main, signal.SIGINT)
+            return True
+        running = self._progress.eta.running_since()
+        if late >= 0 and running and not self._is_over:
+            self._is_over = True
+            names = "; ".join(self._progress.name_of(index) for index in list(running)[:MOST_NAMED])
+            more = len(running) - MOST_NAMED
+            names += f" and {more} more" if more > 0 else ""
+            self._progress.say(
+                f"the time for the run is over; {count_trials(len(running))} may end within "
+                f"{format_seconds(self._gate.late_seconds - late)}: {names}"
+            )
+        return False
 
     def _end(self, reason: str) -> None:
         if not self._gate.closed:  # else Ctrl-C ends it

@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta
+from lmsweep.orchestrator.planning.plan_estimate import Range
+from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Took
 from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
-from lmsweep.orchestrator.terminal import OutputError, folded, format_seconds, continuing, harmless, say, time_left
+from lmsweep.orchestrator.terminal import OutputError, continuing, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.machine.live_phase import read_phase
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
@@ -114,8 +115,6 @@ REFRESHED = 2
 
 FIRST_TRIALS = 3
 """Trials after which the run's duration is compared with its estimate."""
-NOTABLE_RATIO = 1.3
-"""Smallest ratio of duration and estimate, in either direction, that the run reports."""
 
 
 class RunProgress:
@@ -129,18 +128,22 @@ class RunProgress:
         *,
         phases: Path | None = None,
         is_search: bool = False,
+        began: float | None = None,
+        expected: Range | None = None,
     ) -> None:
         """phases: the folder in which trials report their phases; None if they run on other machines. is_search: not
-        all trials will run, so nobody knows how long the run takes.
+        all trials will run, so nobody knows how long the run takes. began: time.monotonic() at the start of the
+        command. expected: the range that the plan states for the seconds of the whole command.
         """
+        self._began = time.monotonic() if began is None else began
+        self._expected = None if is_search else expected
         self._is_search = is_search
         self._described = descriptions(trials)
         self._total = len(trials)
         self._done = self._failed = 0
-        self._estimated = eta.seconds_left()
         self._has_said = False
-        self.began = 0.0
-        """time.monotonic() when a worker began the first trial; 0: none has."""
+        self.has_begun = False
+        """Whether a worker has begun a trial."""
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console or Console()
@@ -158,17 +161,16 @@ class RunProgress:
         self._live.stop()
 
     def started(self, planned: PlannedTrial) -> None:
-        if not self.began:
-            self.began = time.monotonic()
+        self.has_begun = True
         self.view.phase_names[planned.index] = planned.trial_id
         self.eta.started(planned)
 
     def ended(self, planned: PlannedTrial, rows: list[Record]) -> None:
         failed = any(row.status != Status.OK for row in rows)
-        self.eta.ended(planned, iterated=None if failed else iterated_seconds(rows))
+        self.eta.ended(planned, None if failed else took_by(rows))
         self._done += 1
         self._failed += failed
-        self.view.flags.update({flag for row in rows for flag in row.flags})
+        self.view.flags.update(sorted({flag for row in rows for flag in row.flags}))
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             with continuing(f"the line of trial {place}"):
@@ -179,9 +181,8 @@ class RunProgress:
             self._compare_with_estimate()
 
     def cut_short(self, planned: PlannedTrial) -> None:
-        self.eta.ended(planned, iterated=None)
-        self._done += 1
-        self.say(f"{self.name_of(planned.index)}: ended at twice its estimate, as the time for the run is over")
+        self.eta.ended(planned, None)
+        self.say(f"{self.name_of(planned.index)}: cut, as the time for the run is over")
 
     def _counts(self) -> str:
         if self._every == 1:
@@ -191,14 +192,14 @@ class RunProgress:
         return f" ({', '.join([*failed, *left])})" if failed or left else ""
 
     def _compare_with_estimate(self) -> None:
-        if self._has_said or self._is_search or not FIRST_TRIALS <= self._done < self._total:
+        if self._has_said or self._expected is None or not FIRST_TRIALS <= self._done < self._total:
             return
         left = self.eta.seconds_left()
-        whole = time.monotonic() - self.began + left
-        if not self._estimated / NOTABLE_RATIO < whole < self._estimated * NOTABLE_RATIO:
+        whole = time.monotonic() - self._began + left
+        if not self._expected.low <= whole <= self._expected.high:
             self._has_said = True
-            words = "longer" if whole > self._estimated else "less time"
-            self.say(f"trials take {words} than estimated: {time_left(left)}")
+            words = "longer" if whole > self._expected.high else "less time"
+            self.say(f"this run takes {words} than estimated: {time_left(left)}")
 
     def name_of(self, index: int) -> str:
         """Return the values of the fields in which trials differ."""
@@ -215,7 +216,11 @@ class RunProgress:
             say(f"lmsweep: cannot write to standard output: {why}; the run continues", error=True)
 
 
-def iterated_seconds(rows: Iterable[Record]) -> float:
-    """Return the seconds of a trial's iterations, warm-up included, from its rows."""
-    names = ("warmup_time", "measured_time")
-    return sum(sum(row.samples or ()) for row in rows if row.phase == "trial" and row.metric in names)
+def took_by(rows: Iterable[Record]) -> Took:
+    """Return the seconds of a trial, from its rows."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        if row.phase == "trial" and row.unit == "s" and row.samples:
+            found[str(row.metric)] += sum(row.samples)  # type: ignore[assignment] # seconds
+    iterating = sum(found[f"{name}_time"] for name in ("warmup", "measured", "profiled"))
+    return Took(overhead=float(found.total() - iterating), iterating=float(iterating))

@@ -4,14 +4,14 @@ import json
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.results.roles import varying_fields
+from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.config import ARGUMENTS, TrialConfig
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import REFERENCES, short_name, short_names
@@ -21,6 +21,9 @@ SHORT_ID = 8
 
 MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupported": 40}
 """Most lines about trials that will not run, by action. The reasons of predicted_oom differ in the peak alone."""
+
+DOMINANT = 0.5
+"""Share of a plan's time from which the kind of device that takes it is worth leaving out."""
 
 _AMOUNT = r"\d[\d.]* ?\w+"
 _ON_GPU = re.compile(
@@ -60,7 +63,24 @@ def _in_all(estimate: PlanEstimate) -> str:
         return ", in unknown time"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
-    return f", in about {format_seconds(estimate.seconds)}{between}{_dollars_text(estimate)}{without}"
+    about = f"about {format_seconds(estimate.seconds)}"
+    return f", in {about}{between}{_dollars_text(estimate)}{without}{_by_device(estimate)}"
+
+
+def _by_device(estimate: PlanEstimate) -> str:
+    """Return the number and time of trials on each device, and what leaves out the kind that takes most of the time."""
+    devices = estimate.devices
+    if len(devices) < 2:
+        return ""
+    times = ("unknown time" if one.seconds is None else f"about {format_seconds(one.seconds)}" for one in devices)
+    words = ", ".join(f"{one.trials} on {one.name} in {time}" for one, time in zip(devices, times, strict=True))
+    kinds = list(dict.fromkeys(one.kind for one in devices))
+    seconds = {kind: sum(one.seconds or 0.0 for one in devices if one.kind == kind) for kind in kinds}
+    unknown = {one.kind for one in devices if one.seconds is None}
+    most = unknown or {kind for kind in kinds if seconds[kind] > DOMINANT * sum(seconds.values())}
+    kept = [kind for kind in kinds if kind not in most]
+    advice = f" (--set device={','.join(kept)} leaves out {' and '.join(sorted(most))})" if most and kept else ""
+    return f": {words}{advice}"
 
 
 def _dollars_text(estimate: PlanEstimate) -> str:
@@ -77,18 +97,43 @@ def count_trials(count: int) -> str:
 
 
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
-    """Return how each trial differs from the others that measure the same workloads, by its index."""
-    groups: dict[tuple[str, ...], list[PlannedTrial]] = {}
-    for planned in trials:
-        groups.setdefault(tuple(map(short_name, planned.trial.workloads)), []).append(planned)
+    """Return how each trial differs from the others of its grid that measure the same workloads, by its index.
+
+    How it is measured is no difference, unless trials would be described alike without it.
+    """
+    listed = list(trials)
+    workloads = {planned.index: "+".join(map(short_name, planned.trial.workloads)) for planned in listed}
+    several = len(set(workloads.values())) > 1
+    short = short_values([planned.trial.config for planned in listed])
     found: dict[int, str] = {}
-    for workloads, together in groups.items():
-        configs = [planned.trial.config for planned in together]
-        names = varying_fields(configs)
-        short = short_values(configs)
-        prefix = f"{'+'.join(workloads)}: " if len(groups) > 1 else ""
-        found |= {planned.index: prefix + describe(planned.trial.config, names, short) for planned in together}
+    for together in _grouped(listed, lambda planned: (workloads[planned.index], planned.trial.grid)):
+        names = _distinguishing([planned.trial.config for planned in together])
+        for planned in together:
+            prefix = f"{workloads[planned.index]}: " if several else ""
+            found[planned.index] = prefix + describe(planned.trial.config, names, short)
+    for alike in _grouped(listed, lambda planned: found[planned.index]):
+        configs = [planned.trial.config for planned in alike]
+        if names := _distinguishing(configs) or [name for name in varying_fields(configs) if name not in _LIMITS]:
+            for planned in alike:
+                text = found[planned.index]
+                more = describe(planned.trial.config, names, short, otherwise="")
+                found[planned.index] = ", ".join(filter(None, (text, more)))
     return found
+
+
+_LIMITS = fields_with(Role.LIMIT)
+_PROTOCOL = (*fields_with(Role.PROTOCOL), *_LIMITS)
+
+
+def _distinguishing(configs: Sequence[TrialConfig]) -> list[str]:
+    return [name for name in varying_fields(configs) if name not in _PROTOCOL]
+
+
+def _grouped(trials: Iterable[PlannedTrial], key: Callable[[PlannedTrial], Hashable]) -> Collection[list[PlannedTrial]]:
+    groups: dict[Hashable, list[PlannedTrial]] = {}
+    for planned in trials:
+        groups.setdefault(key(planned), []).append(planned)
+    return groups.values()
 
 
 def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]:
@@ -107,14 +152,21 @@ def short_values(configs: Sequence[TrialConfig]) -> dict[str, dict[object, str]]
     return found
 
 
-def describe(config: TrialConfig, names: Sequence[str], short: Mapping[str, Mapping[object, str]] | None = None) -> str:
-    """Return these fields as `name value, name value`. short: other names for values, by field."""
+def describe(
+    config: TrialConfig,
+    names: Sequence[str],
+    short: Mapping[str, Mapping[object, str]] | None = None,
+    otherwise: str | None = None,
+) -> str:
+    """Return these fields as `name value, name value`. short: other names for values, by field. otherwise: the
+    description if none of them has a value; None: the name of the model.
+    """
     values = ((name, getattr(config, name)) for name in names)
     shown = [(name, (short or {}).get(name, {}).get(value, value)) for name, value in values if value is not None]
     words = [
         str(text) if name in ARGUMENTS.values() and short else f"{name} {text}" for name, text in shown if text != ""
     ]
-    return ", ".join(words) or config.model or "trial"
+    return ", ".join(words) or (config.model or "trial" if otherwise is None else otherwise)
 
 
 def outcome(rows: list[Record]) -> str:

@@ -1,0 +1,69 @@
+"""A run with a budget ends with it, whatever runs then, and says what was cut."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.support.command import PYTHONPATH, lmsweep, write_sweep
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_core")]
+
+BUDGET = 60
+SLEEPING = """
+import time
+
+from lmsweep.trials.results.measurement import Measurement
+
+
+def measure(bench):
+    time.sleep(600)
+    yield Measurement(phase="sleep", metric="time", unit="s", samples=(600.0,))
+"""
+SWEEP = """
+name: own
+grids:
+  - workloads: [noop, "bench.py:measure"]
+    axes: {d_model: [16, 32]}
+    fixed: {device: cpu, warmup_steps: 1, measure_steps: 3}
+"""
+
+
+def run_with_budget(folder: Path, *arguments: object, **environment: str) -> str:
+    began = time.monotonic()
+    words = ("run", *map(str, arguments), "--store", folder / "store", "--budget", f"{BUDGET}s", "--no-predict")
+    done = lmsweep(*words, **environment)
+    assert time.monotonic() - began < 1.1 * BUDGET + 30, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_trial_of_unknown_time_is_cut_soon_after_the_end_of_the_budget_and_named(tmp_path: Path) -> None:
+    (tmp_path / "bench.py").write_text(SLEEPING)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    said = run_with_budget(tmp_path, tmp_path / "sweep.yaml", "--code", tmp_path)
+    assert "the time for the run is over; 1 trial may end within" in said
+    which = r"1 trial \(measure: .*\) cut at the end of the time; 1 trial \(measure: .*\) did not fit into"
+    assert re.search(which + rf" {BUDGET}s\. To resume: lmsweep run .*sweep\.yaml", said), said
+    rows = pd.read_parquet(tmp_path / "store" / "measurements")
+    assert rows["trial_id"].nunique() == 2, "those of known time came first"
+    assert {*rows["workload"]} == {"noop"} and {*rows["status"]} == {"ok"}
+
+
+def test_a_compilation_that_takes_long_is_cut_with_its_trial(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys, time\n"
+        "if 'lmsweep.trials.isolation.server' in sys.orig_argv:\n"
+        "    os.register_at_fork(after_in_child=lambda: time.sleep(600))\n"
+    )
+    sweep = write_sweep(tmp_path, context_length=[16, 32], compile="block", device="cpu")
+    said = run_with_budget(
+        tmp_path,
+        sweep,
+        PYTHONPATH=os.pathsep.join([str(tmp_path), PYTHONPATH]),
+        TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
+    )
+    assert re.search(r"1 trial \(context_length (16|32)\) cut at the end of the time", said), said
