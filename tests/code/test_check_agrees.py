@@ -45,7 +45,7 @@ class Bias(Net):
 
 
 class Table(Net):
-    """Positions, of which there may be too few."""
+    """Positions: there may be too few."""
     def __init__(self, vocab_size, rows):
         super().__init__(vocab_size)
         self.positions = nn.Embedding(rows, 16)
