@@ -11,6 +11,7 @@ from torch import nn
 
 from lmsweep.analysis.best.recipe import LINE, pytorch_snippet, trial_command
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode
 from lmsweep.trials.model.adapted_layers import use_linear_of_pytorch
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -36,7 +37,7 @@ def tiny(**fields: Any) -> TrialConfig:
 def models(one: TrialConfig) -> tuple[TrainingStep, nn.Module]:
     """A training step of lmsweep, and the model alone, as a reader has it: of float32, without an adapter."""
     step = TrainingStep(one, set_math_mode(one.precision, "cpu"))
-    plain = replace(tiny(attention=one.attention, batch_size=one.batch_size), window=one.window)
+    plain = replace(tiny(attention=one.attention, batch_size=one.batch_size), num_layers=one.num_layers)
     reader = TrainingStep(plain, set_math_mode("fp32", "cpu")).model
     for block in reader.blocks if one.adapter != "none" else ():
         use_linear_of_pytorch(block)
@@ -118,6 +119,29 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
         rounding = 1e-7 * measured.norm()
         assert (weight - measured).norm() <= max(PRECISIONS[one.precision].update_error, 1e-2) * update + rounding
     assert changed
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products, also those that backward computes again."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("checkpointing", [*get_args(Checkpointing), "2", "3"])
+def test_the_snippet_computes_again_what_the_measured_step_does(checkpointing: str) -> None:
+    one = replace(tiny(checkpointing=checkpointing), num_layers=6)
+    step, model = models(one)
+    names = followed(pytorch_snippet(one), model, step)
+    with Products() as measured:
+        for phase in step.phases():
+            phase.run()
+    with Products() as found:
+        names["step"](step.inputs, step.targets)
+    assert found.count == measured.count > 0
 
 
 def test_the_snippet_clears_gradients_where_the_step_does():

@@ -45,7 +45,7 @@ class Bias(Net):
 
 
 class Table(Net):
-    """Positions: there may be too few of them."""
+    """Positions: there may be too few."""
     def __init__(self, vocab_size, rows):
         super().__init__(vocab_size)
         self.positions = nn.Embedding(rows, 16)

@@ -125,7 +125,7 @@ def _step(config: TrialConfig) -> TrainingStep:
         plain["precision"] = "fp32"
     if config.loss not in ("eager", "cross_entropy"):
         plain["loss"] = "cross_entropy"
-    own = replace(config, **plain, device="cpu", batch_size=config.micro_batch_size)
+    own = replace(config, **(plain | {"device": "cpu", "batch_size": config.micro_batch_size}))
     return TrainingStep(own, set_math_mode(own.precision, "cpu"))
 
 
