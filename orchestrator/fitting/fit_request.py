@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of
-from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, bytes_of, devices_meant
+from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant
 from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
@@ -16,6 +16,7 @@ from lmsweep.trials.analytic.prices import Price, parse_prices
 from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS

@@ -1,8 +1,8 @@
 """Causal language models of Hugging Face's configurations, with random weights, whole or with some of their layers."""
 
 import json
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from importlib.util import find_spec
@@ -37,7 +37,7 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
         raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
     kept = changes.get(KEPT)
     changes = {name: value for name, value in changes.items() if name != KEPT}
-    building = nullcontext(lambda model: None)
+    building: AbstractContextManager[Callable[[nn.Module], None]] = nullcontext(lambda model: None)
     if kept is not None:
         layers = _layers(code_in_use(), str(config.model_code), json.dumps(changes, sort_keys=True), config.attention)
         assert layers is not None, "a prediction asks for some of the layers that there are"

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import nn
 
+INIT = "__init__"
+
 
 class Weights(NamedTuple):
     """The weights of a model, each counted once."""
 
-    count: int
+    number: int
     bytes: int
 
 
@@ -84,18 +86,18 @@ def only(layers: Layers, kept: Sequence[int]) -> Iterator[Callable[[nn.Module], 
 
         return init
 
-    own = {one: vars(one).get("__init__") for one in layers.classes}
+    own = {one: vars(one).get(INIT) for one in layers.classes}
     makes = {one: one.__init__ for one in layers.classes}
     for one, make in makes.items():
-        one.__init__ = counted(make)
+        setattr(one, INIT, counted(make))
     try:
         yield lambda model: _remove_empty(model, layers, kept)
     finally:
         for one, init in own.items():
             if init is None:
-                delattr(one, "__init__")
+                delattr(one, INIT)
             else:
-                one.__init__ = init
+                setattr(one, INIT, init)
 
 
 def _remove_empty(model: nn.Module, layers: Layers, kept: Sequence[int]) -> None:
