@@ -36,7 +36,7 @@ from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.bench.run_trial import status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, prepare
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.prediction.step_operators import why_untimed
 from lmsweep.trials.profiling.device_time import trace_device
@@ -116,7 +116,7 @@ def predict() -> None:
     gpu = _gpu()
     if code := FitRequest(f"hf:{FRONTIERS[0][0]}", methods=[FULL]).trial().code:
         use_code(code)
-    import_ahead([config_of(*FRONTIERS[0])])
+    prepare([config_of(*FRONTIERS[0])], code)
     with multiprocessing.get_context("fork").Pool() as pool, PREDICTED.open("w") as file:
         file.write(f'{{"gpu": "{GPU}", "memory": {gpu.memory}, "cells": [')
         for number, cell in enumerate(pool.imap(_predicted, ORDER)):
@@ -142,7 +142,7 @@ def _predicted(cell: Cell) -> dict[str, object]:
             config = replace(config, checkpointing="none", offload=way)  # type: ignore[arg-type]
     step, batch = any_batch_step(config), 1
     if cell in FRONTIERS:
-        batch, peak = step.room(gpu.name, budget_of(gpu))
+        batch, peak, _ = step.room(gpu.name, budget_of(gpu))
     else:
         peak = summary(step.trace.at(1), config).on(gpu.name).peak
     seconds = None

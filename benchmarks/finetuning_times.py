@@ -37,7 +37,7 @@ from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for
 from lmsweep.trials.analytic.rates.rate_set import HOSTS, LAUNCHES, MEASURED_HOSTS, rates_of
 from lmsweep.trials.analytic.rates.step_time import StepTime, step_time
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, prepare
 from lmsweep.trials.prediction.peak_memory import summary
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.workloads.operators.operator_times import launch_times
@@ -174,7 +174,7 @@ def predict(cells: str) -> None:
     """Write what is predicted of each cell."""
     if code := FitRequest(f"hf:{SMALL}", methods=[FULL]).trial().code:
         use_code(code)
-    import_ahead([config_of(*CELLS[cells][0])])
+    prepare([config_of(*CELLS[cells][0])], code)
     with multiprocessing.get_context("fork").Pool() as pool, predicted_of(cells).open("w") as file:
         file.write("[")
         for number, cell in enumerate(pool.imap(_predicted, CELLS[cells])):

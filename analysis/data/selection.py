@@ -19,6 +19,7 @@ from lmsweep.trials.results.metrics import (
 )
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
 
 
@@ -184,12 +185,22 @@ def flag_tuples(flags: pd.Series) -> pd.Series:
     return pd.Series(found, flags.index, dtype=object)
 
 
+HIDDEN_PAIRS = "; pairs of positions outside a window or between documents count too"
+
+
 def how_counted(rows: pd.DataFrame) -> str:
     """Return the convention of rows from `lmsweep.analysis.load`, as a title says it."""
     used = set(rows["flops_convention"])
-    if len(used) == 1:
-        return MEANING[used.pop()]
-    return f"{MEANING['hardware']}; models of your own by the model convention"
+    words = MEANING[used.pop()] if len(used) == 1 else None
+    words = words or f"{MEANING['hardware']}; models of your own by the model convention"
+    return words + (HIDDEN_PAIRS if _may_hide_pairs(rows[rows["flops_convention"] == "model"]) else "")
+
+
+def _may_hide_pairs(rows: pd.DataFrame) -> bool:
+    """Return whether attention of some rows may be limited to a window or a document."""
+    if any(rows[name].notna().any() for name in ("window", "document_length") if name in rows):
+        return True
+    return "model_code" in rows and bool(rows["model_code"].astype(str).str.startswith(HUGGING_FACE).any())
 
 
 def with_above_peak(flags: pd.Series, mfu: pd.Series) -> pd.Series:

@@ -1,7 +1,7 @@
 """The page of what `lmsweep fits --format json` printed: its answer in one sentence, and its table with bars."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.tables.fit_listing import fits_listing
+from lmsweep.analysis.tables.fit_listing import answered_lines, fits_listing
 from lmsweep.trials.spec.config import RequestError
 
 WIDTH = 100
@@ -23,7 +23,8 @@ def fits_page(location: str) -> str:
     try:
         answer = json.loads(Path(location).expanduser().read_text("utf-8"))
         listing = fits_listing(answer)
-        best, lines = _headline(answer), answer["fits"]
+        lines = answered_lines(answer)
+        best = _headline(lines)
     except OSError as error:
         raise RequestError(f"{location}: cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -45,8 +46,10 @@ def fits_page(location: str) -> str:
     )
 
 
-def _headline(answer: Mapping[str, Any]) -> str:
-    best, *_ = answer["fits"]
+def _headline(lines: Sequence[Mapping[str, Any]]) -> str:
+    best = next((one for one in lines if one["fits"] is not None), None)
+    if best is None:
+        return "Nothing is predicted; the reasons are below."
     name = f"{best['gpus']} × {best['device_name']}" if best["gpus"] > 1 else best["device_name"]
     if not best["fits"]:
         return f"No GPU asked about holds it; nearest is {best['method']} on {name}."

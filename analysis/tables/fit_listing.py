@@ -22,13 +22,29 @@ class FitsAnswer(TypedDict):
     fits: list[dict[str, Any]]
 
 
+def answered_lines(answer: FitsAnswer) -> list[dict[str, Any]]:
+    """Return the lines of the methods that have an answer on some GPU. Raises KeyError, TypeError for another one."""
+    answered = {one["method"] for one in answer["fits"] if one["fits"] is not None}
+    return [one for one in answer["fits"] if one["method"] in answered]
+
+
 def fits_listing(answer: FitsAnswer) -> Listing:
     """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note. Raises
     KeyError, TypeError for another answer."""
-    answered = {one["method"] for one in answer["fits"] if one["fits"] is not None}
-    lines = [one for one in answer["fits"] if one["method"] in answered]
-    unknown = {one["reason"]: None for one in answer["fits"] if one["method"] not in answered}
-    columns = ["GPU", "GPUs", "method", "checkpointing", "fits", "batch", "peak", "tokens/s", "95 % interval"]
+    lines = answered_lines(answer)
+    unknown = {one["reason"]: None for one in answer["fits"] if one not in lines}
+    columns = [
+        "GPU",
+        "GPUs",
+        "method",
+        "weights and state",
+        "checkpointing",
+        "fits",
+        "batch",
+        "peak",
+        "tokens/s",
+        "95 % interval",
+    ]
     columns += ["hours"] * any(one["hours"] is not None for one in lines)
     columns += ["dollars"] * any(one["dollars"] is not None for one in lines)
     columns.append("what would fit")
@@ -36,7 +52,7 @@ def fits_listing(answer: FitsAnswer) -> Listing:
     return Listing(
         title=f"{answer['model']} with {answer['context']:,} tokens of context, as predicted",
         frame=pd.DataFrame([[_cells(one)[name] for name in columns] for one in lines], columns=columns, dtype=object),
-        keys=columns[:4],
+        keys=columns[:5],
         units={},
         tones=TONES,
         notes=[*unknown, *answer["assumed"], *list(sources)[:MOST_SOURCES]],
@@ -51,6 +67,7 @@ def _cells(one: Mapping[str, Any]) -> dict[str, str]:
         "GPU": one["device_name"],
         "GPUs": str(one["gpus"]),
         "method": one["method"],
+        "weights and state": one["recipe"],
         "checkpointing": one["checkpointing"],
         "fits": "?" if one["fits"] is None else "yes" if one["fits"] else lacks,
         "batch": str(one["batch"] or "-"),

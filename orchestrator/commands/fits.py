@@ -15,7 +15,7 @@ def fits(
     model: Annotated[str, Argument(help="A size, hf: and a name, folder or JSON file, or your own by reference.")],
     context: Annotated[int, Option("--context", help="Tokens of a sequence.")] = 4096,
     on: Annotated[
-        str, Option("--for", metavar="GPU,...", help="The GPUs to ask about.")
+        str, Option("--for", metavar="GPU,...", help="The GPUs to ask about; 24GB: the memory alone.")
     ] = "H100,H200,B200,A100 80GB,4090",
     gpus: Annotated[str, Option("--gpus", help="1,2,8: on how many of them; several share weights by fsdp.")] = "1",
     method: Annotated[str, Option("--method", help="Which of full, lora, dora, qlora.")] = "full,lora,qlora",
@@ -24,6 +24,7 @@ def fits(
     settings: Annotated[
         Texts, Option("--set", help="FIELD=VALUE of the trial: precision=bf16, adapter_args.rank=64; repeatable.")
     ] = [],
+    store: Annotated[str, Option("--store", help="Where rates of GPUs are stored that you measured.")] = "results",
     code: Annotated[Text, Option("--code", help="Folder with your own code.")] = None,
     trusted: Annotated[Texts, Option("--trust", help="A package that references may lead to; repeatable.")] = [],
     format: Annotated[str, Option(help="text or json.")] = "text",
@@ -52,6 +53,7 @@ def fits(
         tokens=tokens,
         prices=price,
         settings=settings,
+        store=store,
         code=code,
         trusted=trusted,
     )

@@ -11,6 +11,8 @@ class Fit:
     device_name: str
     gpus: int
     method: str
+    recipe: str
+    """Types of weights and of the optimizer's state."""
     checkpointing: str
     batch: int | None
     """Largest batch of each GPU; 0 if not even one sequence fits, None if it is not predicted."""
@@ -18,6 +20,8 @@ class Fit:
     """At that batch, or at one sequence."""
     budget_bytes: int
     """What a step may use of a GPU."""
+    lasting_bytes: int | None = None
+    """Of weights, gradients and the optimizer's state, which neither batch nor context changes."""
     tokens_per_second: float | None = None
     """Of all GPUs."""
     tokens_per_second_between: tuple[float, float] | None = None

@@ -5,6 +5,7 @@ import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE, devices_meant
@@ -14,9 +15,12 @@ from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, parse_prices
 from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.quantities import bytes_of
 from lmsweep.trials.spec.reference import HUGGING_FACE
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Precision
 
 FULL = "full"
@@ -33,6 +37,18 @@ ADAPTERS_PRECISION: Precision = "bf16"
 """The same with adapters: in float32 beside frozen weights in bfloat16, with autocast, as PEFT and Trainer do it."""
 
 
+SHORT_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+
+
+class AskedGpu(NamedTuple):
+    """A GPU of a datasheet, or a size of memory alone."""
+
+    name: str
+    memory: int
+    """Bytes that CUDA reports."""
+    datasheet: Device | None
+
+
 @dataclass(frozen=True)
 class FitRequest:
     """The arguments of `lmsweep.fits`, as texts of the command."""
@@ -47,6 +63,8 @@ class FitRequest:
     prices: Sequence[str] = ()
     settings: Sequence[str] = ()
     """Other fields of the trial, as `FIELD=VALUE`."""
+    store: str = "results"
+    """Rates that it has measured of a GPU replace those that ship, as in a plan."""
     code: str | None = None
     trusted: Sequence[str] = ()
 
@@ -82,25 +100,26 @@ class FitRequest:
             return replace(config, adapter="none", adapter_args=None)
         return replace(config, adapter=method)
 
-    def gpus_meant(self) -> list[Device]:
+    def gpus_meant(self) -> list[AskedGpu]:
         """Return the GPUs, each once; of a name that has several sizes of memory, all. Raises RequestError if there are
         none of a name."""
-        found: dict[str, Device] = {}
+        found: dict[str, AskedGpu] = {}
         for text in self.devices:
-            if re.fullmatch(r"\d+ ?[GM]i?B", text.strip(), re.IGNORECASE):
-                raise RequestError(f"--for {text}: a size has no speed; name a GPU, such as H100")
+            if (size := bytes_of(text)) is not None:
+                found[text.strip()] = AskedGpu(text.strip(), size, None)
+                continue
             matching = devices_meant(text)
             form = _without_memory(matching[0])
             taken = [one for one in matching if _without_memory(one) == form]
-            found |= {one.name: one for one in taken}
+            found |= {one.name: AskedGpu(one.name, one.memory, one) for one in taken}
             if others := [one.name for one in matching if one not in taken]:
                 names = " and ".join(one.name for one in taken)
                 say(f"--for {text}: predicting for {names}; other matches: {', '.join(others)}", error=True)
         return list(found.values())
 
-    def layout(self, device: Device, gpus: int) -> Layout:
+    def layout(self, gpu: AskedGpu, gpus: int) -> Layout:
         """Return the nodes of so many GPUs. Raises RequestError if they do not fill nodes."""
-        return layout_of(gpus, device, nodes=None, network=None)
+        return layout_of(gpus, gpu.datasheet, nodes=None, network=None)
 
     def methods_meant(self) -> list[str]:
         """Return the methods. Raises RequestError for an unknown one."""
@@ -125,14 +144,21 @@ class FitRequest:
         """Return what the prediction assumes, in sentences."""
         chosen = next((text for text in self.settings if text.startswith("precision=")), None)
         types = chosen or (
-            f"in bfloat16 (precision={FULL_PRECISION}); adapters in float32 beside weights in bfloat16, with autocast "
-            f"(precision={ADAPTERS_PRECISION})"
+            f"in bfloat16 (precision={FULL_PRECISION}), which tools that keep float32 copies of them do not do; "
+            f"adapters in float32 beside weights in bfloat16, with autocast (precision={ADAPTERS_PRECISION})"
         )
-        return [
+        said = [
             "predictions, without a GPU; batch: sequences of each GPU, the largest that fits; peak: of the allocator's "
             "blocks at that batch, or at one sequence",
             f"weights, gradients and AdamW's state: {types}; several GPUs share them by fsdp",
         ]
+        alike = (name for name in shipped_names() if name.rpartition("/")[2].lower().startswith(self.model))
+        if self.model in SIZES and (other := next(alike, None)):
+            said.append(
+                f"{self.model}: lmsweep's own transformer of these dimensions, with rotary positions in float32 and "
+                f"SiLU from its parts, so in other memory and time than that of transformers, hf:{other}"
+            )
+        return said
 
     def checked(self) -> "FitRequest":
         """Return the request. Raises RequestError if a number is wrong."""
@@ -150,6 +176,16 @@ def _without_memory(device: Device) -> str:
     return re.sub(r" \d+ ?GB$", "", device.name)
 
 
-def budget_of(device: Device) -> int:
+def budget_of(gpu: AskedGpu | Device) -> int:
     """Return the bytes of a GPU that a step may use."""
-    return device.memory - CUDA_RESERVE
+    return gpu.memory - CUDA_RESERVE
+
+
+def recipe_of(config: TrialConfig) -> str:
+    """Return the types of weights and of the optimizer's state, in words."""
+    formats = PRECISIONS[config.precision]
+    trained = SHORT_TYPES[formats.weights]
+    if config.adapter != "none":
+        frozen = "4 bits" if config.adapter == "qlora" else SHORT_TYPES[formats.autocast or formats.weights]
+        return f"{frozen}; adapters, their state {trained}"
+    return f"{trained}, products {SHORT_TYPES[formats.autocast]}" if formats.autocast else trained

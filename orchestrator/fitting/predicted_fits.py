@@ -4,18 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lmsweep.orchestrator.fitting.fit import Fit
-from lmsweep.orchestrator.fitting.fit_request import FitRequest, budget_of
+from lmsweep.orchestrator.fitting.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
+from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
 from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
-from lmsweep.trials.analytic.datasheets import Device, capabilities_of
+from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import Timed, spread_for
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
-from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.rules import why_not, why_not_on
+from lmsweep.trials.store.store import Store
 
 RECOMPUTED = ("none", "block")
 """Values of `checkpointing` that are tried."""
@@ -42,10 +45,12 @@ def find_fits(request: FitRequest) -> list[Fit]:
     devices, tokens = request.gpus_meant(), request.tokens_meant()
     prices = hourly_dollars(request.prices_meant(), [(one.name, None) for one in devices])
     for device in devices:
-        for gpus in request.gpus:
+        for gpus in request.gpus if device.datasheet else ():
             request.layout(device, gpus)
     trial = request.trial()
     candidates = _candidates(trial.config, request)
+    store = Store(request.store)
+    measured = measured_rates(store) if store.exists() else MeasuredRates()
     answers = _answers(candidates, devices, vars(trial.code) if trial.code else None)
     found = []
     for place, device in enumerate(devices):
@@ -53,7 +58,7 @@ def find_fits(request: FitRequest) -> list[Fit]:
         for gpus in request.gpus:
             for method in request.methods_meant():
                 ways = [
-                    _fit(one, device, place, answer, request, tokens, price)
+                    _fit(one, device, place, answer, request, measured, tokens, price)
                     for one, answer in zip(candidates, answers, strict=True)
                     if (one.method, one.gpus) == (method, gpus)
                 ]
@@ -76,7 +81,7 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
     return found
 
 
-def _answers(candidates: Sequence[Candidate], devices: Sequence[Device], code: object) -> list[Answer]:
+def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: object) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
     rooms = [(device.name, budget_of(device)) for device in devices]
@@ -91,33 +96,39 @@ def _answers(candidates: Sequence[Candidate], devices: Sequence[Device], code: o
 
 def _fit(
     candidate: Candidate,
-    device: Device,
+    device: AskedGpu,
     place: int,
     answer: Answer,
     request: FitRequest,
+    measured: MeasuredRates,
     tokens: float | None,
     price: float | None,
 ) -> Fit:
     config = candidate.config
-    reason = why_not_on(config, candidate.workload, capabilities_of(device))
-    batch, peak = answer["rooms"][place] if "rooms" in answer else (None, None)
+    datasheet = device.datasheet
+    reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
+    batch, peak, lasting = answer["rooms"][place] if "rooms" in answer else (None, None, None)
     fit = Fit(
         device_name=device.name,
         gpus=candidate.gpus,
         method=candidate.method,
+        recipe=recipe_of(config),
         checkpointing=config.checkpointing,
         batch=None if reason else batch,
         peak_bytes=peak,
         budget_bytes=budget_of(device),
+        lasting_bytes=lasting,
         reason=reason or answer.get("reason"),
     )
     if not fit.batch:
         return fit
+    if datasheet is None:
+        return replace(fit, reason=f"{device.name} is a size, which has no speed")
     if "no_operators" in answer:
         return replace(fit, reason=answer["no_operators"])
     layout = request.layout(device, candidate.gpus)
     operators = in_precision(from_values(answer["operators"][str(batch)]), config)
-    rates = rates_of(device, layout.network)
+    rates = rates_with(datasheet, measured, layout.network)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
     time = step_time(operators, rates)
     timed: Timed = rank_time(operators, rates, sized) if candidate.gpus > 1 else time
@@ -152,4 +163,8 @@ def _remedy(one: Fit, found: Sequence[Fit]) -> str | None:
     alike = [other for other in found if other.fits and (other.method, other.gpus) == (one.method, one.gpus)]
     devices = [other.device_name for other in alike]
     words = [*methods, *counts[:1], *devices][:MOST_REMEDIES]
-    return ", or ".join(dict.fromkeys(words)) or "more GPUs (--gpus), or a shorter --context"
+    if one.lasting_bytes and one.lasting_bytes > one.budget_bytes:
+        alone = f"more GPUs (--gpus): weights, gradients and state alone take {gib(one.lasting_bytes)}"
+    else:
+        alone = "more GPUs (--gpus), or a shorter --context"
+    return ", or ".join(dict.fromkeys(words)) or alone

@@ -76,9 +76,7 @@ def why_too_large(prediction: Prediction | Bounds, budget: Budget, verdict: bool
     if isinstance(prediction, Bounds):
         if prediction.low is None or prediction.low <= budget.bytes:
             return None
-        return (
-            f"its peak is at least {gib(prediction.low)}, predicted for a smaller trial, and exceeds the {budget.words}"
-        )
+        return f"its peak is at least {gib(prediction.low)} ({prediction.source}) and exceeds the {budget.words}"
     if prediction.peak <= budget.bytes:
         if verdict is not False:
             return None

@@ -258,8 +258,8 @@ class Predictions:
 
 
 def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:
-    if answer.keys() == {"low", "high"}:
-        return Bounds(**answer)
+    if "high" in answer or "bounds" in answer:
+        return Bounds(**answer.get("bounds", answer))
     if reason := answer.get("reason") or answer.get("failure"):
         return Refusal(reason)
     return Prediction(**answer)
@@ -290,7 +290,7 @@ class _Cache:
         return found
 
     def keep(self, key: str, answer: Answer) -> None:
-        if not ({"peak", "reason", "fits", "operators", "no_operators"} & answer.keys()) or not self._works:
+        if not ({"peak", "reason", "fits", "bounds", "operators", "no_operators"} & answer.keys()) or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

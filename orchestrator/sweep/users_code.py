@@ -22,6 +22,7 @@ from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.hub_configurations import shipped_configuration
+from lmsweep.trials.code.model_types import why_not_built
 from lmsweep.trials.code.source import check_reference, parameters_of
 from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SIZES, VOCABULARIES
@@ -203,6 +204,8 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
         described: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RequestError(f"{path}: it is not a Hugging Face configuration in JSON: {error}") from error
+    if not isinstance(described, dict) or (why := why_not_built(described)):
+        raise RequestError(f"hf:{name}: {why if isinstance(described, dict) else 'its JSON is not a configuration'}")
     described = (described.get("text_config") or described) | arguments_of(config.model_args)
     values: dict[str, Any] = {"vocab_size": 0}
     for field, names in NAMES.items():

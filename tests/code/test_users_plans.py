@@ -58,6 +58,20 @@ def test_the_time_and_price_of_an_own_model_are_unknown_until_it_has_been_measur
     assert alone.startswith("s: 1 trial, 1 to run, in unknown time\n")
 
 
+def test_the_memory_of_a_compiled_model_of_ones_own_lies_between_its_weights_and_the_step_that_is_not_compiled(
+    tmp_path: Path,
+):
+    """A GPU that lacks even the weights is left out, one that may do runs."""
+    sweep = sweep_of(tmp_path, OWN)
+    asked = ["plan", sweep, "--set", "compile=block", "--store", tmp_path / "none"]
+    (trial,) = json.loads(lmsweep_here(*asked, "--for", "H100", "--format", "json"))["trials"]
+    assert (trial["action"], trial["predicted_peak_bytes"]) == ("run", None)
+    assert trial["predicted_peak_reason"].endswith("GiB, from the step without torch.compile")
+    (trial,) = json.loads(lmsweep_here(*asked, "--for", "770MiB", "--format", "json"))["trials"]
+    assert trial["action"] == "predicted_oom"
+    assert "its peak is at least" in trial["reason"] and "from the step without torch.compile" in trial["reason"]
+
+
 @pytest.mark.slow
 def test_the_largest_batch_of_an_own_model_is_found_where_its_code_is():
     size = asdict(SIZES["tiny"])

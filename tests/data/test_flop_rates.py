@@ -69,6 +69,26 @@ def test_the_title_says_how_flops_are_counted(attempts: Attempts) -> None:
     assert "hardware convention" in lmsweep_here("table", location, "--preset", "roofline", "--flops", "hardware")
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"window": 64}, True),
+        ({"document_length": 64}, True),
+        ({"model": "m", "model_code": "hf:./gemma.json", "vocab_size": 512}, True),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_the_title_says_that_pairs_outside_a_window_count_too(
+    attempts: Attempts, fields: dict[str, Any], said: bool
+) -> None:
+    times = {"forward.time": samples(0.01, 1e-5), "forward.flops": (4e9,)}
+    attempts.ok(replace(config(device="cuda", **SHAPE), **fields), times, units={"forward.flops": "FLOP"})
+    assert ("outside a window" in how_counted(analysis.load(attempts.store))) == said
+    hardware = how_counted(analysis.load(attempts.store, flops="hardware"))
+    assert ("outside a window" in hardware) == ("model_code" in fields), "which count none, where they are known"
+
+
 def test_a_model_of_the_users_own_is_counted_by_the_model_convention_whatever_is_asked_for(attempts: Attempts) -> None:
     values = {"forward.time": samples(0.01, 1e-5), "forward.flops": (4e9,)}
     own = replace(config(**SHAPE), model="mine", model_code="mine.py:Model", vocab_size=512, context_length=512)

@@ -8,9 +8,15 @@ import pytest
 
 import lmsweep
 from lmsweep.orchestrator.fitting.fit import Fit
-from lmsweep.orchestrator.fitting.fit_request import FitRequest
+from lmsweep.orchestrator.fitting.fit_request import FitRequest, recipe_of
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.code.hub_configurations import shipped_names
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
 from tests.support.command import PYTHONPATH, answer_here
 from tests.support.command import lmsweep as command
 
@@ -57,6 +63,7 @@ ANSWER = {
             device_name="H100 SXM",
             gpus=2,
             method="lora",
+            recipe="bf16; adapters, their state fp32",
             checkpointing="none",
             batch=3,
             peak_bytes=2**30,
@@ -69,6 +76,7 @@ ANSWER = {
             device_name="T4",
             gpus=1,
             method="full",
+            recipe="bf16",
             checkpointing="block",
             batch=0,
             peak_bytes=2**34,
@@ -86,6 +94,20 @@ def test_report_makes_a_page_of_the_answer(tmp_path):
     page = (tmp_path / "fits.html").read_text()
     assert "2 × H100 SXM by lora, 3 sequences a GPU: 9,000 tokens a second (8,000 to 10,000), 31.2 hours." in page
     assert "no, 8 GiB too much" in page and "&lt;tiny&gt;" in page and page.count("<rect") == 1
+
+
+@pytest.mark.parametrize("unknown", [["lora"], ["lora", "full"]], ids=str)
+def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path, unknown):
+    reason = "adapter lora needs the package peft; pip install 'lmsweep[adapters]'"
+    nothing = {"fits": None, "batch": None, "peak_bytes": None, "reason": reason, "missing_bytes": 0}
+    nothing |= {"tokens_per_second": None, "tokens_per_second_between": None, "hours": None}
+    lines = [one | nothing if one["method"] in unknown else one for one in ANSWER["fits"]]
+    (tmp_path / "fits.json").write_text(json.dumps(ANSWER | {"fits": lines}))
+    done = answer_here("report", str(tmp_path / "fits.json"), "-o", str(tmp_path / "fits.html"))
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "fits.html").read_text()
+    assert page.count("needs the package peft") == 1
+    assert ("nearest is full on T4" in page) == ("full" not in unknown)
 
 
 @pytest.mark.parametrize(("text", "words"), [("{}", "--format json > FILE"), (None, "cannot be read")])
@@ -113,6 +135,61 @@ def test_offloaded_activations_allow_a_larger_batch_and_take_longer():
     assert plain.tokens_per_second and moved.tokens_per_second
     assert moved.tokens_per_second < plain.tokens_per_second
     assert "the host's memory and link" in str(moved.source)
+
+
+def test_a_size_of_memory_alone_is_answered_without_a_speed():
+    listed = lmsweep.fits("tiny", context=64, devices=["24GB", "1 MB", "4090"], methods=["full"])
+    named, sized, small = (
+        next(one for one in listed if one.device_name == name) for name in ("RTX 4090", "24GB", "1 MB")
+    )
+    assert sized.fits and sized.batch and sized.batch <= named.batch and sized.tokens_per_second is None
+    assert sized.reason == "24GB is a size, which has no speed"
+    assert small.fits is False
+
+
+def test_a_model_whose_weights_alone_are_too_large_is_not_advised_a_shorter_context():
+    """One whose activations are too large is."""
+    (one,) = lmsweep.fits("2.7b", context=64, devices=["3GB"], methods=["full"])
+    assert one.lasting_bytes > one.budget_bytes and one.peak_bytes >= one.lasting_bytes
+    assert "weights, gradients and state alone take" in one.remedy and "context" not in one.remedy
+    (other,) = lmsweep.fits("tiny", context=4096, devices=["1GB"], methods=["full"], settings=["attention=naive"])
+    assert not other.fits and other.lasting_bytes < other.budget_bytes and "a shorter --context" in other.remedy
+
+
+def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tmp_path):
+    machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
+                          python_version="3.12")  # fmt: skip
+    rows = [Measurement(phase=name, metric="time", unit="s", samples=(10 * seconds,))
+            for name, seconds in LAUNCHES.items()]  # fmt: skip
+    trial = single_trial(["workloads=operators", "device=cuda", "d_model=64"])
+    Store(str(tmp_path)).append(Attempt.begin(trial).rows("operators", rows, machine))
+
+    asked = {"context": 64, "devices": ["H200"], "methods": ["full"], "settings": ["checkpointing=none"]}
+    (shipped,), (measured,) = (lmsweep.fits("tiny", **asked, store=one) for one in ("", str(tmp_path)))
+    assert measured.batch == shipped.batch
+    assert measured.tokens_per_second < shipped.tokens_per_second
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "recipe"),
+    [
+        ("full", (), "bf16"),
+        ("full", ("precision=bf16",), "fp32, products bf16"),
+        ("full", ("precision=fp32",), "fp32"),
+        ("lora", (), "bf16; adapters, their state fp32"),
+        ("lora", ("precision=bf16_pure",), "bf16; adapters, their state bf16"),
+        ("qlora", (), "4 bits; adapters, their state fp32"),
+    ],
+)
+def test_each_line_states_the_types_of_weights_and_state(method, settings, recipe):
+    request = FitRequest("tiny", methods=[method], settings=settings)
+    assert recipe_of(request.by(method, request.trial().config)) == recipe
+
+
+def test_a_size_that_transformers_has_too_says_why_they_differ():
+    (said,) = [one for one in FitRequest("qwen3-8b").assumed() if "transformers" in one]
+    assert "hf:Qwen/Qwen3-8B" in said
+    assert not [one for one in FitRequest("tiny").assumed() if "transformers" in one]
 
 
 def test_a_name_with_two_sizes_of_memory_means_both(capsys):

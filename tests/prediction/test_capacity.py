@@ -39,5 +39,13 @@ def test_a_batch_that_was_not_run_needs_and_computes_what_a_run_of_it_does(adapt
     assert sum(one.bytes * one.count for one in ours) == sum(one.bytes * one.count for one in theirs)
 
 
+def test_one_sequence_of_few_tokens_has_a_peak_where_not_even_it_fits():
+    """Its small tensors take a block each, as those of two sequences do."""
+    config = replace(STEP, context_length=16, batch_size=1)
+    room = any_batch_step(config).room("H200 SXM", 2**20)
+    assert room.batch == 0 and room.peak == pytest.approx(predict(config).on("H200 SXM").peak, rel=1e-2)
+    assert 0 < room.lasting < room.peak
+
+
 def test_nothing_fits_into_less_than_the_weights():
     assert any_batch_step(STEP).room("H200 SXM", 2**20).batch == 0

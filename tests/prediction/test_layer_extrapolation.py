@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict, summary
 from lmsweep.trials.prediction.shared_runs import model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace

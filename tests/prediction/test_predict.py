@@ -25,7 +25,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.compiled.aot_graph import scale_graph
 from lmsweep.trials.prediction.compiled.trial_graph import traced_graph
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
-from lmsweep.trials.prediction.peak_memory import fits, predict, summary
+from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict, summary
 from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import answer_batches, by_run
 from lmsweep.trials.prediction.shared_runs import model_trace, one_run_for
@@ -512,6 +512,31 @@ def test_predictions_are_the_closed_forms(model: str, context_length: int, preci
 def test_what_cannot_be_predicted_says_why(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnpredictableError, match=reason):
         predict(small(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"world_size": 2, "ddp": "fsdp", "compile": "block"},
+        {"compile": "block", "accumulate": 2, "batch_size": 4},
+        {"compile": "model", "dynamic_shapes": True},
+        {"compile": "model", "checkpointing": "block"},
+    ],
+    ids=str,
+)
+def test_what_compiled_code_allocates_is_bounded_by_the_step_that_is_not_compiled(fields: dict[str, Any]) -> None:
+    compiled = small(device="cuda", num_layers=3, **fields)
+    with pytest.raises(UnpredictableError):
+        predict(compiled)
+    eager, found = predict(replace(compiled, compile="none", dynamic_shapes=False)), eager_bounds(compiled)
+    assert found is not None and found.low and found.high
+    assert eager.after_init < found.low < eager.peak < found.high
+    assert found.source == "from the step without torch.compile"
+
+
+def test_of_what_is_not_compiled_or_kept_by_cuda_graphs_there_are_no_such_bounds() -> None:
+    assert eager_bounds(small()) is None
+    assert eager_bounds(small(device="cuda", compile="block", compile_mode="reduce-overhead")) is None
 
 
 # The frontier

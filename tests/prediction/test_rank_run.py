@@ -20,7 +20,7 @@ from lmsweep.trials.distributed.traffic.step_report import StepReport, report_st
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.torch_private import ChunksOnDemand
 from lmsweep.trials.model.precision_modes import set_math_mode
-from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.allocation_trace import held, leaves_nothing, repeated
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator

@@ -30,6 +30,8 @@ class Bounds:
 
     low: int | None = None
     high: int | None = None
+    source: str = "predicted for smaller and larger trials; a plan this large predicts only some"
+    """What they follow from, in words for a user."""
 
 
 def family(config: TrialConfig) -> TrialConfig:

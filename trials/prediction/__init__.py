@@ -7,11 +7,10 @@
     largest_batch_fit.py     the largest batch size or context length that fits
     flop_count.py            FLOPs of a step with the user's own model, without computing anything
     own_code_jobs.py         predictions that import the user's code, each in a process with a time limit
-    layer_extrapolation.py   the trace of a deep model, from those of two shallow ones
     shared_runs.py           which trials one run serves
     step_operators.py        the operators of any trial at its full depth
-    operator_growth.py       those of larger models, from those of smaller ones
     float8_operators.py      those of a step in float8, from those in bfloat16
+    depth/                   deep models from shallow ones, layers of each kind by themselves
     without_device/          tensors without storage, ranks without processes, a simulated allocator
     capacity/                the largest batch on each of several devices
     compiled/                memory of compiled graphs: which buffers live when

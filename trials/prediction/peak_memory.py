@@ -1,15 +1,16 @@
 """Peak memory of a trial, and whether the trial fits, from the trace of its allocations.
 
-All layers of a model are alike, so the trace of a model of L layers is that of a shallow one with one layer's events
-repeated. Two shallow models show what one layer adds. Where they differ by more than that, the whole model is run.
+Layers of one kind are alike, so the trace of a deep model is that of a shallow one with the events of a layer, or of a
+period of layers, repeated. Two shallow models show what it adds. Where they differ by more than that, the whole model
+is run.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
+from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
-from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
-from lmsweep.trials.prediction.layer_extrapolation import deepen
+from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
 from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
@@ -18,7 +19,6 @@ from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
-from lmsweep.trials.spec.ways.checkpoint_groups import group_size
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
@@ -67,6 +67,20 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
     )
 
 
+def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | None:
+    """Return bounds from the step that is not compiled; None if more than the memory of compiled code is not predicted.
+    Compiled code saves and writes fewer tensors; weights, gradients and the optimizer's
+    state are the same. Raises as `predict` does."""
+    if not config.compiles or config.compile_mode != "default" or config.capture != "none":
+        return None
+    eager = predict(replace(config, compile="none", dynamic_shapes=False, memory_budget=None), subject)
+    return Bounds(
+        low=eager.peak_optimizer or eager.after_init,
+        high=eager.peak + eager.workspaces * LARGE_WORKSPACE + UNSURE_COMPILED,
+        source="from the step without torch.compile",
+    )
+
+
 def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
     """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
     depends on less than the uncertainty of the prediction. Raises as `predict` does."""
@@ -95,10 +109,10 @@ def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Tr
         return _deep_rank_trace(config)
     if subject == "attention":
         trace = attention_trace(config)
-    elif config.references:
+    elif has_own_code(config):
         trace = model_trace(config)
     else:
-        trace = _deepened(config, 1, lambda shallow: model_trace(shallow, run))
+        trace = at_full_depth(config, lambda shallow: model_trace(shallow, run), deepen, fewest=1)
     if subject == "attention" or not leaves_something(config):
         init = [one for one in trace if one.phase == "init"]
         trace = init + trace[len(init) :] * ITERATIONS
@@ -130,26 +144,6 @@ def _unpredictable(config: TrialConfig) -> str | None:
 
 def _deep_rank_trace(config: TrialConfig) -> Trace:
     """The trace of the rank that needs most, at the model's full depth."""
-    if config.references or not DDP_VARIANTS[config.ddp].repeats_by_layer:
+    if has_own_code(config) or not DDP_VARIANTS[config.ddp].repeats_by_layer:
         return step_run(config).trace
-    return _deepened(config, 2, lambda shallow: step_run(shallow).trace)
-
-
-def _deepened(config: TrialConfig, fewest: int, trace_of: Callable[[TrialConfig], Trace]) -> Trace:
-    """The trace at the model's full depth, from two shallow models with at least `fewest` layers; one has a layer more,
-    or a whole group of layers that share a checkpoint."""
-    layers = config.num_layers or 0
-    size = 1 if grows_with_layers(config.checkpointing) else group_size(config.checkpointing, layers)
-    if config.checkpointing == "nested" or not size:  # a shallow model has smaller groups
-        return trace_of(config)
-    if size > 1:
-        config = replace(config, checkpointing=str(size))
-    for first in (fewest, fewest + 1):
-        few = first + (layers - first) % size
-        if few + size >= layers or first + 2 >= layers:
-            break
-        small, larger = (trace_of(replace(config, num_layers=few + more)) for more in (0, size))
-        deep = deepen(small, larger, (layers - few) // size)
-        if deep:
-            return deep
-    return trace_of(config)
+    return at_full_depth(config, lambda shallow: step_run(shallow).trace, deepen, fewest=2)

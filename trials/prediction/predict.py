@@ -18,11 +18,12 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, eno
 from lmsweep.trials.analytic.rates.operators import as_values
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step, import_ahead
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, prepare
+from lmsweep.trials.prediction.depth.shallow_models import has_own_code
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
-from lmsweep.trials.prediction.peak_memory import fits, predict
+from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
 from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
 from lmsweep.trials.prediction.step_operators import step_operators, structure_of, why_untimed
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
@@ -121,7 +122,7 @@ def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
             return _answered(partial(_each, frontier), by_run(asked), code, FRONTIER_SECONDS)
         case "room":
             asked = questions(rooms="rooms")
-            import_ahead([one.config for one in asked])
+            prepare([one.config for one in asked], code)
             return _answered(partial(_each, _room), [[(i, one)] for i, one in enumerate(asked)], code)
         case other:
             raise ValueError(f"no such question: {other}")
@@ -135,6 +136,8 @@ def _answered(
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     users = [batch for batch in batches if batch[0][1].config.references]
+    if not any(has_own_code(batch[0][1].config) for batch in users):
+        limit = FRONTIER_SECONDS  # transformers' code ends
     yield from answer_batches(answer, [batch for batch in batches if not batch[0][1].config.references])
     if code:
         yield from answer_with_code(answer, users, code, lambda why: {"failure": why}, limit=limit)
@@ -163,10 +166,20 @@ def _prediction(asked: Question, run: Mode | None) -> Answer:
 def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
     try:
         return asdict(predict(config, subject, run=run))
-    except (UnpredictableError, UnsupportedError) as error:
+    except UnpredictableError as error:
+        return _eager_bounds(config, subject) or {"reason": str(error)}
+    except UnsupportedError as error:
         return {"reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
         return {"failure": _failure(error)}
+
+
+def _eager_bounds(config: TrialConfig, subject: Subject) -> Answer | None:
+    try:
+        found = eager_bounds(config, subject)
+    except (UnpredictableError, UnsupportedError):
+        return None
+    return {"bounds": asdict(found)} if found else None
 
 
 def _operators(asked: Question) -> Answer:
@@ -221,7 +234,7 @@ def _room(asked: Question) -> Answer:
         rooms = [step.room(name, room) for name, room in asked.rooms]
         if why := why_untimed(asked.config):
             return {"rooms": rooms, "no_operators": why}
-        operators = {batch: as_values(step.operators(batch)) for batch, _ in rooms if batch}
+        operators = {batch: as_values(step.operators(batch)) for batch, _, _ in rooms if batch}
         return {"rooms": rooms, "operators": {str(batch): values for batch, values in operators.items()}}
     except RequestError as error:
         return {"refused": str(error)}

@@ -8,8 +8,9 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
+from lmsweep.trials.prediction.depth.operator_growth import deepened, regrouped, scaled
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
 from lmsweep.trials.prediction.float8_operators import in_float8
-from lmsweep.trials.prediction.operator_growth import deepened, regrouped, scaled
 from lmsweep.trials.prediction.shared_runs import as_run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
@@ -80,24 +81,20 @@ def _of_any_batch(config: TrialConfig) -> Operators:
 def _at_full_depth(config: TrialConfig) -> Operators:
     eager = as_eager(config)
 
-    def of(layers: int | None) -> Operators:
-        log = step_run(as_run(replace(eager, num_layers=layers))).log
+    def of(shallow: TrialConfig) -> Operators:
+        log = step_run(as_run(replace(eager, num_layers=shallow.num_layers, model_args=shallow.model_args))).log
         seen = log.seen
         if config.precision in FLOAT8_PRECISIONS:
             seen = in_float8(seen, config, is_compiled=config.compile != "none")
         return log.operators(config.compile, compiles_loss=config.loss == "compiled", seen=seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
-    alike = not config.references and (config.ddp == "none" or DDP_VARIANTS[config.ddp].call != "bucket")
-    if not alike or layers <= fewest + 2:
-        return of(config.num_layers)
+    few = not config.is_hugging_face and layers <= fewest + 2
+    if few or has_own_code(config) or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
+        return of(config)
     if not grows_with_layers(config.checkpointing):
-        return _in_groups(config, layers) or of(config.num_layers)
-    for few in (fewest, fewest + 1):
-        found = deepened(of(few), of(few + 1), layers - few)
-        if found is not None:
-            return found
-    return of(config.num_layers)
+        return _in_groups(config, layers) or of(config)
+    return at_full_depth(config, of, deepened, fewest=fewest)
 
 
 def _in_groups(config: TrialConfig, layers: int) -> Operators | None:

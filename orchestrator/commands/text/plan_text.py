@@ -73,9 +73,7 @@ class PlanText:
         peak, step = self._peak(planned), self.steps.of(planned) if self.steps else None
         no_peak = peak.reason if isinstance(peak, Refusal) else None
         if isinstance(peak, Bounds):
-            no_peak = (
-                f"{between(peak)}, from predictions of smaller and larger trials; a plan this large predicts only some"
-            )
+            no_peak = f"{between(peak)}, {peak.source}"
         no_seconds = NO_SECONDS.get(planned.action) or self.estimate.trials[planned.index].reason
         found: dict[str, object] = {
             "trial_id": planned.trial_id,

@@ -30,7 +30,7 @@ class AnyBatchTrace:
                 phase=one.phase,
                 first_product=one.first_product,
                 events=[
-                    (piece, grown(size, more, batch - self.first))
+                    (piece, _size(size, more, batch - self.first))
                     for (piece, size), (_, more) in zip(one.events, other.events, strict=True)
                 ],
             )
@@ -81,6 +81,13 @@ def _form(one: Operator) -> Operator:
 def grown(small: int, larger: int, more: int) -> int:
     """Return a size with `more` sequences than the small batch has; the larger has one more."""
     return small + more * (larger - small)
+
+
+def _size(small: int, larger: int, more: int) -> int:
+    """Return the change of an event with `more` sequences. Few bytes are rounded up to a block, so that they do not
+    grow with the batch: of a smaller one they are still allocated, and freed."""
+    found = grown(small, larger, more)
+    return max(found, 1) if small > 0 else min(found, -1)
 
 
 def _held(trace: Trace) -> NDArray[np.int64]:

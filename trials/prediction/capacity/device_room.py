@@ -1,7 +1,7 @@
 """The largest batch that fits on each of several devices, and what its step computes."""
 
-import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import cublas_workspace
 from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.capacity.batch_extrapolation import AnyBatchTrace, are_alike, operators_grown
-from lmsweep.trials.prediction.layer_extrapolation import deepen
-from lmsweep.trials.prediction.operator_growth import deepened
+from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
+from lmsweep.trials.prediction.depth.operator_growth import deepened
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, pairs_of
 from lmsweep.trials.prediction.peak_memory import UNSURE, check_predictable, summary
 from lmsweep.trials.prediction.step_operators import as_eager
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, runs_within
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import Code
 
 FIRST = (2, 4, 8)
 """Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
-LAYERS_FIELD = "num_hidden_layers"
-"""What transformers' configurations call the number of layers, whatever they store it as."""
 
 
 class DeviceRoom(NamedTuple):
@@ -33,6 +33,8 @@ class DeviceRoom(NamedTuple):
     """The largest batch; 0 if not even one sequence fits."""
     peak: int
     """Bytes of the allocator's blocks at that batch, or at one sequence."""
+    lasting: int
+    """Bytes of weights, gradients and the optimizer's state, which neither batch nor context changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,18 +70,19 @@ class AnyBatchStep:
             middle = (sure + too_many) // 2
             sure, too_many = (middle, too_many) if fits(middle) else (sure, middle)
         config = replace(self.config, batch_size=max(sure, 1))
-        return DeviceRoom(sure, summary(self.trace.at(max(sure, 1)), config).on(device_name).peak)
+        found = summary(self.trace.at(max(sure, 1)), config)
+        return DeviceRoom(sure, found.on(device_name).peak, found.peak_optimizer or found.after_init)
 
 
 def any_batch_step(config: TrialConfig) -> AnyBatchStep:
     """Run the step at two batches, of two shallow models where layers are alike, and return it at any batch. Raises
     UnpredictableError where memory or operators do not follow, and what the user's code raises."""
     check_predictable(config)
-    runs: dict[int, _Deep] = {}
+    runs: dict[int, RunStep] = {}
 
-    def run(batch: int) -> _Deep:
+    def run(batch: int) -> RunStep:
         if batch not in runs:
-            runs[batch] = _at_full_depth(replace(config, batch_size=batch))
+            runs[batch] = deep_step(replace(config, batch_size=batch))
         return runs[batch]
 
     found = None
@@ -103,32 +106,42 @@ def any_batch_step(config: TrialConfig) -> AnyBatchStep:
     return found
 
 
-def import_ahead(configs: Sequence[TrialConfig]) -> None:
-    """Import what these models are built with, once, before processes fork."""
+def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
+    """Import what these models are built with, and find their layers, once, before processes fork."""
     wanted = {
         "transformers": any(one.is_hugging_face for one in configs),
         "peft": any(one.adapter != "none" for one in configs),
     }
     for package in (name for name, is_wanted in wanted.items() if is_wanted and find_spec(name)):
         import_module({"transformers": "transformers.modeling_utils"}.get(package, package))
+    if code and wanted["transformers"]:
+        use_code(code)
+        with suppress(Exception):  # which each of their processes says
+            for one in configs:
+                list(pairs_of(one, 1))
 
 
-class _Deep(NamedTuple):
+class RunStep(NamedTuple):
+    """What a step of one batch allocates and computes."""
+
     trace: Trace
     operators: Operators
 
 
-def _at_full_depth(config: TrialConfig) -> _Deep:
-    layers = config.num_layers or 0
-    fewest = 1 if config.ddp == "none" and not config.is_hugging_face else 2  # one layer is no list of equal ones
-    shallow = config.model_code is None or config.is_hugging_face
-    if shallow and layers > fewest + 2:
-        one, other = (_with_layers(config, fewest + more) for more in (0, 1))
-        trace = deepen(_trace(one), _trace(other), layers - fewest)
-        operators = deepened(_operators(one), _operators(other), layers - fewest)
-        if trace is not None and operators is not None:
-            return _Deep(trace, operators)
-    return _Deep(_trace(config), _operators(config))
+def deep_step(config: TrialConfig) -> RunStep:
+    """Return the step at the model's full depth, from shallow models where layers repeat. Raises as a run of it."""
+    return at_full_depth(config, whole_step, _joined, fewest=1 if config.ddp == "none" else 2)
+
+
+def whole_step(config: TrialConfig) -> RunStep:
+    """Run the step of the whole model. Raises what that raises."""
+    return RunStep(_trace(config), _operators(config))
+
+
+def _joined(small: RunStep, larger: RunStep, times: int) -> RunStep | None:
+    trace = deepen(small.trace, larger.trace, times)
+    operators = deepened(small.operators, larger.operators, times)
+    return None if trace is None or operators is None else RunStep(trace, operators)
 
 
 def _trace(config: TrialConfig) -> Trace:
@@ -150,10 +163,3 @@ def _operators(config: TrialConfig) -> Operators:
     """The operators of a step, of a compiled one from the run that is not."""
     log = step_run(as_eager(config)).log
     return log.operators(config.compile, compiles_loss=config.loss == "compiled")
-
-
-def _with_layers(config: TrialConfig, layers: int) -> TrialConfig:
-    if not config.is_hugging_face:
-        return replace(config, num_layers=layers)
-    arguments = arguments_of(config.model_args) | {LAYERS_FIELD: layers}
-    return replace(config, num_layers=layers, model_args=json.dumps(arguments, sort_keys=True))

@@ -148,8 +148,28 @@ def _device(config: TrialConfig, rank: int | None) -> Iterator[tuple[StorageTrac
         yield place
 
 
+@contextmanager
+def visits_divided(config: TrialConfig, recorder: Recorder) -> Iterator[None]:
+    """A context in which a model of transformers begins another stretch whenever it visits its layers again, to set
+    weights or to convert them."""
+    if not config.is_hugging_face or find_spec("transformers") is None:
+        yield
+        return
+    from transformers import PreTrainedModel
+
+    set_weights: Callable[[PreTrainedModel], None] = PreTrainedModel.init_weights
+
+    def divided(model: PreTrainedModel) -> None:
+        recorder.begin("init")
+        set_weights(model)
+        recorder.begin("init")
+
+    with replaced(PreTrainedModel, "init_weights", divided):
+        yield
+
+
 def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:
-    with fake, unset_random_weights():
+    with fake, unset_random_weights(), visits_divided(config, recorder):
         # Adapters visit the layers again.
         again = partial(recorder.begin, "init")
         step = TrainingStep(eager_on_fakes(config), fake_math_mode(config), before_adapters=again)
@@ -196,12 +216,12 @@ def _moved(module: Module, *where: object, dtype: torch.dtype | None = None, **_
 def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
     from lmsweep.trials.prediction.without_device.fake_ranks import divide_stretches, fake_step
 
-    with fake:
+    with fake, visits_divided(config, recorder):
         # `fully_shard` visits the layers again once they are divided.
         step = fake_step(config, layers_divided=lambda: recorder.begin("init"))
     step.memory_watch = None
     divide_stretches(recorder)
-    with fake:
+    with fake, visits_divided(config, recorder):
         step.build()
 
     def run(phase: Phase) -> None:

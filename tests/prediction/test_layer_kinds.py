@@ -1,0 +1,272 @@
+"""Models whose layers are not all alike: their kinds, and what shallow models say of them, against full depth."""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+import torch
+from torch import nn
+
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import CodeFinder, use_code
+from lmsweep.trials.model.users.layer_kinds import layers_of, only
+from lmsweep.trials.prediction.capacity.device_room import any_batch_step, deep_step, whole_step
+from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
+from lmsweep.trials.prediction.peak_memory import predict, summary
+from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.prediction.without_device.allocation_trace import held
+from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
+from lmsweep.trials.spec.config import TrialConfig
+
+WIDTHS: dict[str, Any] = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+EXPERTS: dict[str, Any] = {
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 8,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+}
+LATENT: dict[str, Any] = {
+    **{name: value for name, value in WIDTHS.items() if name != "head_dim"},
+    "num_key_value_heads": 4,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 16,
+}
+QWEN3_MOE = {
+    **WIDTHS,
+    "model_type": "qwen3_moe",
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+}
+GLM = {**WIDTHS, **EXPERTS, "model_type": "glm4_moe", "num_hidden_layers": 10, "first_k_dense_replace": 3}
+MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "dense first": ("AAABBBBBBB", GLM),
+    "dense first, latent": (
+        "ABBBBBBBB",
+        {**LATENT, **EXPERTS, "model_type": "deepseek_v3", "num_hidden_layers": 9, "first_k_dense_replace": 1},
+    ),
+    "dense first and last": ("AABBBBBBBBA", {**QWEN3_MOE, "num_hidden_layers": 11, "mlp_only_layers": [0, 1, 10]}),
+    "every other sparse": ("ABABABABABAB", {**QWEN3_MOE, "num_hidden_layers": 12, "decoder_sparse_step": 2}),
+    "sliding and full": (
+        "AAABAAABAAABAAABAA",
+        {**WIDTHS, "model_type": "gemma3_text", "num_hidden_layers": 18, "sliding_window": 32}
+        | {"layer_types": [("sliding", "full")[place % 4 == 3] + "_attention" for place in range(18)]},
+    ),
+    "linear and full": (
+        "AAABAAABAAABAAAB",
+        {**WIDTHS, "model_type": "qwen3_next", "num_hidden_layers": 16, "num_experts": 4, "num_experts_per_tok": 2}
+        | {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16}
+        | {"linear_value_head_dim": 16, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
+    ),
+    "interleaved experts, chunks": (
+        "ABACABACABACABAC",
+        {**WIDTHS, "model_type": "llama4_text", "num_hidden_layers": 16, "intermediate_size_mlp": 128}
+        | {"num_local_experts": 4, "interleave_moe_layer_step": 2, "attention_chunk_size": 32},
+    ),
+    "recurrent, dense and attention": (
+        "ABABACBABABACBABABACBABABACB",
+        {**WIDTHS, "model_type": "nemotron_h", "hybrid_override_pattern": "M-M-M*-" * 4, "mamba_num_heads": 4}
+        | {"mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "chunk_size": 32},
+    ),
+    "experts alone": ("AAAAAA", {**WIDTHS, "model_type": "mixtral", "num_hidden_layers": 6, "num_local_experts": 4}),
+    "of images and text": (
+        "AAAAAA",
+        {"model_type": "qwen3_vl", "text_config": {**WIDTHS, "model_type": "qwen3_vl_text", "num_hidden_layers": 6}},
+    ),
+}
+QUICK = "dense first"
+FASTEST = [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in MIXTURES]
+
+
+@pytest.fixture(autouse=True)
+def _code(tmp_path: Path) -> Iterator[None]:
+    pytest.importorskip("transformers")
+    use_code(code_folder(tmp_path))
+    yield
+    for finder in [one for one in sys.meta_path if isinstance(one, CodeFinder)]:
+        sys.meta_path.remove(finder)
+
+
+def config(folder: Path, described: dict[str, Any], **fields: Any) -> TrialConfig:
+    text = json.dumps(described)
+    file = f"{crc32(text.encode())}.json"  # runs are kept by its name
+    (folder / file).write_text(text)
+    usual: dict[str, Any] = {
+        "model_code": f"hf:./{file}",
+        "d_model": 0,
+        "vocab_size": 512,
+        "context_length": 64,
+        "batch_size": 2,
+        "attention": "sdpa",
+        "loss": "cross_entropy",
+        "precision": "bf16_pure",
+        "device": "cuda",
+    }
+    return TrialConfig(**usual | fields)
+
+
+def totals(operators: Operators) -> tuple[int, int, int]:
+    return (
+        sum(one.count for one in operators),
+        sum(one.flops * one.count for one in operators),
+        sum(one.bytes * one.count for one in operators),
+    )
+
+
+@pytest.mark.parametrize("name", FASTEST)
+def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_the_byte(
+    name: str, tmp_path: Path
+) -> None:
+    from lmsweep.trials.model.users.hugging_face import layers_of_configuration
+
+    kinds, described = MIXTURES[name]
+    one = config(tmp_path, described)
+    found = layers_of_configuration(one)
+    assert found is not None and "".join("ABC"[kind] for kind in found.kinds) == kinds
+    pairs = list(pairs_of(one, 1))
+    assert pairs and (pairs[0].small.num_layers or 0) + (pairs[0].larger.num_layers or 0) < len(kinds)
+
+    ours = deep_step(one)
+    whole = whole_step(one)
+    assert held(ours.trace, CachingAllocator()) == held(whole.trace, CachingAllocator())
+    assert totals(ours.operators) == totals(whole.operators)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fields", [{"adapter": "lora", "precision": "bf16"}, {"ddp": "fsdp", "world_size": 2}], ids=str
+)
+@pytest.mark.parametrize("checkpointing", ["none", "block"])
+def test_so_are_those_with_adapters_and_of_ranks(fields: dict[str, Any], checkpointing: str, tmp_path: Path) -> None:
+    if "adapter" in fields:
+        pytest.importorskip("peft")
+    one = config(tmp_path, GLM, checkpointing=checkpointing, **fields)
+    ours = deep_step(one)
+    whole = whole_step(one)
+    assert held(ours.trace, CachingAllocator()) == held(whole.trace, CachingAllocator())
+    assert totals(ours.operators) == totals(whole.operators)
+
+
+def test_a_plan_and_fits_say_the_same_of_mixed_layers(tmp_path: Path) -> None:
+    one = config(tmp_path, GLM)
+    step = any_batch_step(one)
+    assert summary(step.trace.at(2), one) == predict(one)
+    assert totals(step.operators(2)) == totals(step_operators(one))
+
+
+class Layer(nn.Module):
+    def __init__(self, place: int, width: int, window: int | None = None, scale: float = 1.0) -> None:
+        super().__init__()
+        self.place, self.window, self.scale = place, window, scale
+        self.linear = nn.Linear(width, width)
+
+
+@pytest.mark.parametrize(
+    ("layers", "kinds"),
+    [
+        ([Layer(1 + i, 8) for i in range(4)], (0, 0, 0, 0)),
+        ([Layer(i, 4 if i < 1 else 8) for i in range(4)], (0, 1, 1, 1)),
+        ([Layer(i, 8, window=None if i % 2 else 16) for i in range(4)], (0, 1, 0, 1)),
+        ([Layer(i, 8, window=16 if i == 2 else None) for i in range(4)], (0, 0, 1, 0)),
+        ([Layer(i, 8, scale=0.5**i) for i in range(3)], (0, 0, 0)),
+        ([Layer(i, 8, scale=float(i > 0)) for i in range(3)], (0, 1, 1)),
+    ],
+    ids=["their numbers", "widths", "windows", "one window", "scales", "no scale"],
+)
+def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
+    layers: list[Layer], kinds: tuple[int, ...]
+) -> None:
+    model = nn.ModuleDict({"embedding": nn.Embedding(5, 8), "layers": nn.ModuleList(layers)})
+    found = layers_of(model)
+    assert found is not None and (found.path, found.kinds) == ("layers", kinds)
+    assert found.weights.number == sum(one.numel() for one in model.parameters())
+
+
+class Other(Layer):
+    """Has no __init__ of its own."""
+
+
+class Both(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList((Layer, Other)[place % 2](place, 8) for place in range(4))
+
+
+def test_layers_are_left_out_whatever_class_makes_them() -> None:
+    found = layers_of(Both())
+    assert found is not None and found.kinds == (0, 1, 0, 1)
+    with only(found, [1, 2]) as finish:
+        shallow = Both()
+        finish(shallow)
+    assert [(type(one).__name__, one.place) for one in shallow.layers] == [("Other", 1), ("Layer", 2)]
+    assert layers_of(Both()) == found and "__init__" not in vars(Other)
+
+
+def test_a_model_with_a_layer_outside_its_list_is_run_whole() -> None:
+    assert layers_of(nn.ModuleDict({"layers": nn.ModuleList([Layer(0, 8), Layer(1, 8)]), "extra": Layer(2, 8)})) is None
+    assert layers_of(nn.Linear(2, 2)) is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "found"),
+    [
+        ("AAAAAA", Periods(before=0, period=1, times=6, after=0)),
+        ("ABBBBB", Periods(before=1, period=1, times=5, after=0)),
+        ("AABBBBBA", Periods(before=2, period=1, times=5, after=1)),
+        ("ABABABAB", Periods(before=0, period=2, times=4, after=0)),
+        ("AABAABAABA", Periods(before=0, period=3, times=3, after=1)),
+        ("ABCD", None),
+    ],
+)
+def test_a_sequence_of_layers_is_a_beginning_periods_and_an_end(kinds: str, found: Periods | None) -> None:
+    assert periods_of(kinds) == found
+    if found:
+        assert "".join(kinds[place] for place in found.kept(found.times)) == kinds
+        assert found.kept(1)[found.before : found.before + found.period] == [
+            *range(found.before, found.before + found.period)
+        ]
+
+
+def test_weights_that_do_not_add_up_are_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmsweep.trials.model.users import hugging_face
+
+    one = config(tmp_path, MIXTURES["every other sparse"][1])
+    found = hugging_face.layers_of_configuration(one)
+    assert found is not None and list(pairs_of(one, 1))
+    wrong = replace(found, kinds=(0,) * len(found.kinds))
+    monkeypatch.setattr("lmsweep.trials.prediction.depth.shallow_models.layers_of_configuration", lambda _: wrong)
+    assert not list(pairs_of(one, 1))
+
+
+def test_layers_that_are_left_out_of_one_model_are_in_the_next(tmp_path: Path) -> None:
+    from lmsweep.trials.model.users.hugging_face import from_hugging_face, with_layers
+
+    one = config(tmp_path, GLM)
+    few = with_layers(one, [0, 3])
+    with torch.device("meta"):
+        shallow = from_hugging_face(few, arguments_of(few.model_args), dtype=torch.float32)
+        whole = from_hugging_face(one, {}, dtype=torch.float32)
+    names = {name.split(".")[2] for name, _ in shallow.named_parameters() if ".layers." in name}
+    assert names == {"0", "1"}
+    assert len({name.split(".")[2] for name, _ in whole.named_parameters() if ".layers." in name}) == 10

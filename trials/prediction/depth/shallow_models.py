@@ -1,0 +1,153 @@
+"""Which shallow models stand for a deep one.
+
+Layers of one kind allocate and compute alike, whatever their number, so a model is known from two shallow ones if one
+has a layer more, or a whole period of layers of several kinds.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from lmsweep.trials.code.calling import arguments_of
+from lmsweep.trials.code.importing import code_in_use
+from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
+from lmsweep.trials.model.users.hugging_face import from_hugging_face, layers_of_configuration, with_layers
+from lmsweep.trials.model.users.layer_kinds import UnalikeError, Weights, weights_of
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import Code
+from lmsweep.trials.spec.ways.checkpoint_groups import group_size
+
+Found = TypeVar("Found")
+MOST_PERIODS = 2
+"""In the small model of a pair; with periods of one layer, one more."""
+
+
+class ShallowPair(NamedTuple):
+    """Two models that a deep one is extrapolated from."""
+
+    small: TrialConfig
+    larger: TrialConfig
+    times: int
+    """How often the deep model has what the larger one has beyond the small one."""
+
+
+class Periods(NamedTuple):
+    """A sequence of layers as a beginning, a period that repeats, and an end."""
+
+    before: int
+    period: int
+    times: int
+    after: int
+
+    def kept(self, times: int) -> list[int]:
+        """Return the places of the layers of a model whose period repeats so often."""
+        whole = self.before + self.period * self.times + self.after
+        return [*range(self.before + self.period * times), *range(whole - self.after, whole)]
+
+
+def at_full_depth(
+    config: TrialConfig,
+    run: Callable[[TrialConfig], Found],
+    deepened: Callable[[Found, Found, int], Found | None],
+    *,
+    fewest: int,
+) -> Found:
+    """Return what a run of the whole model would, from two shallow ones of at least `fewest` layers where that is
+    possible. Raises as `run`."""
+    for small, larger, times in pairs_of(config, fewest):
+        try:
+            found = deepened(run(small), run(larger), times)
+        except (RequestError, UnsupportedError, UnpredictableError):
+            raise
+        except Exception:  # a model may need the layers that a shallow one lacks; else the whole one fails alike
+            if not config.is_hugging_face:
+                raise
+            break
+        if found is not None:
+            return found
+    return run(config)
+
+
+def has_own_code(config: TrialConfig) -> bool:
+    """Return whether a step runs code that is neither lmsweep's nor a model of Hugging Face."""
+    return bool({*config.references} - {config.model_code if config.is_hugging_face else None})
+
+
+def pairs_of(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
+    """Return shallow models of at least `fewest` layers; none of a model of the user's own."""
+    if config.is_hugging_face:
+        return _hugging_face_pairs(config)
+    return _own_pairs(config, fewest) if config.model_code is None else iter(())
+
+
+def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
+    """Yield shallow models of lmsweep's own; one has a layer more, or a whole group of layers that share a
+    checkpoint."""
+    layers = config.num_layers or 0
+    size = 1 if grows_with_layers(config.checkpointing) else group_size(config.checkpointing, layers)
+    if config.checkpointing == "nested" or not size:  # a shallow model has smaller groups
+        return
+    if size > 1:
+        config = replace(config, checkpointing=str(size))
+    for first in (fewest, fewest + 1):
+        few = first + (layers - first) % size
+        if few + size >= layers or first + 2 >= layers:
+            return
+        small, larger = (replace(config, num_layers=few + more) for more in (0, size))
+        yield ShallowPair(small, larger, (layers - few) // size)
+
+
+def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
+    """Yield shallow models of a model of Hugging Face whose weights say the number and bytes of all its weights. Raises
+    as building the model does."""
+    layers = layers_of_configuration(config)
+    if layers is None:
+        return
+    found = periods_of(layers.kinds)
+    if found is None:
+        return
+    for few in range(1, min(found.times - 1, MOST_PERIODS + (found.period == 1) + 1)):
+        kept, more = found.kept(few), found.kept(few + 1)
+        if len(kept) < 2:
+            continue  # checkpointing and sharding need a list of layers
+        if len(kept) + len(more) >= len(layers.kinds):
+            return
+        pair = ShallowPair(with_layers(config, kept), with_layers(config, more), found.times - few)
+        try:
+            small, larger = _weights(pair.small), _weights(pair.larger)
+        except UnalikeError:
+            return
+        if tuple(one + pair.times * (other - one) for one, other in zip(small, larger, strict=True)) == layers.weights:
+            yield pair
+
+
+def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
+    """Return the periods whose shallow models have the fewest layers; None if nothing repeats three times."""
+    found: list[Periods] = []
+    for period in range(1, len(kinds) // 3 + 1):
+        begin = 0
+        while begin + 3 * period <= len(kinds):
+            end = begin + period
+            while end < len(kinds) and kinds[end] == kinds[end - period]:
+                end += 1
+            times = (end - begin) // period
+            if times >= 3:
+                after = len(kinds) - begin - times * period
+                found.append(Periods(before=begin, period=period, times=times, after=after))
+            begin = max(begin + 1, end - period + 1)
+    return min(found, key=lambda one: (2 * (one.before + one.after) + 3 * one.period, one.period), default=None)
+
+
+def _weights(config: TrialConfig) -> Weights:
+    return _weights_of(code_in_use(), str(config.model_code), config.model_args, config.attention)
+
+
+@lru_cache(maxsize=16)
+def _weights_of(code: Code, model_code: str, model_args: str | None, attention: str) -> Weights:
+    config = TrialConfig(model_code=model_code, attention=attention)
+    with torch.device("meta"):
+        return weights_of(from_hugging_face(config, arguments_of(model_args), dtype=torch.bfloat16))
