@@ -63,11 +63,14 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     distance = max(below, above)
     if not math.isfinite(below) or not math.isfinite(above) or distance == 0:
         return number_text(median), None
-    if any(one and not SMALLEST <= abs(one) < LARGEST for one in (median, distance)):
-        return f"{median:.3e}", f"[{low:.1e}, {high:.1e}]"
     even = _is_even(median, low, high)
+    extreme = f"{median:.3e}", f"[{low:.1e}, {high:.1e}]"
+    if median and not SMALLEST <= abs(median) < LARGEST:
+        return extreme
     if median != 0 and distance >= ALL_UNKNOWN * abs(median):
         return _fixed(median, 1 - _exponent(median)), f"± {distance:.0e}" if even else f"[{low:.0e}, {high:.0e}]"
+    if not SMALLEST <= distance < LARGEST:
+        return extreme
     measure = distance if even else high - low
     digits = 2 if not even or measure < 2 * 10.0 ** _exponent(measure) else 1
     decimals = digits - 1 - _exponent(measure)

@@ -43,23 +43,23 @@ class Gate:
         """Trials that were ended because the time was over."""
 
     def admits(self, planned: PlannedTrial) -> bool:
-        """Return whether the trial may begin. An admitted trial counts as begun."""
-        if self.closed:
+        """Return whether the trial may begin now; it then counts as begun. Later, another may fit, too."""
+        if self.closed or self.stopped:
             return False
         with self._lock:
-            if self.stopped:
-                self._keep_out(planned)
-                return False
             if self.until is not None:
                 before = [one for one in self._begun.values() if self._eta.alone or one.placement == planned.placement]
                 ahead = sum(
                     self._eta.still_expected(one) / (one.placement.slots if one.placement else 1) for one in before
                 )
                 if time.monotonic() + ahead + self._eta.expected(planned) > self.until:
-                    self._keep_out(planned)
                     return False
             self._begun[planned.index] = planned
         return True
+
+    def shortest_first(self, trials: Sequence[PlannedTrial]) -> list[PlannedTrial]:
+        """Return trials of which only one can run at a time, in the order in which most of them fit into the budget."""
+        return sorted(trials, key=self._eta.expected) if self.until is not None and self._eta.alone else list(trials)
 
     def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:
         """Return whether not even the shortest trial fits; if so, all count as kept out."""
@@ -84,7 +84,7 @@ class Gate:
         known = self._over | {one.index for one in (*self.cut, *self.kept_out)}
         for planned in trials:
             if planned.index not in known:
-                self._keep_out(planned)
+                self.keep_out(planned)
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C."""
@@ -93,6 +93,7 @@ class Gate:
         self.closed = True
         self._on_close()
 
-    def _keep_out(self, planned: PlannedTrial) -> None:
+    def keep_out(self, planned: PlannedTrial) -> None:
+        """Note that the trial will not begin."""
         self.kept_out.append(planned)
         self._eta.left_out(planned)

@@ -111,7 +111,8 @@ def prepare(
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
-    eta = Eta(to_run, trials, alone=is_one_machine(nodes))
+    until = None if budget is None else began + budget
+    eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
     expected = None if estimate.without or budget is not None else estimate.between
     progress = RunProgress(to_run, eta, phases=phases, is_search=is_search, began=began, expected=expected)
 
@@ -119,7 +120,6 @@ def prepare(
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
-    until = None if budget is None else began + budget
     gate = Gate(eta, until=until, on_close=on_close, budget=budget or 0.0)
     account = Account(began=began, slots=count_slots(plan, nodes), nodes=sum(node.started for node in nodes))
     return Run(

@@ -37,7 +37,7 @@ TRIALS_PER_SLOT = 2
 MAX_FAILURES = 2
 """How often a trial whose worker or node died runs again."""
 MOST_LIKELY = 64
-"""Trials of a search whose graphs may be compiled ahead of their choice."""
+"""Trials of a search whose graphs may be compiled ahead of their choice; trials that are asked about at a time."""
 
 
 def launch(
@@ -113,25 +113,43 @@ class PlanSearcher(NotPickled, Searcher):
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """Return the next trial's configuration, FINISHED, or None to be asked again when a trial has ended."""
-        busy = Counter(self._running.values())
-        for placement in sorted(self._left, key=lambda one: busy[one] / one.slots):
-            if self._search and busy[placement] >= placement.slots:
-                continue
-            while (position := self._next(self._left[placement])) is not None:
-                self._left[placement].remove(position)
-                if self._gate.admits(self._trials[position]):
-                    self._running[trial_id] = placement
-                    return self._configuration(position, placement)
-                if self._search:
-                    self._search.withdraw(position)
-        if self._search and self._running and not self._gate.closed:
-            return None  # what runs may change what is worth running
+        chosen = self._choose_by_search() if self._search else self._choose_in_order()
+        if chosen is not None:
+            self._running[trial_id] = self._trials[chosen].required_placement
+            return self._configuration(chosen, self._running[trial_id])
+        if self._running and not self._gate.closed and (self._search or any(self._left.values())):
+            return None  # what runs may change what is worth running, or end sooner than expected
+        if not (self._search or self._gate.closed):
+            for left in self._left.values():
+                while left:
+                    self._gate.keep_out(self._trials[left.pop(0)])
         return Searcher.FINISHED  # type: ignore[return-value] # a str, which Tune's annotation omits
 
-    def _next(self, left: list[int]) -> int | None:
-        if self._search and left:
-            return self._search.choose(left)
-        return left[0] if left else None
+    def _choose_in_order(self) -> int | None:
+        """Return the first trial that may begin, of the placement with the fewest running trials per slot."""
+        busy = Counter(self._running.values())
+        placements = sorted((one for one in self._left if self._left[one]), key=lambda one: busy[one] / one.slots)
+        firsts = [self._trials[self._left[placement][0]] for placement in placements]
+        for first in self._gate.shortest_first(firsts):
+            left = self._left[first.required_placement]
+            for position in left[:MOST_LIKELY]:
+                if self._gate.admits(self._trials[position]):
+                    left.remove(position)
+                    return position
+        return None
+
+    def _choose_by_search(self) -> int | None:
+        assert self._search
+        busy = Counter(self._running.values())
+        for placement in sorted(self._left, key=lambda one: busy[one] / one.slots):
+            left = self._left[placement]
+            while busy[placement] < placement.slots and left and (position := self._search.choose(left)) is not None:
+                left.remove(position)
+                if self._gate.admits(self._trials[position]):
+                    return position
+                self._gate.keep_out(self._trials[position])
+                self._search.withdraw(position)
+        return None
 
     def _configuration(self, position: int, placement: Placement) -> dict[str, Any]:
         bundles = [dict(placement.bundle) for _ in range(placement.nodes)]

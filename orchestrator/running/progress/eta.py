@@ -80,12 +80,18 @@ class Eta:
     """The estimated time left in a run. Any thread may report starts and ends of trials."""
 
     def __init__(
-        self, trials: Sequence[PlannedTrial], estimates: Mapping[int, Estimate], *, alone: bool = False
+        self,
+        trials: Sequence[PlannedTrial],
+        estimates: Mapping[int, Estimate],
+        *,
+        alone: bool = False,
+        until: float | None = None,
     ) -> None:
         """estimates: by the index of a trial in the plan. alone: all devices are of one machine, where a trial on the
-        CPU takes all cores, so that no other runs beside it.
+        CPU takes all cores, so that no other runs beside it. until: time.monotonic() at which the run ends.
         """
         self.alone = alone
+        self._until = until
         self._parts = {index: (one.seconds - one.iterating, one.iterating) for index, one in estimates.items()}
         """Seconds of overhead and of iterations, by the index of a trial."""
         self._lock = RLock()
@@ -144,7 +150,11 @@ class Eta:
         with self._lock:
             now = time.monotonic()
             left = [device.seconds_left(now) for device in self.devices.values()]
-            return sum(left) if self.alone else max(left, default=0.0)
+            return self.within_time(sum(left) if self.alone else max(left, default=0.0), now)
+
+    def within_time(self, seconds: float, now: float) -> float:
+        """Return the seconds, but no more than until the run ends."""
+        return seconds if self._until is None else min(seconds, max(0.0, self._until - now))
 
     @property
     def running(self) -> int:

@@ -75,7 +75,8 @@ class LiveView:
             line.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
         left = ""
         if 0 < ended < total and self._shows_time_left:
-            left = f"about {format_seconds(max(device.seconds_left(now), LEAST_LEFT))} left"
+            seconds = self._eta.within_time(device.seconds_left(now), now)
+            left = f"about {format_seconds(max(seconds, LEAST_LEFT))} left"
         if not (ended or device.running):
             left = "starting Ray"
         failed = Text(f"{device.failed} failed", "red") if device.failed else Text()
