@@ -155,9 +155,9 @@ class Allowed:
         return scrub_text(self._of_column.get(column, str)(text), self._words)
 
     def _shaped(self, text: str, shape: re.Pattern[str]) -> str:
-        return text if shape.fullmatch(text) else self._private(text)
+        return text if shape.fullmatch(text) else self._hidden(text)
 
-    def _private(self, text: str) -> str:
+    def _hidden(self, text: str) -> str:
         return self._numbers.setdefault(text, f"private-{len(self._numbers) + 1}")
 
     def _arguments(self, text: str) -> str:
@@ -174,7 +174,7 @@ class Allowed:
             asked = json.loads(text)
             ask, rest = asked.pop("ask", ""), json.dumps(asked)
         except (ValueError, TypeError, AttributeError, RecursionError):
-            return self._private(text)
+            return self._hidden(text)
         named = json.loads(self._json(rest, lambda one: one if _KEY.fullmatch(one) else plain(one)))
         return json.dumps({"ask": plain(str(ask)), **named}, separators=(",", ":"), ensure_ascii=False)
 
@@ -189,7 +189,7 @@ class Allowed:
         try:
             return json.dumps(allowed(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
         except (ValueError, RecursionError):
-            return self._private(text)
+            return self._hidden(text)
 
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
