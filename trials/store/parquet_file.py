@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lmsweep.trials.results.arrow_schema import SCHEMA_VERSION, rows_to_table, schema_of
@@ -28,6 +29,10 @@ _END = 8
 COMPACTED = "compacted-"
 """Prefix of the names of files that merge others."""
 _OURS = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a-f]{{16}})\.parquet", re.ASCII)
+
+_MOST_TIMES = 1000
+"""A file whose rows take more than so many times its bytes is not read: few bytes can stand for terabytes.
+A merged file whose rows are equal but for their attempts takes 140 times."""
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
 """Columns of every table. A file without them is not one of ours."""
@@ -96,6 +101,8 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
             if lacking := [name for name in _IN_EVERY_FILE if name not in names]:
                 return Damage(path=path, error=f"not written by lmsweep: it has no column {lacking[0]}")
             present = [name for name in wanted.names if name in names]
+            if _inflates(file, source):
+                return Damage(path=path, error=f"its rows take more than {_MOST_TIMES} times the memory of the file")
             table = file.read(columns=present, use_threads=False)  # the files of a store are read in parallel
         version = int(metadata.get(b"lmsweep_schema_version", b"0"))
         found = table if table.schema.equals(wanted) else _as_wanted(table, wanted)
@@ -108,6 +115,30 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
     if version > SCHEMA_VERSION:
         raise RequestError(f"{path} was written by a newer lmsweep (schema {version}); upgrade lmsweep to read it")
     return found
+
+
+def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
+    """Return whether the rows take too much memory, as the footer says and the dictionaries of texts."""
+    footer, most = file.metadata, _MOST_TIMES * source.size()
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    columns = [group.column(index) for group in groups for index in range(footer.num_columns)]
+    if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:
+        return True
+    texts = [column for column in columns if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page]
+    if sum(column.num_values * column.total_uncompressed_size for column in texts) <= most:
+        return False
+    names = sorted({column.path_in_schema for column in texts})
+    taken = 0
+    for name in names:  # as dictionaries, which take no more memory than the file's pages
+        source.seek(0)
+        with pq.ParquetFile(source, read_dictionary=[name]) as once:
+            column = once.read(columns=[name], use_threads=False).column(0)
+        while pa.types.is_list(column.type):
+            column = pc.list_flatten(column)
+        lengths = [pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks]
+        taken += sum(pc.sum(pc.cast(one, pa.int64())).as_py() or 0 for one in lengths)
+    source.seek(0)
+    return taken > most
 
 
 def _as_wanted(table: pa.Table, wanted: pa.Schema) -> pa.Table:
