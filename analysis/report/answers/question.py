@@ -1,6 +1,5 @@
 """What a page asks: the fields and values that are compared, the measure, and the baseline."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
-from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels, mapping_in
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.report.joined import STORE
@@ -98,8 +97,16 @@ def asked_in(frame: pd.DataFrame) -> Asked | None:
     known = frame[frame["question"].notna()]
     if known.empty:
         return None
-    stored = json.loads(known.sort_values("started_at")["question"].iloc[-1])
-    return Asked(**{**stored, "compare": tuple(stored.get("compare", ()))})
+    stored = mapping_in(known.sort_values("started_at")["question"].iloc[-1])
+    compare, given = stored.get("compare", []), [stored.get(name, {}) for name in ("baseline", "where")]
+    texts = [stored.get("ask"), *(compare if isinstance(compare, list) else [None])]
+    if not all(isinstance(one, dict) for one in given):
+        return None
+    texts += [text for one in given for pair in one.items() for text in pair]
+    known = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
+    if not all(isinstance(text, str) for text in texts) or not set(compare) <= known:
+        return None  # a stranger's row may hold anything
+    return Asked(ask=stored["ask"], compare=tuple(compare), baseline=given[0], where=given[1])
 
 
 def questions(

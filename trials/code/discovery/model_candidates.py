@@ -13,6 +13,7 @@ from lmsweep.trials.code.discovery.definitions import (
     last_name,
     reference_to,
 )
+from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import MASKS, POSITIONS, TARGETS, TOKENS, Code
 
@@ -122,7 +123,7 @@ def _settings(model: Class, classes: list[Class], code: Code) -> Settings | None
     if "BaseModel" in found.bases or any(last_name(one) == "dataclass" for one in found.node.decorator_list):
         fields = [one for one in found.node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
         given = tuple(
-            Parameter(name=ast.unparse(one.target), required=one.value is None, annotation=ast.unparse(one.annotation))
+            Parameter(name=text_of(one.target), required=one.value is None, annotation=text_of(one.annotation))
             for one in fields
         )
     elif "__init__" in found.methods:
