@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.tables.fit_listing import fits_listing
+from lmsweep.analysis.tables.fit_listing import FitsAnswer, fits_listing
 from lmsweep.trials.spec.config import RequestError
 
 WIDTH = 100
@@ -30,7 +30,7 @@ def fits_page(location: str) -> str:
         ) from error
 
 
-def _page(answer: Mapping[str, Any]) -> str:
+def _page(answer: FitsAnswer) -> str:
     listing = fits_listing(answer)
     best, lines = _headline(answer), answer["fits"]
     most = max((one["tokens_per_second_between"][1] for one in lines if one["tokens_per_second_between"]), default=1.0)

@@ -9,6 +9,7 @@
 Nothing that they lead to runs here.
 """
 
+import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping

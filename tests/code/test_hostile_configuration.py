@@ -8,8 +8,13 @@ import pytest
 from tests.support.command import answer_here
 
 PLAIN = {
-    **{"model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128},
-    **{"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2},
+    "model_type": "llama",
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 2,
 }
 
 

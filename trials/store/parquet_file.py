@@ -43,12 +43,13 @@ class Damage:
     path: str
     """Relative to the store."""
     error: str
-    is_link: bool = False
+    is_unread: bool = False
+    """It is a link, or the system refuses to read it, such as another user's: nobody knows whether it is damaged."""
 
     @property
     def stays(self) -> bool:
-        """Whether lmsweep leaves the file where it is: it is a link, or has a name that lmsweep gives to no file."""
-        return self.is_link or not is_ours(self.path.rpartition("/")[2])
+        """Whether lmsweep leaves the file where it is: nobody has read it, or lmsweep gives its name to no file."""
+        return self.is_unread or not is_ours(self.path.rpartition("/")[2])
 
 
 def is_ours(name: str) -> bool:
@@ -119,7 +120,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
 
 def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
     """Return whether the rows take too much memory, as the footer says and the dictionaries of texts."""
-    footer, most = file.metadata, _MOST_TIMES * source.size()
+    footer, most = file.metadata, _MOST_TIMES * int(source.size())
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     columns = [group.column(index) for group in groups for index in range(footer.num_columns)]
     if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:

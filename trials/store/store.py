@@ -5,7 +5,6 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 """
 
 import contextlib
-import errno
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -260,7 +259,7 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return Damage(path=path, error=error.strerror or str(error), is_link=error.errno == errno.ELOOP)
+            return Damage(path=path, error=error.strerror or str(error), is_unread=True)
 
 
 def _is_artifact(path: str) -> bool:

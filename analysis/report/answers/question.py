@@ -103,8 +103,8 @@ def asked_in(frame: pd.DataFrame) -> Asked | None:
     if not all(isinstance(one, dict) for one in given):
         return None
     texts += [text for one in given for pair in one.items() for text in pair]
-    known = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
-    if not all(isinstance(text, str) for text in texts) or not set(compare) <= known:
+    fields = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
+    if not all(isinstance(text, str) for text in texts) or not set(compare) <= fields:
         return None  # a stranger's row may hold anything
     return Asked(ask=stored["ask"], compare=tuple(compare), baseline=given[0], where=given[1])
 
