@@ -39,7 +39,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("text", "words"), HOSTILE.values(), ids=HOSTILE)
-def test_a_configuration_of_which_no_model_can_be_made_is_refused(tmp_path: Path, monkeypatch, text: str, words: str):
+def test_a_configuration_that_makes_no_model_is_refused(tmp_path: Path, monkeypatch, text: str, words: str):
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(text)
     done = answer_here("fits", "hf:./config.json", "--for", "4090", "--method", "full", "--context", "128")

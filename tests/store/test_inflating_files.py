@@ -39,7 +39,7 @@ def test_a_small_file_that_stands_for_gigabytes_is_named_and_the_rest_is_read(tm
     assert [(item.path, "1000 times" in item.error) for item in damage] == [(f"measurements/{NAME}", True)]
 
 
-def test_a_merged_file_whose_rows_are_equal_but_for_their_attempts_is_read(tmp_path: Path) -> None:
+def test_a_merged_file_whose_rows_are_equal_except_in_their_attempts_is_read(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path)
     for _ in range(50):
         attempts.ok(config(), {f"p{number}.time": (1.0,) * 50 for number in range(60)})

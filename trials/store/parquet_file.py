@@ -32,7 +32,7 @@ _OURS = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a
 
 _MOST_TIMES = 1000
 """A file whose rows take more than so many times its bytes is not read: few bytes can stand for terabytes.
-A merged file whose rows are equal but for their attempts takes 140 times."""
+A merged file whose rows are equal except in their attempts takes 140 times."""
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
 """Columns of every table. A file without them is not one of ours."""
