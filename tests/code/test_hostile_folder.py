@@ -43,22 +43,43 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_file_beside_the_users_code_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str | None
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine").mkdir()
-    Path("mine/__init__.py").touch()
-    Path("mine/model.py").write_text(f"{MODEL}\nfrom mine import x\n")
+def write(path: Path, text: str | None) -> None:
+    """A named pipe for None."""
+    path.parent.mkdir(exist_ok=True)
     if text is None:
-        os.mkfifo(Path("mine", name) if name == "x.py" else name)
+        os.mkfifo(path)
     else:
-        Path("mine" if name == "x.py" else ".", name).write_text(text)
+        path.write_text(text)
+
+
+def check_that_the_model_is_found() -> None:
     done = answer_here("init")
     assert done.returncode == 0 and "mine.model:LM" in done.stdout, done.stderr
     done = answer_here("plan", "lmsweep.yaml")
     assert done.returncode in (0, 2) and "not_installed_anywhere" in done.stdout + done.stderr, done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine" / "__init__.py", "")
+    write(tmp_path / "mine" / "model.py", f"{MODEL}\nfrom mine import x\n")
+    return tmp_path
+
+
+def test_hostile_files_beside_the_users_code_are_passed_over(folder: Path) -> None:
+    for number, (name, text) in enumerate(HOSTILE.values()):
+        write(folder / "mine" / f"x{number}.py" if name == "x.py" else folder / f"project{number}" / name, text)
+        if name == "setup.py":
+            write(folder / f"project{number}" / "pyproject.toml", "")
+    check_that_the_model_is_found()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "text"), HOSTILE.values(), ids=HOSTILE)
+def test_so_is_each_alone(folder: Path, name: str, text: str | None) -> None:
+    write(folder / "mine" / name if name == "x.py" else folder / name, text)
+    check_that_the_model_is_found()
 
 
 @pytest.mark.parametrize("text", [HOSTILE[name][1] for name in ("parentheses", "a long sum", "a null byte")])
