@@ -54,6 +54,8 @@ def main() -> None:
             os.getcwd()
         except FileNotFoundError:
             raise RequestError("the current folder has been deleted; change to one that exists") from None
+        if sys.flags.optimize > 1:
+            raise RequestError("Python leaves out docstrings, which Ray and --help read; unset PYTHONOPTIMIZE")
         if not os.environ.get("HOME"):
             from lmsweep.trials.machine.scratch import ensure_home
 

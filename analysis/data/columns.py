@@ -145,7 +145,8 @@ def is_null(value: object) -> bool:
 
 def _text_key(text: str) -> list[tuple[int, Any]]:
     pieces = re.findall(r"\d+|\D+", text)
-    return [(0, int(piece)) if piece.isdecimal() else (1, piece) for piece in pieces]
+    # Numbers by length first: Python makes no integer of thousands of digits.
+    return [(0, (len(digits := piece.lstrip("0")), digits)) if piece.isdecimal() else (1, piece) for piece in pieces]
 
 
 def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
@@ -191,7 +192,7 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
         if not whole or name in frame:
             continue
         codes, texts = pd.factorize(frame[whole], use_na_sentinel=False)
-        given = [{} if is_null(text) else json.loads(text) for text in texts]
+        given = [mapping_in(text) for text in texts]
         if not any(argument in one for one in given):
             known = sorted({f"{whole}.{key}" for one in given for key in one})
             raise RequestError(f"{name}: no result has this argument{choices(name, known)}")
@@ -205,6 +206,15 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
             }
         )
     return frame
+
+
+def mapping_in(text: object) -> dict[str, Any]:
+    """Return the mapping that a row holds as JSON; an empty one for anything else, as a stranger's row may hold."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 def _scalar(value: object) -> object:

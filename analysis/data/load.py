@@ -40,7 +40,7 @@ _DEFAULTS = {
 _SET_ASIDE = (
     "The next `lmsweep run` into this store sets the file aside and measures its trials again; you can also delete it."
 )
-_STAYS = "It stays where it is: lmsweep moves and deletes only files that it has named, and no links."
+_STAYS = "It stays where it is: lmsweep moves and deletes only files that it has named and can read, and no links."
 
 
 def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:

@@ -1,16 +1,18 @@
 """Opens a store to read: by its location, by the name of one that ships with lmsweep, or one that was shared."""
 
 import atexit
+import http.client
 import json
 import re
 import shutil
 import tempfile
-import urllib.error
+import time
 import urllib.request
 from pathlib import Path
 
 from lmsweep.analysis.reference.stores import stores
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.store.store import Store
 
 
@@ -40,6 +42,12 @@ INDEX = "files.json"
 
 _STORED = re.compile(r"results/[a-z_]+/[\w-]+\.parquet")
 TIMEOUT_SECONDS = 60
+"""Time limit for the first answer and between parts of a file."""
+ANSWER_SECONDS = 600
+"""Time limit for a file."""
+MOST_BYTES = 1 << 30
+"""The size of a file from which it is not read."""
+_AT_ONCE = 1 << 20
 
 
 def fetch_store(address: str) -> Path:
@@ -51,7 +59,7 @@ def fetch_store(address: str) -> Path:
     listed = _read(f"{base}/{INDEX}")
     try:
         names = json.loads(listed)
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) and _STORED.fullmatch(name) for name in names):
         raise RequestError(f"{base}/{INDEX} is not the list of a folder that `lmsweep share` wrote")
@@ -65,8 +73,22 @@ def fetch_store(address: str) -> Path:
 
 
 def _read(address: str) -> bytes:
+    """Return what is at the address. Raises RequestError if it is not there, or too large or slow."""
+    began, parts, size = time.monotonic(), list[bytes](), 0
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:
-            return bytes(answer.read())
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise RequestError(f"{address} cannot be read ({error})") from error
+            while part := answer.read1(_AT_ONCE):
+                parts.append(part)
+                size += len(part)
+                if size > MOST_BYTES:
+                    raise OSError(f"it has more than {gib(MOST_BYTES)}; copy the folder and read the copy")
+                if time.monotonic() - began > ANSWER_SECONDS:
+                    raise OSError(f"it is not whole after {ANSWER_SECONDS} s; copy the folder and read the copy")
+            if answer.length:
+                raise OSError(f"it ends {answer.length} bytes too early")
+    # Beyond OSError: an answer that is not HTTP, and an address, also of a redirection, that is none.
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise RequestError(
+            f"{address} cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
+        ) from error
+    return b"".join(parts)

@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.tables.fit_listing import answered_lines, fits_listing
+from lmsweep.analysis.tables.fit_listing import FitsAnswer, answered_lines, fits_listing
 from lmsweep.trials.spec.config import RequestError
 
 WIDTH = 100
@@ -21,16 +21,19 @@ _HERE = files("lmsweep.analysis.report")
 def fits_page(location: str) -> str:
     """Return the page of the answer in this JSON file. Raises RequestError if it holds none."""
     try:
-        answer = json.loads(Path(location).expanduser().read_text("utf-8"))
-        listing = fits_listing(answer)
-        lines = answered_lines(answer)
-        best = _headline(lines)
+        return _page(json.loads(Path(location).expanduser().read_text("utf-8")))
     except OSError as error:
         raise RequestError(f"{location}: cannot be read ({error.strerror})") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise RequestError(
             f"{location}: not what `lmsweep fits --format json` prints; write `lmsweep fits MODEL --format json > FILE`"
         ) from error
+
+
+def _page(answer: FitsAnswer) -> str:
+    listing = fits_listing(answer)
+    lines = answered_lines(answer)
+    best = _headline(lines)
     most = max((one["tokens_per_second_between"][1] for one in lines if one["tokens_per_second_between"]), default=1.0)
     bars = [[WIDTH * rate / most for rate in _rates(one)] for one in lines]
     template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text("fits.html"))

@@ -85,12 +85,16 @@ def _html(table: Table | Listing) -> str:
     return styler.to_html(exclude_styles=True).rstrip() + "\n" + notes
 
 
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.]*(e[+-]?\d+)?$)")
+"""The beginning of a formula; not a number with a sign, and not a sign alone."""
+
+
 def _csv(table: Table | Listing) -> str:
     if isinstance(table, Listing):
         return _csv_of_listing(table)
     long = _long(table)
     long["flags"] = long["flags"].map(" ".join)
-    return long.to_csv(index=False, lineterminator="\n")
+    return _as_csv(long)
 
 
 def _long(table: Table) -> pd.DataFrame:
@@ -110,7 +114,18 @@ def _csv_of_listing(listing: Listing) -> str:
     for name in (source for sources in listing.footnotes.values() for source in sources):
         frame = frame.assign(**{name: [one if isinstance(one, str) else " ".join(one) for one in frame[name]]})
     units = {f"{name}{end}": f"{name}{end} ({unit})" for name, unit in listing.units.items() for end in ("", LOW, HIGH)}
-    return frame.rename(columns=units).to_csv(index=False, lineterminator="\n")
+    return _as_csv(frame.rename(columns=units))
+
+
+def _as_csv(frame: pd.DataFrame) -> str:
+    texts = [name for name in frame.columns if not pd.api.types.is_numeric_dtype(frame[name])]
+    frame = frame.assign(**{name: frame[name].map(_no_formula) for name in texts})
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _no_formula(value: object) -> object:
+    """A spreadsheet runs what begins like a formula, which a stranger's store may hold; an apostrophe makes it text."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def _json(table: Table | Listing) -> str:

@@ -105,8 +105,11 @@ def environment_here() -> dict[str, str]:
     ours = environment()
     if raylet := os.environ.get("RAY_RAYLET_PID"):
         try:
-            of_node = psutil.Process(int(raylet)).environ()
-        except psutil.NoSuchProcess:  # inherited from a Ray that has ended
+            process = psutil.Process(int(raylet))
+            of_node = process.environ() if process.name() == "raylet" else None
+        except (psutil.Error, ValueError):
+            of_node = None
+        if of_node is None:  # inherited from a Ray that has ended; another process may have its number
             return ours
         ours = {name: value for name, value in ours.items() if name not in CHOOSE_GPUS}
         ours |= {name: of_node[name] for name in CHOOSE_GPUS if name in of_node}

@@ -58,7 +58,7 @@ class Gate:
         return True
 
     def shortest_first(self, trials: Sequence[PlannedTrial]) -> list[PlannedTrial]:
-        """Return trials of which only one can run at a time, in the order in which most of them fit into the budget."""
+        """Return trials that exclude each other in the order in which most of them fit into the budget."""
         return sorted(trials, key=self._eta.expected) if self.until is not None and self._eta.alone else list(trials)
 
     def keeps_all_out(self, trials: Sequence[PlannedTrial]) -> bool:

@@ -21,8 +21,7 @@ from typing import Any
 from lmsweep.orchestrator.sweep.located_yaml import shown
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.hub_configurations import shipped_configuration
-from lmsweep.trials.code.model_types import why_not_built
+from lmsweep.trials.code.hub_configurations import NAMES, read_configuration, shipped_configuration
 from lmsweep.trials.code.source import check_reference, parameters_of
 from lmsweep.trials.spec.config import ARGUMENTS, WORDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import PLAIN_DIMENSIONS, SIZES, VOCABULARIES
@@ -174,16 +173,6 @@ def _read_mapping(field: str, written: Mapping[str, Any]) -> Fields:
     return Fields(values=values | {f"{ARGUMENTS[field]}.{name}": value for name, value in arguments.items()})
 
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "vocab_size": ("vocab_size",),
-    "d_model": ("hidden_size", "n_embd", "d_model", "dim"),
-    "d_ff": ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
-    "num_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "num_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
-}
-"""Field -> the usual names of it in a Hugging Face configuration."""
-
-
 def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
     """Return the configuration with the dimensions that its Hugging Face configuration states.
 
@@ -200,13 +189,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
             stacklevel=2,
         )
         return replace(config, vocab_size=0)
-    try:
-        described: dict[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{path}: it is not a Hugging Face configuration in JSON: {error}") from error
-    if not isinstance(described, dict) or (why := why_not_built(described)):
-        raise RequestError(f"hf:{name}: {why if isinstance(described, dict) else 'its JSON is not a configuration'}")
-    described = (described.get("text_config") or described) | arguments_of(config.model_args)
+    described = read_configuration(path, arguments_of(config.model_args))
     values: dict[str, Any] = {"vocab_size": 0}
     for field, names in NAMES.items():
         stated = [described[name] for name in names if isinstance(described.get(name), int)]

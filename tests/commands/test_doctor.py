@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import os
 import re
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster import doctor
 from lmsweep.orchestrator.cluster.doctor import Finding
+from lmsweep.orchestrator.cluster.nodes import environment_here
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
@@ -145,6 +147,14 @@ def test_a_full_disk_is_found(tmp_path, monkeypatch):
     assert by_check(doctor.disks())["disk for results (here)"].advice
     monkeypatch.setattr(doctor, "ENOUGH_DISK", 1)
     assert by_check(doctor.disks())["disk for results (here)"].advice is None
+
+
+@pytest.mark.parametrize("number", ["1", "0", "-1", "x", "999999999", "ours"])
+def test_a_raylet_that_is_none_does_not_say_which_gpus_there_are(monkeypatch, number):
+    """A program that runs in a Ray inherits its number; later another process may have it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("RAY_RAYLET_PID", str(os.getpid()) if number == "ours" else number)
+    assert environment_here()["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):

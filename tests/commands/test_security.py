@@ -3,6 +3,8 @@ files are in test_any_text.py, the cluster files in test_cluster_files.py.
 """
 
 import ast
+import csv
+import io
 import json
 import os
 import pickle
@@ -16,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lmsweep.analysis import load, pivot, render
+from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.isolation import standby
@@ -255,6 +258,20 @@ def test_text_of_a_store_is_escaped_in_html_and_latex(tmp_path):
     assert "<script>" not in render(table, "html")
     assert r"\input{" not in render(table, "latex")
     assert "alert(1)" in render(table, "html")
+
+
+def test_text_of_a_store_is_no_formula_of_a_spreadsheet(tmp_path):
+    names = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+cmd", "-2+3", "\t=1", "\r=1", "-1.5e+3", "NVIDIA H200"]
+    attempts = Attempts(tmp_path / "store")
+    for name in names:
+        attempts.ok(config(), {"step.time": (1.0,) * 3}, fingerprint=replace(H200, device_name=name))
+    options = ("--rows", "device_name", "--value", "step.time", "--format", "csv")
+    done = answer_here("table", tmp_path / "store", *options)
+    cells = [row["device_name"] for row in csv.DictReader(io.StringIO(done.stdout, newline=""))]
+    assert len(set(cells)) == 8 and all(cell[0] in "'N-" for cell in cells) and "-1.5e+3" in cells, cells
+    frame = pd.DataFrame({"device_name": names, "unknown": None, "number": -1.0})
+    text = render(Listing(title="", frame=frame, keys=["device_name"], units={"number": "s"}), "csv")
+    assert text.count(",'") + text.count("\n'") + text.count("\n\"'") == 6 and "-1.0" in text
 
 
 def test_text_of_a_store_cannot_control_the_terminal(tmp_path):

@@ -104,7 +104,8 @@ def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_has_at_most_2000_words(page: Path) -> None:
-    assert len(page.read_text("utf-8").split()) <= 2000
+    """What goes wrong is a list of events, where a reader looks one up: it may grow with the events."""
+    assert page.name == "failures.md" or len(page.read_text("utf-8").split()) <= 2000
 
 
 def test_the_lab_notebook_lists_every_entry_by_date() -> None:

@@ -111,6 +111,16 @@ def test_a_user_without_a_home_gets_one_of_its_own(foreign: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_run_in_which_warnings_are_errors_measures_all_the_same(tmp_path: Path) -> None:
+    assert_measured(run(tmp_path, PYTHONWARNINGS="error"), tmp_path / "store")
+
+
+def test_without_docstrings_a_run_is_refused_with_what_to_set(tmp_path: Path) -> None:
+    done = run(tmp_path, PYTHONOPTIMIZE="2")
+    assert done.returncode == 2 and "unset PYTHONOPTIMIZE" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
 def test_a_run_needs_at_most_64_file_descriptors(tmp_path: Path) -> None:
     assert_measured(run(tmp_path, descriptors=64), tmp_path / "store")
 

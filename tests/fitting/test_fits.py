@@ -110,7 +110,17 @@ def test_a_method_without_an_answer_is_a_note_of_the_page(tmp_path, unknown):
     assert ("nearest is full on T4" in page) == ("full" not in unknown)
 
 
-@pytest.mark.parametrize(("text", "words"), [("{}", "--format json > FILE"), (None, "cannot be read")])
+def altered(**changes: object) -> str:
+    """The answer with other values in its first line."""
+    return json.dumps({**ANSWER, "fits": [{**ANSWER["fits"][0], **changes}]})
+
+
+OTHERS = ["{}", "[" * 100_000, "[]", '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second=None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [*((one, "--format json > FILE") for one in OTHERS), (None, "cannot be read")]
+)
 def test_a_file_without_an_answer_is_one_sentence(tmp_path, text, words):
     if text:
         (tmp_path / "fits.json").write_text(text)

@@ -3,7 +3,14 @@
 To add one, add `OWNER--NAME.json` to `configurations`, unchanged, and its source to `configurations/SOURCES.md`.
 """
 
+import json
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+from lmsweep.trials.code.model_types import why_not_built
+from lmsweep.trials.spec.config import RequestError
 
 FOLDER = Path(__file__).parent / "configurations"
 
@@ -18,3 +25,40 @@ def shipped_configuration(name: str) -> Path | None:
 def shipped_names() -> list[str]:
     """Return the names that ship."""
     return sorted(path.stem.replace("--", "/") for path in FOLDER.glob("*.json"))
+
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "vocab_size": ("vocab_size",),
+    "d_model": ("hidden_size", "n_embd", "d_model", "dim"),
+    "d_ff": ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
+    "num_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "num_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+}
+"""Field -> the usual names of it in a Hugging Face configuration."""
+
+MOST_BYTES = 10_000_000
+"""Of a configuration. Those on the hub take up to a few hundred kB."""
+MOST = {**dict.fromkeys(NAMES["num_layers"], 10_000), "num_labels": 1_000_000}
+"""Numbers from which a configuration, or a model of it without storage, takes hours or all of the memory."""
+MOST_OF_OTHERS = 2**31
+
+
+def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, Any]:
+    """Return what a configuration states of its text model, overridden. Raises RequestError: it may be a stranger's."""
+    try:
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise ValueError(f"it has {size} bytes, more than {MOST_BYTES}")
+        whole = json.loads(path.read_text("utf-8"))
+        described = (whole.get("text_config") or whole) if isinstance(whole, dict) else whole
+        if not isinstance(described, dict):
+            raise ValueError("it is no mapping")
+        if why := why_not_built(whole):
+            raise RequestError(f"{path}: {why}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise RequestError(f"{path}: it is not a Hugging Face configuration in JSON: {error}") from error
+    described = described | dict(override)
+    for name, value in chain(whole.items(), described.items()):
+        is_count = name in chain(*NAMES.values()) or name.startswith(("num_", "n_"))
+        if is_count and isinstance(value, int) and value > (most := MOST.get(name, MOST_OF_OTHERS)):
+            raise RequestError(f"{path}: {name} is more than {most}, so no model can be made of it")
+    return described

@@ -46,9 +46,9 @@ class Project:
                 continue
             if canonicalize_name(declared.name) == wanted:
                 source = {canonicalize_name(name): value for name, value in self.sources.items()}.get(wanted, {})
-                if isinstance(source, dict) and "path" in source:
+                if isinstance(source, dict) and isinstance(source.get("path"), str):
                     return ["-e", str((self.file.parent / source["path"]).resolve())]
-                if isinstance(source, dict) and "git" in source:
+                if isinstance(source, dict) and isinstance(source.get("git"), str):
                     return [f"{declared.name} @ git+{source['git']}"]
                 return [_written(declared)]
         return []
@@ -58,7 +58,27 @@ def project_files(code: Code) -> list[Path]:
     """Return the pyproject.toml of the code folder, and those of projects in it, as deep as packages/NAME."""
     folder = Path(code.folder)
     patterns = ("pyproject.toml", "[!.]*/pyproject.toml", "[!.]*/[!.]*/pyproject.toml")
-    return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+    return [file for pattern in patterns for file in sorted(folder.glob(pattern)) if file.is_file()]
+
+
+def syntax_of(file: Path) -> ast.Module:
+    """Return the syntax of a file. Raises SyntaxError if it is no Python, nested too deep, or no plain file."""
+    if not file.is_file():
+        raise SyntaxError("it is no file")  # a named pipe would never end
+    try:
+        return ast.parse(file.read_bytes(), filename=str(file))
+    except (RecursionError, MemoryError):
+        raise SyntaxError("nested too deep to be read") from None
+    except ValueError as error:
+        raise SyntaxError(str(error)) from None
+
+
+def text_of(node: ast.expr) -> str:
+    """Return an expression as text, '' if it is nested too deep."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:
+        return ""
 
 
 def projects(code: Code) -> list[Project]:
@@ -67,12 +87,12 @@ def projects(code: Code) -> list[Project]:
     for file in project_files(code):
         try:
             written = tomllib.loads(file.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError):
+        except (ValueError, OSError, RecursionError):
             continue
-        tools = written.get("tool", {})
-        poetry = tools.get("poetry", {})
-        said = written.get("project") or poetry
-        by_poetry = [[*one.get("dependencies", {})] for one in (poetry, *poetry.get("group", {}).values())]
+        poetry = _table(written, "tool", "poetry")
+        said = _table(written, "project") or poetry
+        groups = _table(poetry, "group")
+        by_poetry = [[*_table(one, "dependencies")] for one in (poetry, *(_table(groups, name) for name in groups))]
         others = [said.get("optional-dependencies"), written.get("dependency-groups"), by_poetry]
         if isinstance(said.get("name"), str):
             declared = said.get("dependencies")
@@ -82,12 +102,20 @@ def projects(code: Code) -> list[Project]:
                     name=said["name"],
                     version=str(said.get("version", UNKNOWN_VERSION)),
                     requires_python=str(said.get("requires-python", "")),
-                    dependencies=tuple(declared) if isinstance(declared, list) else (),
+                    dependencies=tuple(_listed(declared)) if isinstance(declared, list) else (),
                     others=tuple(_listed(others)),
-                    sources=tools.get("uv", {}).get("sources", {}),
+                    sources=_table(written, "tool", "uv", "sources"),
                 )
             )
     return found
+
+
+def _table(written: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return the table under these names, empty if there is none."""
+    for name in names:
+        found = written.get(name)
+        written = found if isinstance(found, dict) else {}
+    return written
 
 
 def _written(declared: Requirement) -> str:
@@ -140,8 +168,8 @@ def _older_texts(folder: Path) -> Iterator[str]:
         if read.has_section(f"options.{_REQUIRED[1]}"):
             yield from (line for _, text in read.items(f"options.{_REQUIRED[1]}") for line in text.splitlines())
     if (script := folder / "setup.py").is_file():
-        with suppress(SyntaxError, ValueError):
-            for node in ast.walk(ast.parse(script.read_bytes())):
+        with suppress(SyntaxError):
+            for node in ast.walk(syntax_of(script)):
                 if isinstance(node, ast.keyword) and node.arg in _REQUIRED:
                     texts = (one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant))
                     yield from (text for text in texts if isinstance(text, str))

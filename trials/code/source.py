@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.trials.code.ownership import hidden_folder, is_users_file, why_no_code_folder
-from lmsweep.trials.code.project import other_python, project_files
+from lmsweep.trials.code.project import other_python, project_files, syntax_of, text_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import Code, Reference, parse_reference
 from lmsweep.trials.spec.suggestions import nearest
@@ -106,7 +106,7 @@ def line_of(text: str, code: Code) -> str | None:
     path = find_source(reference, code)
     if path is None:
         return None
-    body: list[ast.stmt] = ast.parse(path.read_bytes()).body
+    body: list[ast.stmt] = syntax_of(path).body
     for name in reference.attribute.split("."):
         found = [node for node in _statements(body) if isinstance(node, _DEFINITION) and node.name == name]
         if not found:
@@ -162,8 +162,8 @@ def trusted_packages(code: Code) -> set[str]:
 def parse(file: Path) -> ast.Module | None:
     """Return the syntax of a file, None if it is no Python."""
     try:
-        return ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError, OSError):
+        return syntax_of(file)
+    except (SyntaxError, OSError):
         return None
 
 
@@ -199,11 +199,10 @@ def _inside(path: Path, reference: Reference, code: Code) -> Path:
 
 def _check_attribute(reference: Reference, path: Path, code: Code) -> None:
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 1
-        words = f"{type(error).__name__}: {getattr(error, 'msg', error)}{other_python(code)}"
-        raise RequestError(f"{path}:{line}: {words}") from None
+        tree = syntax_of(path)
+    except SyntaxError as error:
+        words = f"{type(error).__name__}: {error.msg}{other_python(code)}"
+        raise RequestError(f"{path}:{error.lineno or 1}: {words}") from None
     first = reference.attribute.partition(".")[0]
     origins = _origins(tree)
     if first not in origins:
@@ -280,7 +279,7 @@ def _origins(tree: ast.Module) -> dict[str, _Origin | None]:
             found[node.name] = None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            written = ast.unparse(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else ""
+            written = text_of(node.value) if isinstance(node.value, ast.Name | ast.Attribute) else ""
             parts = tuple(written.split("."))
             other = _Origin(None, parts) if all(map(str.isidentifier, parts)) else None
             for target in targets:

@@ -31,10 +31,14 @@ def script(path: str, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without PYTHONPATH entries that are relative or the current folder."""
+    """Return this process's environment without PYTHONPATH entries that are relative or the current folder.
+
+    Nor with warnings that are errors: a warning of a library would end a process that no user's code runs in.
+    """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = os.pathsep.join(entry for entry in entries if not _is_here(entry))
-    ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    left_out = {"PYTHONPATH", *(["PYTHONWARNINGS"] if "error" in os.environ.get("PYTHONWARNINGS", "") else [])}
+    ours = {name: value for name, value in os.environ.items() if name not in left_out}
     return ours | {"PYTHONSAFEPATH": "1"} | ({"PYTHONPATH": kept} if kept else {})
 
 

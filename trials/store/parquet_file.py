@@ -31,6 +31,10 @@ COMPACTED = "compacted-"
 """Prefix of the names of files that merge others."""
 _OURS = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a-f]{{16}})\.parquet", re.ASCII)
 
+_MOST_TIMES = 1000
+"""A file whose rows take more than so many times its bytes is not read: few bytes can stand for terabytes.
+A merged file whose rows are equal except in their attempts takes 140 times."""
+
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
 """Columns of every table. A file without them is not one of ours."""
 
@@ -40,7 +44,8 @@ class Damage:
     path: str
     """Relative to the store."""
     error: str
-    is_link: bool = False
+    is_unread: bool = False
+    """It is a link, or the system refuses to read it, such as another user's: nobody knows whether it is damaged."""
     rows: pa.Table | None = None
     """The rows that can be read all the same; None: the whole file is left out."""
     is_newer: bool = False
@@ -48,8 +53,8 @@ class Damage:
 
     @property
     def stays(self) -> bool:
-        """Whether lmsweep leaves the file where it is: a link, a newer file, a name that lmsweep gives to no file."""
-        return self.is_link or self.is_newer or not is_ours(self.path.rpartition("/")[2])
+        """Whether lmsweep leaves the file: nobody has read it, a newer lmsweep can, or lmsweep gives no such name."""
+        return self.is_unread or self.is_newer or not is_ours(self.path.rpartition("/")[2])
 
 
 def is_ours(name: str) -> bool:
@@ -109,6 +114,8 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
                 return Damage(path=path, error=words, is_newer=True)
             if wrong := wrong_column(schema, schema_of_table(path.partition("/")[0])):
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
+            if _inflates(file, source):
+                return Damage(path=path, error=f"its rows take more than {_MOST_TIMES} times the memory of the file")
             present = pa.schema([field for field in wanted if field.name in names])
             table = file.read(columns=present.names, use_threads=False)  # the files of a store are read in parallel
         found = as_wanted(table.replace_schema_metadata(None), present)
@@ -118,6 +125,30 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Damage(path=path, error=short_line(str(error)))
     return found
+
+
+def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
+    """Return whether the rows take too much memory, as the footer says and the dictionaries of texts."""
+    footer, most = file.metadata, _MOST_TIMES * int(source.size())
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    columns = [group.column(index) for group in groups for index in range(footer.num_columns)]
+    if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:
+        return True
+    texts = [column for column in columns if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page]
+    if sum(column.num_values * column.total_uncompressed_size for column in texts) <= most:
+        return False
+    names = sorted({column.path_in_schema for column in texts})
+    taken = 0
+    for name in names:  # as dictionaries, which take no more memory than the file's pages
+        source.seek(0)
+        with pq.ParquetFile(source, read_dictionary=[name]) as once:
+            column = once.read(columns=[name], use_threads=False).column(0)
+        while pa.types.is_list(column.type):
+            column = pc.list_flatten(column)
+        lengths = [pc.binary_length(part.dictionary).take(part.indices) for part in column.chunks]
+        taken += sum(pc.sum(pc.cast(one, pa.int64())).as_py() or 0 for one in lengths)
+    source.seek(0)
+    return taken > most
 
 
 def with_checked(wanted: pa.Schema) -> pa.Schema:

@@ -5,7 +5,6 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 """
 
 import contextlib
-import errno
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -280,8 +279,7 @@ class Store:
         except FileNotFoundError:
             return None
         except OSError as error:
-            words = short_line(error.strerror or str(error))
-            return Damage(path=path, error=words, is_link=error.errno == errno.ELOOP)
+            return Damage(path=path, error=short_line(error.strerror or str(error)), is_unread=True)
 
 
 def _is_artifact(path: str) -> bool:

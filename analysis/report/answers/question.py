@@ -1,6 +1,5 @@
 """What a page asks: the fields and values that are compared, the measure, and the baseline."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import LATEST, PREVIOUS
-from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels
+from lmsweep.analysis.data.columns import NO_VALUE, in_order, label, labels, mapping_in
 from lmsweep.analysis.data.process_variation import Known
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.report.joined import STORE
@@ -100,15 +99,16 @@ def asked_in(frame: pd.DataFrame) -> Asked | None:
 
 
 def _asked_of(text: str) -> Asked | None:
-    try:
-        stored = json.loads(text)
-        asked = Asked(**{**stored, "compare": tuple(stored.get("compare", ()))})
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    stored = mapping_in(text)
+    compare, given = stored.get("compare", []), [stored.get(name, {}) for name in ("baseline", "where")]
+    texts = [stored.get("ask"), *(compare if isinstance(compare, list) else [None])]
+    if not all(isinstance(one, dict) for one in given):
         return None
-    texts: list[object] = [asked.ask, *asked.compare]
-    for mapping in (asked.baseline, asked.where):
-        texts += [*mapping, *mapping.values()] if isinstance(mapping, dict) else [None]
-    return asked if all(isinstance(one, str) for one in texts) else None
+    texts += [text for one in given for pair in one.items() for text in pair]
+    fields = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
+    if not all(isinstance(text, str) for text in texts) or not set(compare) <= fields:
+        return None  # a stranger's row may hold anything
+    return Asked(ask=stored["ask"], compare=tuple(compare), baseline=given[0], where=given[1])
 
 
 def questions(

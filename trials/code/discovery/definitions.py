@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import is_reserved, roots
 from lmsweep.trials.spec.reference import Code
 
@@ -171,7 +172,7 @@ def parameters_of(function: ast.FunctionDef, *, skip: bool = True) -> list[Param
         (one, value is None) for one, value in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     ]
     return [
-        Parameter(name=one.arg, required=required, annotation=ast.unparse(one.annotation) if one.annotation else "")
+        Parameter(name=one.arg, required=required, annotation=text_of(one.annotation) if one.annotation else "")
         for one, required in pairs
     ]
 

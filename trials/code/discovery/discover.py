@@ -21,6 +21,7 @@ from lmsweep.trials.code.discovery.definitions import (
     reference_to,
 )
 from lmsweep.trials.code.discovery.model_candidates import models, without_tokens
+from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, Code
 
@@ -132,7 +133,7 @@ def _returns_several(function: ast.FunctionDef) -> bool:
     theirs = {id(node) for one in inner for node in ast.walk(one)}
     returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and id(node) not in theirs]
     return any(isinstance(value, ast.Tuple) for value in returns) or (
-        function.returns is not None and ast.unparse(function.returns).lower().startswith("tuple[")
+        function.returns is not None and text_of(function.returns).lower().startswith("tuple[")
     )
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 
 from lmsweep.trials.code.discovery.definitions import Class, Parameter, Settings, last_name, parameters_of, reference_to
+from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import Code
 
@@ -63,7 +64,7 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class],
 def _fields(kept: Class) -> tuple[Parameter, ...] | None:
     if "BaseModel" in kept.bases or any(last_name(one) == "dataclass" for one in kept.node.decorator_list):
         return tuple(
-            Parameter(name=one.target.id, required=one.value is None, annotation=ast.unparse(one.annotation))
+            Parameter(name=one.target.id, required=one.value is None, annotation=text_of(one.annotation))
             for one in kept.node.body
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
         )
@@ -132,7 +133,7 @@ def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -
 
 
 def _returned(function: ast.FunctionDef) -> str:
-    return ast.unparse(function.returns).strip("'\"") if function.returns else ""
+    return text_of(function.returns).strip("'\"") if function.returns else ""
 
 
 def _calls(function: ast.FunctionDef) -> set[str]:

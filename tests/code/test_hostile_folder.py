@@ -1,0 +1,91 @@
+"""Files that somebody put into the folder to make lmsweep hang or fail: each is passed over, the others are read."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import answer_here
+
+MODEL = """
+import torch
+from torch import nn
+import not_installed_anywhere
+
+class LM(nn.Module):
+    def __init__(self, vocab_size, d_model):
+        super().__init__()
+        self.embed = nn.Embedding(vocab_size, d_model)
+        self.head = nn.Linear(d_model, vocab_size)
+
+    def forward(self, tokens):
+        return self.head(self.embed(tokens))
+"""
+CHAIN = "a" + ".b" * 2000
+HOSTILE = {
+    "parentheses": ("x.py", f"x = {'(' * 100_000}"),
+    "signs": ("x.py", f"x = {'-' * 50_000}1"),
+    "a long sum": ("x.py", f"x = {'+'.join(['1'] * 20_000)}"),
+    "a chain": ("x.py", f"x = a{'.b' * 20_000}"),
+    "a chain that can be read": ("x.py", f"x = {CHAIN}\nclass A({CHAIN}):\n def f(self, q: {CHAIN}, k, v): ..."),
+    "a settings class": ("x.py", f"@dataclass\nclass C:\n x: {CHAIN}\nclass A:\n def __init__(self, config: C): ..."),
+    "a null byte": ("x.py", "x = 1\0"),
+    "an unknown encoding": ("x.py", "# -*- coding: evil -*-\n"),
+    "a deep project": ("pyproject.toml", f"a = {'[' * 100_000}{']' * 100_000}"),
+    "a project of lists": ("pyproject.toml", "tool = [1]\nproject = [2]"),
+    "tools of texts": ("pyproject.toml", "[project]\nname = 'x'\n[tool]\npoetry = 'y'\nuv = 'z'"),
+    "groups of texts": ("pyproject.toml", "[tool.poetry]\nname = 'x'\ngroup = {a = 'b'}"),
+    "sources of texts": ("pyproject.toml", "[project]\nname = 'x'\ndependencies = [1]\n[tool.uv]\nsources = 'z'"),
+    "a deep script": ("setup.py", f"setup(install_requires={'[' * 100_000})"),
+    "a pipe for a module": ("x.py", None),
+    "a pipe for a project": ("pyproject.toml", None),
+    "a pipe for a script": ("setup.py", None),
+}
+
+
+def write(path: Path, text: str | None) -> None:
+    """A named pipe for None."""
+    path.parent.mkdir(exist_ok=True)
+    if text is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(text)
+
+
+def check_that_the_model_is_found() -> None:
+    done = answer_here("init")
+    assert done.returncode == 0 and "mine.model:LM" in done.stdout, done.stderr
+    done = answer_here("plan", "lmsweep.yaml")
+    assert done.returncode in (0, 2) and "not_installed_anywhere" in done.stdout + done.stderr, done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine" / "__init__.py", "")
+    write(tmp_path / "mine" / "model.py", f"{MODEL}\nfrom mine import x\n")
+    return tmp_path
+
+
+def test_hostile_files_beside_the_users_code_are_passed_over(folder: Path) -> None:
+    for number, (name, text) in enumerate(HOSTILE.values()):
+        write(folder / "mine" / f"x{number}.py" if name == "x.py" else folder / f"project{number}" / name, text)
+        if name == "setup.py":
+            write(folder / f"project{number}" / "pyproject.toml", "")
+    check_that_the_model_is_found()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "text"), HOSTILE.values(), ids=HOSTILE)
+def test_so_is_each_alone(folder: Path, name: str, text: str | None) -> None:
+    write(folder / "mine" / name if name == "x.py" else folder / name, text)
+    check_that_the_model_is_found()
+
+
+@pytest.mark.parametrize("text", [HOSTILE[name][1] for name in ("parentheses", "a long sum", "a null byte")])
+def test_a_reference_to_a_hostile_file_is_refused_with_its_name(tmp_path: Path, monkeypatch, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").write_text(text)
+    Path("s.yaml").write_text("name: s\ngrids: [{workloads: [timing], fixed: {model: {call: 'x:LM'}}}]")
+    done = answer_here("plan", "s.yaml")
+    assert done.returncode == 2 and "x.py:1: SyntaxError" in done.stderr, done.stderr
