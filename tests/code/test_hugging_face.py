@@ -118,7 +118,7 @@ def test_a_depth_that_follows_from_a_pattern_is_not_overridden_in_silence(tmp_pa
         ({**TEXT, "model_type": "kimi_k9"}, "knows no model_type kimi_k9; pip install --upgrade transformers"),
         ({**TEXT, "model_type": "vit"}, "has no causal language model of the model_type vit"),
         (TEXT, "states no model_type"),
-        ([], "its JSON is not a configuration"),
+        ([], "it is no mapping"),
     ],
     ids=["foreign code", "unknown", "no language", "no type", "a list"],
 )

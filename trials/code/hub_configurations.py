@@ -52,13 +52,13 @@ def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, 
         described = (whole.get("text_config") or whole) if isinstance(whole, dict) else whole
         if not isinstance(described, dict):
             raise ValueError("it is no mapping")
-        if why := why_not_built(whole):
-            raise RequestError(f"{path}: {why}")
     except (OSError, ValueError, RecursionError) as error:
-        raise RequestError(f"{path}: it is not a Hugging Face configuration in JSON: {error}") from error
+        raise RequestError(f"hf:{path}: it is not a Hugging Face configuration in JSON: {error}") from error
+    if why := why_not_built(whole):
+        raise RequestError(f"hf:{path}: {why}")
     described = described | dict(override)
     for name, value in chain(whole.items(), described.items()):
         is_count = name in chain(*NAMES.values()) or name.startswith(("num_", "n_"))
         if is_count and isinstance(value, int) and value > (most := MOST.get(name, MOST_OF_OTHERS)):
-            raise RequestError(f"{path}: {name} is more than {most}, so no model can be made of it")
+            raise RequestError(f"hf:{path}: {name} is more than {most}, so no model can be made of it")
     return described
