@@ -78,10 +78,14 @@ def warm_up_series(results: Results) -> Listing:
     }
     series["iteration"] = [list(range(1, len(times) + 1)) for times in series["time"]]
     lines = ordered[[*keys, "phase"]].assign(**series).explode(list(series))
-    wide = lines.set_index([*keys, "iteration", "measured", "phase"])["time"].unstack(sort=False)
+    # By number: with a missing value among the keys, pandas 3.0.0 takes different rows for the same one.
+    lines["trial"] = lines.groupby(keys, dropna=False, sort=False).ngroup()
+    trials = lines.drop_duplicates("trial").set_index("trial")[keys]
+    wide = lines.set_index(["trial", "iteration", "measured", "phase"])["time"].unstack(sort=False)
     # A key may have the name of a part: `optimizer`, if trials differ in it.
     phases = {phase: f"{phase}.time" if phase in keys else phase for phase in PARTS if phase in wide}
     found = wide[list(phases)].rename(columns=phases).astype(float).reset_index().rename_axis(columns=None)
+    found = trials.merge(found, left_index=True, right_on="trial").drop(columns="trial").reset_index(drop=True)
     return Listing(
         title="Every iteration in the order in which they ran",
         frame=found,
