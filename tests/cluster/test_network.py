@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -83,7 +84,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     process = start("run", sweep, "--store", folder / "store", "--no-predict", **own)
     try:
         wait_for_child(process)
-        yield Running(process, home)
+        under_way = Running(process, home)
+        deadline = time.monotonic() + 120
+        while len(ranks(under_way)) < 2:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "the ranks do not begin"
+            time.sleep(0.1)
+        yield under_way
     finally:
         process.kill()
         process.communicate()
@@ -91,18 +98,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def ranks(running: Running) -> list[psutil.Process]:
     """The processes of the trial that listen: rank 0 for all, and each for the next."""
-    return [
-        process
-        for process in running.processes()
-        if running.owner(process) == "rank"
-        and any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
-    ]
+    found = []
+    for process in running.processes():
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            listens = any(one.status == psutil.CONN_LISTEN for one in process.net_connections(kind="inet"))
+            if listens and running.owner(process) == "rank":
+                found.append(process)
+    return found
 
 
 def test_every_socket_of_a_run_is_on_the_loopback_interface(running: Running) -> None:
-    deadline = psutil.Process().cpu_times().user + 60
-    while len(ranks(running)) < 2 and psutil.Process().cpu_times().user < deadline:
-        assert running.process.poll() is None, running.process.communicate()
     sockets = running.sockets()
     for owner in ("command", "gcs_server", "raylet", "ray::RuntimeEnvAgent", "ray::ResourceTrainable", "rank"):
         assert any(owner in one.owner for one in sockets), f"{owner} listens nowhere: {sockets}"
@@ -166,7 +171,9 @@ def test_another_user_is_answered_only_with_the_token(running: Running, tmp_path
 def test_the_token_is_in_the_environment_of_the_runs_processes_alone(running: Running) -> None:
     token, folder = running.ray["RAY_AUTH_TOKEN"], running.ray["RAY_TMPDIR"]
     assert running.ray["RAY_AUTH_MODE"] == "token" and len(token) == 64 and token != MINE
-    assert not [process for process in running.processes() if token in " ".join(process.cmdline())]
+    for process in running.processes():
+        with suppress(psutil.NoSuchProcess):  # it has ended
+            assert token not in " ".join(process.cmdline())
     assert [path.name for path in (running.home / ".ray").iterdir()] == ["auth_token"]
     assert (running.home / ".ray" / "auth_token").read_text() == MINE
     files = [path for path in (*Path(folder).rglob("*"), *running.home.rglob("*")) if path.is_file()]
