@@ -1,6 +1,7 @@
 """Who reaches a run: nobody on another machine, and on this one only who has the run's token."""
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -140,6 +141,22 @@ def test_the_agent_of_ray_refuses_a_request_without_the_token(running: Running) 
     (port,) = running.ports("RuntimeEnvAgent")
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/get_or_create_runtime_env", b"", timeout=5)
+
+
+@pytest.mark.parametrize("opening", [b"", b"GET / HTTP/1.0\r\n\r\n", 64 * b"\0", b"#WELCOME#"], ids=range(4))
+def test_ranks_answer_nobody_who_is_no_rank(running: Running, opening: bytes) -> None:
+    ports = running.ports("rank")
+    assert ports, "gloo listens"
+    for port in ports:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as stranger, suppress(TimeoutError):
+            stranger.settimeout(1)
+            stranger.sendall(opening)
+            assert not stranger.recv(64)
+    assert running.process.poll() is None and len(ranks(running)) == 2
+
+
+def test_no_rank_keeps_a_store_that_others_could_write(running: Running) -> None:
+    assert len(running.ports("rank")) == 2, "gloo's port in each"
 
 
 ASK = """

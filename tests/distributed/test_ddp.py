@@ -403,7 +403,7 @@ def pairs_with_a_slow_rank(bench: Workbench, rank: int) -> list[Any]:
     if rank == 1:
         forward = parallel.training.forward
         parallel.training.forward = lambda index=0: (time.sleep(DELAY), forward(index))  # type: ignore[method-assign, assignment, func-returns-value]
-    team = Team(parallel)
+    team = Team(parallel, bench.rank)
     if rank == 1:
         team.follow()
         return []
@@ -444,7 +444,7 @@ class Drifting(DataParallelStep):
 
 
 def words_of_disagreement(kind: type[DataParallelStep], bench: Workbench, rank: int) -> list[str]:
-    team = Team(kind(SMALL, bench.math_mode))
+    team = Team(kind(SMALL, bench.math_mode), bench.rank)
     if rank == 1:
         team.follow()
         return []
@@ -530,7 +530,7 @@ def test_layers_on_two_ranks_in_16_bits_may_differ_by_the_rounding_of_their_part
 
 
 def flags_of_times(kind: type[DataParallelStep], bench: Workbench, rank: int) -> list[tuple[Flag, ...]]:
-    team = Team(kind(SMALL, bench.math_mode))
+    team = Team(kind(SMALL, bench.math_mode), bench.rank)
     if rank == 1:
         team.follow()
         return []

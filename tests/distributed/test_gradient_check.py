@@ -49,7 +49,7 @@ def complaint(bench: Workbench, config: TrialConfig, of_last: type[Wrong] = Wron
     """What the workload says if the last rank's gradients are wrong."""
     assert bench.rank
     kind = of_last if bench.rank.index == config.world_size - 1 else DataParallelStep
-    team = Team(kind(config, bench.math_mode))
+    team = Team(kind(config, bench.math_mode), bench.rank)
     if bench.rank.index:
         team.follow()
         return ""

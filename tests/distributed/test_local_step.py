@@ -152,7 +152,7 @@ class Cramped(DataParallelStep):
 def rows_of_cramped(bench: Workbench, config: TrialConfig) -> list[Measurement]:
     assert bench.rank
     kind = Cramped if bench.rank.index == 1 else DataParallelStep
-    team = Team(kind(config, bench.math_mode))
+    team = Team(kind(config, bench.math_mode), bench.rank)
     if bench.rank.index:
         team.follow()
         return []

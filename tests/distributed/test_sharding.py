@@ -284,7 +284,7 @@ def reported_by_all(bench: Workbench, config: TrialConfig) -> list[list[StepRepo
         parallel = DataParallelStep(replace(config, **fields), bench.math_mode)
         parallel.build()
         parallel.step(synchronized=True)
-        team = Team(parallel)
+        team = Team(parallel, bench.rank)
         if torch.distributed.get_rank() > 0:
             team.follow()
             continue
@@ -327,7 +327,7 @@ def traced(bench: Workbench, config: TrialConfig) -> list[bytes]:
     parallel = DataParallelStep(config, bench.math_mode)
     parallel.build()
     parallel.step(synchronized=True)
-    team = Team(parallel)
+    team = Team(parallel, bench.rank)
     if torch.distributed.get_rank() > 0:
         team.follow()
         return []
@@ -352,7 +352,7 @@ def test_one_file_has_the_steps_of_all_ranks_on_one_clock():
 
 
 def led(bench: Workbench, config: TrialConfig) -> list[bytes]:
-    team = Team(DataParallelStep(config, bench.math_mode))
+    team = Team(DataParallelStep(config, bench.math_mode), bench.rank)
     if torch.distributed.get_rank() > 0:
         team.follow()
         return []

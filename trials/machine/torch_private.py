@@ -411,6 +411,13 @@ class ChunksOnDemand:
         return self._tensor.narrow(self._dim, index * self._size, min(self._size, left))
 
 
+def default_store() -> Any:
+    """The store through which the ranks of this process's group have found each other."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
 @contextmanager
 def fake_process_group(rank: int, world_size: int) -> Iterator[None]:
     """A context in which this process is a rank of a group whose other ranks do not exist; nothing is sent."""

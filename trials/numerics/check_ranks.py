@@ -67,7 +67,7 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
         if reason := why_not(config, "ddp"):
             raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
-        team = Team(DataParallelStep(config, bench.math_mode))
+        team = Team(DataParallelStep(config, bench.math_mode), rank)
         if rank.index > 0:
             team.follow()
         else:

@@ -111,7 +111,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     config = bench.config
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
-        team = Team(CollectiveStep(config, bench.math_mode.operand_dtype))
+        team = Team(CollectiveStep(config, bench.math_mode.operand_dtype), bench.rank)
         if bench.rank.index > 0:
             team.follow()
             return

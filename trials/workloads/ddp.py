@@ -43,7 +43,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
         step = DataParallelStep(config, bench.math_mode)
-        team = Team(step)
+        team = Team(step, bench.rank)
         if bench.rank.index > 0:
             team.follow()
             return

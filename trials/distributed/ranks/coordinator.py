@@ -1,22 +1,38 @@
 """Keeps the ranks of a trial in step: rank 0 names a function, every rank calls it, rank 0 gathers the results."""
 
 from collections.abc import Callable
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-import torch.distributed as dist
+from lmsweep.trials.distributed.ranks.ranks import Rank
+from lmsweep.trials.machine.torch_private import default_store
 
 Local = TypeVar("Local")
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
+ADDRESS = "lmsweep/leader"
+"""The key of the store under which rank 0 leaves its port."""
+
 
 class Team(Generic[Local]):
     """All ranks of a trial, each with its own object. Only rank 0 decides, so that ranks cannot diverge."""
 
-    def __init__(self, local: Local) -> None:
+    def __init__(self, local: Local, rank: Rank) -> None:
+        """Connect the others with rank 0; the process group must exist.
+
+        The connections are their own, so that calls do not add to the traffic that is measured. What arrives is
+        unpickled, so that both ends must prove that they know the trial's key.
+        """
         self._local = local
-        # Calls travel over gloo, so that they do not add to the traffic that is measured.
-        self._group = dist.new_group(backend="gloo")
+        if rank.index == 0:
+            self._connections = _followers(rank)
+        else:
+            port = int(default_store().get(ADDRESS))
+            leader = Client((rank.part.host, port), authkey=rank.part.key)
+            leader.send(rank.index)
+            self._connections = [leader]
 
     def all(
         self,
@@ -26,10 +42,10 @@ class Team(Generic[Local]):
         **named: Given.kwargs,
     ) -> list[Result]:
         """Call a function or method in every rank, on that rank's object; return the results by rank. Rank 0 only."""
-        dist.broadcast_object_list([(function, arguments, named)], src=0, group=self._group)
-        results: list[Any] = [None] * dist.get_world_size()
-        dist.gather_object(self._call(function, *arguments, **named), results, dst=0, group=self._group)
-        return results
+        for follower in self._connections:
+            follower.send((function, arguments, named))
+        first = self._call(function, *arguments, **named)
+        return [first, *(follower.recv() for follower in self._connections)]
 
     def _call(self, function: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
         if "." in function.__qualname__:  # a method, which the class of this rank's object may override
@@ -38,14 +54,27 @@ class Team(Generic[Local]):
 
     def release(self) -> None:
         """End `follow` in the other ranks."""
-        dist.broadcast_object_list([None], src=0, group=self._group)
+        for follower in self._connections:
+            follower.send(None)
 
     def follow(self) -> None:
         """Call what rank 0 names, until it releases the team."""
-        while True:
-            received: list[Any] = [None]
-            dist.broadcast_object_list(received, src=0, group=self._group)
-            if received[0] is None:
-                return
-            function, arguments, named = received[0]
-            dist.gather_object(self._call(function, *arguments, **named), dst=0, group=self._group)
+        (leader,) = self._connections
+        while (received := leader.recv()) is not None:
+            function, arguments, named = received
+            leader.send(self._call(function, *arguments, **named))
+
+
+def _followers(rank: Rank) -> list[Connection]:
+    """Wait for the other ranks; return the connections to them in order."""
+    part, found = rank.part, dict[int, Connection]()
+    with Listener((part.host, 0), backlog=part.world_size, authkey=part.key) as listener:
+        default_store().set(ADDRESS, str(listener.address[1]))
+        while len(found) < part.world_size - 1:
+            try:
+                one = listener.accept()
+            except (AuthenticationError, EOFError, OSError):  # somebody else
+                continue
+            found[one.recv()] = one
+        default_store().delete_key(ADDRESS)  # the next team has another
+    return [found[index] for index in sorted(found)]

@@ -5,6 +5,7 @@ import socket
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from typing import Any
 
 import psutil
 import torch
@@ -17,6 +18,10 @@ from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 """Device type -> backend of torch.distributed."""
+
+
+class StrangerError(Exception):
+    """A process that is no rank of the trial has connected to one."""
 
 
 def join(rank: Rank, config: TrialConfig) -> None:
@@ -40,7 +45,26 @@ def join(rank: Rank, config: TrialConfig) -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface_to(part.host))
     # The trial's own timeout ends a hanging rank and reports its stack; the group's must not come first.
     timeout = timedelta(seconds=config.timeout_seconds + 60)
-    store = dist.TCPStore(  # type: ignore[attr-defined]  # not exported explicitly
+    dist.init_process_group(
+        BACKENDS[device],
+        store=_store(rank, timeout),
+        rank=rank.index,
+        world_size=part.world_size,
+        timeout=timeout,
+        device_id=own,
+    )
+    if rank.folder:
+        refuse_others()
+
+
+def _store(rank: Rank, timeout: timedelta) -> Any:
+    """What the ranks write to find each other: on one host a file that only its user may write, else a server."""
+    part = rank.part
+    if rank.folder:
+        store = dist.FileStore(str(rank.folder / "store"), part.world_size)  # type: ignore[attr-defined]
+        store.set_timeout(timeout)
+        return store
+    return dist.TCPStore(  # type: ignore[attr-defined]  # not exported explicitly
         part.host,
         part.port,
         part.world_size,
@@ -49,14 +73,19 @@ def join(rank: Rank, config: TrialConfig) -> None:
         wait_for_workers=False,
         master_listen_fd=rank.listener.detach() if rank.listener else None,
     )
-    dist.init_process_group(
-        BACKENDS[device],
-        store=store,
-        rank=rank.index,
-        world_size=part.world_size,
-        timeout=timeout,
-        device_id=own,
-    )
+
+
+def refuse_others() -> None:
+    """Raise StrangerError if a process other than a rank of this host is connected to this one.
+
+    gloo takes any connection to its port for the next rank's. NCCL asks for a secret, which the ranks' store has.
+    """
+    own = psutil.Process().net_connections("tcp")
+    ports = {one.laddr.port for one in own if one.status == psutil.CONN_LISTEN}
+    ends = {one.laddr for rank in psutil.Process(os.getppid()).children() for one in rank.net_connections("tcp")}
+    others = {one.raddr for one in own if one.raddr and one.laddr.port in ports} - ends
+    if others:
+        raise StrangerError("a process that is no rank of this trial is connected to one; run the trial again")
 
 
 def interface_to(host: str) -> str:

@@ -6,17 +6,20 @@ ends the others, which would otherwise wait for that rank forever.
 
 import multiprocessing
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkContext, SpawnContext
+from pathlib import Path
 from typing import Literal
 
 from lmsweep.trials.machine.cpu_affinity import share_of
 from lmsweep.trials.machine.processes import die_with_parent, exit_words, pin, sender
+from lmsweep.trials.machine.scratch import scratch_folder
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
 from lmsweep.trials.spec.config import TrialConfig
@@ -42,16 +45,18 @@ class Part:
     count: int
     world_size: int
     host: str = LOOPBACK
-    """Address at which rank 0 listens."""
+    """Address at which ranks listen for others."""
     port: int = 0
-    """TCP port at that address; 0 for any free port, which only works if all ranks are on the same host."""
+    """TCP port of rank 0 at that address; 0 if all ranks are on one host: then they meet in a folder."""
+    key: bytes = field(repr=False)
+    """What only the ranks of this trial know. They unpickle what others send, so that each must prove to know it."""
 
 
 def parts_of(config: TrialConfig, host: str = LOOPBACK, port: int = 0) -> list[Part]:
     """The trial's ranks, divided by host."""
-    count = config.ranks_per_node
+    count, key = config.ranks_per_node, secrets.token_bytes(32)
     return [
-        Part(first=node * count, count=count, world_size=config.world_size, host=host, port=port)
+        Part(first=node * count, count=count, world_size=config.world_size, host=host, port=port, key=key)
         for node in range(config.nodes)
     ]
 
@@ -64,8 +69,10 @@ class Rank:
     """Global rank, from 0; rank 0 leads."""
     part: Part
     """The ranks on the same host, including this one."""
+    folder: Path | None
+    """Where the ranks of one host meet; nobody else may enter it. None if there are several hosts."""
     listener: socket.socket | None
-    """In rank 0."""
+    """In rank 0 of several hosts."""
     cores: tuple[int, ...]
     """Logical cores reserved for this rank."""
     trial_cores: int
@@ -111,25 +118,26 @@ def run_ranks(part: Part, body: Body, *, cores: tuple[int, ...], start: Start) -
     context: ForkContext | SpawnContext
     context = multiprocessing.get_context("fork") if start == "fork" else multiprocessing.get_context("spawn")
     ranks: list[RankProcess] = []
-    try:
-        with socket.create_server((part.host, part.port)) if part.first == 0 else nullcontext() as listener:
-            if listener:
-                part = replace(part, port=listener.getsockname()[1])
-            for local_index in range(part.count):
-                rank = Rank(
-                    index=part.first + local_index,
-                    part=part,
-                    listener=listener if part.first + local_index == 0 else None,
-                    cores=share_of(cores, local_index, part.count),
-                    trial_cores=len(cores),
-                )
-                ranks.append(RankProcess(context, body, rank))
-        return _watch(ranks)
-    finally:
-        for one in ranks:
-            one.process.kill()
-        for one in ranks:
-            one.process.join()
+    with nullcontext() if part.port else scratch_folder() as folder:
+        try:
+            leads_hosts = part.port and part.first == 0
+            with socket.create_server((part.host, part.port)) if leads_hosts else nullcontext() as listener:
+                for local_index in range(part.count):
+                    rank = Rank(
+                        index=part.first + local_index,
+                        part=part,
+                        folder=folder,
+                        listener=listener if part.first + local_index == 0 else None,
+                        cores=share_of(cores, local_index, part.count),
+                        trial_cores=len(cores),
+                    )
+                    ranks.append(RankProcess(context, body, rank))
+            return _watch(ranks)
+        finally:
+            for one in ranks:
+                one.process.kill()
+            for one in ranks:
+                one.process.join()
 
 
 def _watch(ranks: list[RankProcess]) -> list[Row]:
