@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.model.compiler import ready_compiler
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.transformer import at_least_float32, cross_entropy
@@ -68,8 +69,6 @@ LOSSES: dict[str, Loss] = {
     "cut_cross_entropy": Loss(function=cut_cross_entropy, takes_hidden=True),
 }
 
-_PACKAGES = {"liger": ("liger_kernel", "liger-kernel"), "cut_cross_entropy": ("cut_cross_entropy", "cut-cross-entropy")}
-
 
 def loss_for(config: TrialConfig) -> Loss:
     """Return the configuration's loss. Raises UnsupportedError if this machine or PyTorch lacks it or the model gives
@@ -83,14 +82,8 @@ def loss_for(config: TrialConfig) -> Loss:
 
 
 def _named_loss(config: TrialConfig) -> Loss:
-    if config.loss in _PACKAGES:
-        module, package = _PACKAGES[config.loss]
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise UnsupportedError(f"loss {config.loss} needs the package {package} ({error})") from None
-    if config.loss == "chunked" and not hasattr(functional, "linear_cross_entropy"):
-        raise UnsupportedError(f"loss chunked needs PyTorch 2.13 or later, not {torch.__version__}")
+    if reason := why_not_installed("loss", config.loss):
+        raise UnsupportedError(reason)
     if config.loss == "compiled":
         ready_compiler(config.device_type)
         return Loss(function=torch.compile(torch_cross_entropy, dynamic=False))

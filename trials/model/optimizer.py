@@ -12,6 +12,7 @@ from torch import nn
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at, said_by, user_line
+from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.torch_private import FakeTensor
 from lmsweep.trials.model.adapted_layers import trainable
@@ -96,12 +97,9 @@ def _made(name: str, weights: Iterable[nn.Parameter], **more: Any) -> torch.opti
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """Import the class of an optimizer. Raises UnsupportedError if its package is not installed."""
     module, _, attribute = OPTIMIZERS[name].factory.rpartition(".")
-    try:
-        found = import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise UnsupportedError(f"optimizer {name} needs the package {package} ({error})") from None
-    return cast(type[torch.optim.Optimizer], getattr(found, attribute))
+    if reason := why_not_installed("optimizer", name):
+        raise UnsupportedError(reason)
+    return cast(type[torch.optim.Optimizer], getattr(import_module(module), attribute))
 
 
 def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:

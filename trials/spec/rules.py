@@ -17,6 +17,7 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, NARROW_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
 
+CHUNKED_LOSS = "torch.nn.functional.linear_cross_entropy"
 FLOAT8_MULTIPLE = 16
 """cuBLAS's float8 products need both inner and outer dimensions to be divisible by this."""
 
@@ -395,6 +396,8 @@ class Capabilities(NamedTuple):
     """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
     bfloat16: bool = True
     """Whether it multiplies in bfloat16."""
+    missing: frozenset[str] = frozenset()
+    """Those of OPTIONAL_MODULES that cannot be imported there."""
 
     @property
     def instead(self) -> str:
@@ -424,6 +427,33 @@ def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
     )
 
 
+def _needs_module(field: str, value: str, module: str, package: str) -> tuple[str, DeviceRule]:
+    """package: what to say of it after "needs"."""
+    why = f"{field} {{value}} needs {package}"
+    return module, DeviceRule(field, (value,), lambda device: module in device.missing, why)
+
+
+_PEFT = "the package peft; pip install 'lmsweep[adapters]'"
+_MODULES = (
+    _needs_module("loss", "liger", "liger_kernel", "the package liger-kernel"),
+    _needs_module("loss", "cut_cross_entropy", "cut_cross_entropy", "the package cut-cross-entropy"),
+    _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
+    *(_needs_module("adapter", name, "peft", _PEFT) for name in ADAPTERS),
+    _needs_module("adapter", "qlora", "bitsandbytes", "the package bitsandbytes; pip install 'lmsweep[qlora]'"),
+    *(
+        _needs_module("optimizer", name, package, f"the package {package}")
+        for name, one in OPTIMIZERS.items()
+        if (package := one.factory.partition(".")[0]) != "torch"
+    ),
+    *(
+        _needs_module("precision", name, "torchao", "the package torchao")
+        for name, formats in PRECISIONS.items()
+        if formats.float8_recipe
+    ),
+)
+OPTIONAL_MODULES = tuple(sorted({module for module, _ in _MODULES}))
+"""What some values need and not every installation has."""
+
 DEVICE_RULES: tuple[DeviceRule, ...] = (
     *(_needs_tensor_cores(name, formats) for name, formats in PRECISIONS.items() if formats.compute_capability),
     DeviceRule(
@@ -438,14 +468,22 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         lacks=lambda device: (0, 0) < device.compute < (8, 0),  # AMD's GPUs have kernels of their own
         why="{value} needs compute capability 8.0 or higher{instead}",
     ),
+    *(rule for _, rule in _MODULES),
 )
-"""Every value that a device's capabilities rule out."""
+"""Every value that a device, or what is installed beside it, rules out."""
 
 
 def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str | None:
     """Return why this device does not run this workload with this configuration; None if it may."""
-    attends = _builds_or_is("attention")(config, workload_named(workload))
-    fields = ("precision", "attention") if attends else ("precision",)
+    record = workload_named(workload)
+    about = {
+        "precision": True,
+        "attention": _builds_or_is("attention")(config, record),
+        "loss": _builds_or_is("loss")(config, record),
+        "adapter": _builds_step(config, record),
+        "optimizer": _builds_step(config, record) and config.mode == "train_step",
+    }
+    fields = [field for field, applies in about.items() if applies]
     reasons = (why_no_value(field, getattr(config, field), device) for field in fields)
     return next((reason for reason in reasons if reason), None)
 
