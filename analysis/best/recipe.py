@@ -51,7 +51,10 @@ def pytorch_snippet(config: TrialConfig) -> str:
     """
     before, around = _preparation(config), _contexts(config)
     facts = [line for fact in _facts(config) for line in wrap(fact, LINE, subsequent_indent="#   ")]
-    lines = [*_imports(config), "", *facts, "", *before, "", "", "def step(inputs, targets):"]
+    kernel = _kernel(config)
+    # With checkpointing backward runs attention again, and has to choose the same kernel.
+    chosen = [f"@sdpa_kernel(SDPBackend.{kernel})"] if kernel else []
+    lines = [*_imports(config), "", *facts, "", *before, "", "", *chosen, "def step(inputs, targets):"]
     mark = ["torch.compiler.cudagraph_mark_step_begin()"] if config.records_cuda_graphs else []
     forward = _forward(config)
     if len(around) > 1:
@@ -218,8 +221,6 @@ def _contexts(config: TrialConfig) -> list[str]:
         found.append("torch.inference_mode()")
     if autocast := PRECISIONS[config.precision].autocast:
         found.append(f'torch.autocast("{config.device_type}", dtype=torch.{autocast})')
-    if kernel := _kernel(config):
-        found.append(f"sdpa_kernel(SDPBackend.{kernel})")
     return found
 
 
