@@ -18,7 +18,9 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, WORDS, TrialConfig, Unsupp
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
-from lmsweep.trials.spec.words import HIDDEN_LOSSES, Checkpointing, Mode, ZeroGrad
+from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+from lmsweep.trials.spec.words import Mode, ZeroGrad
 from tests.support.made_up_results import config
 
 pytestmark = pytest.mark.usefixtures("one_core")
@@ -74,7 +76,7 @@ ONE_FIELD: list[dict[str, Any]] = [
 RECIPES: list[dict[str, Any]] = [
     *(one for one in ONE_FIELD if not why_not(tiny(**one), "timing")),
     *({"checkpointing": number} for number in ("2", "3")),
-    *({"attention": "sdpa_math", "checkpointing": way} for way in get_args(Checkpointing)),
+    *({"attention": "sdpa_math", "checkpointing": way} for way in CHECKPOINTINGS),
     *({"accumulate": number, "zero_grad": order} for number in (2, 4) for order in get_args(ZeroGrad)),
     *({"mode": mode, "zero_grad": "before_backward", "precision": "fp16"} for mode in get_args(Mode)),
     {"attention": "flex", "mode": "forward"},
@@ -135,7 +137,7 @@ class Products(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("checkpointing", [*get_args(Checkpointing), "2", "3"])
+@pytest.mark.parametrize("checkpointing", [*CHECKPOINTINGS, "2", "3"])
 def test_the_snippet_computes_again_what_the_measured_step_does(checkpointing: str) -> None:
     one = replace(tiny(checkpointing=checkpointing), num_layers=6)
     step, model = models(one)
