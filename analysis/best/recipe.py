@@ -61,11 +61,12 @@ def pytorch_snippet(config: TrialConfig) -> str:
     optimizer = OPTIMIZERS.get(config.optimizer) or OPTIMIZERS["adamw_fused"]
     recipe = joined(
         attention.recipe(config.attention, config.window, config.document_length),
+        Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # dropout
         formats.recipe(config.device_type, adapted=adapter is not None, has_gradients=has_gradients),
         adapter.recipe(config.adapter_arguments, formats, config.device_type) if adapter else Recipe(),
         config.compilation.recipe(config.compile_mode, dynamic=config.dynamic_shapes),
         config.recomputation.recipe(config.num_layers or 1),  # around what is compiled
-        loss.recipe(formats.autocast),
+        loss.recipe(formats.autocast, "model(inputs).logits" if config.is_hugging_face else "model(inputs)"),
         optimizer.recipe(adapted=adapter is not None) if trains else Recipe(),
     )
     facts = [line for fact in _facts(config, recipe) for line in wrap(f"# {fact}", LINE, subsequent_indent="#   ")]
@@ -97,7 +98,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
 
 
 def _facts(config: TrialConfig, recipe: Recipe) -> list[str]:
-    own = [name for name in ("optimizer", "loss", "ddp") if is_reference(getattr(config, name))]
+    own = [name for name in ("step", "optimizer", "loss", "ddp") if is_reference(getattr(config, name))]
     return [
         f"model: an nn.Module on {config.device_type}, its layers in model.blocks; inputs, targets: integers "
         f"({config.batch_size}, {config.context_length})",

@@ -1,7 +1,10 @@
 """What the answer says about using the winner can be followed: the command is the trial, the PyTorch runs."""
 
+import json
 import shlex
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -10,6 +13,8 @@ from torch import nn
 
 from lmsweep.analysis.best.recipe import LINE, pytorch_snippet, trial_command
 from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode
 from lmsweep.trials.model.adapted_layers import use_linear_of_pytorch
 from lmsweep.trials.model.precision_modes import set_math_mode
@@ -46,6 +51,7 @@ def models(one: TrialConfig) -> tuple[TrainingStep, nn.Module]:
     reader = TrainingStep(plain, set_math_mode("fp32", "cpu")).model
     for block in reader.blocks if one.adapter != "none" else ():
         use_linear_of_pytorch(block)
+    reader.train(one.mode == "forward")  # not as the step has it
     reader.returns_hidden = one.loss in HIDDEN_LOSSES
     return step, reader
 
@@ -99,7 +105,25 @@ RECIPES: list[dict[str, Any]] = [
     ids=lambda fields: " ".join(f"{name}={value}" for name, value in fields.items()),
 )
 def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) -> None:
-    one = tiny(**{"loss": "cross_entropy"} | fields)  # the snippet's; eager is rounded otherwise
+    trains_alike(tiny(**{"loss": "cross_entropy"} | fields))  # the snippet's; eager is rounded otherwise
+
+
+@pytest.mark.parametrize("mode", ["forward", "train_step"])
+def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, mode: Mode) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    described = {"model_type": "llama", "vocab_size": 50, "attention_dropout": 0.5, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    finders = list(sys.meta_path)
+    use_code(code_folder(tmp_path))
+    try:
+        trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", attention="naive", context_length=16, mode=mode))
+    finally:
+        sys.meta_path[:] = finders
+
+
+def trains_alike(one: TrialConfig) -> None:
+    """Fails unless the snippet, followed twice, leaves loss, weights and gradients as the measured step does."""
     try:
         step, model = models(one)
     except UnsupportedError as missing_package:
@@ -107,6 +131,7 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
     names = followed(pytorch_snippet(one), model, step)
     before = weights_of(step.model)
     losses = []
+    torch.manual_seed(0)  # of dropout
     for _ in range(2):
         losses.append(0.0)
         for phase in step.phases():
@@ -114,6 +139,7 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
             if phase.name == "forward":
                 losses[-1] += float(step.mean_loss().detach())
         step.drop()
+    torch.manual_seed(0)
     found = [float(names["step"](step.inputs, step.targets)) for _ in range(2)]
     assert found == pytest.approx(losses, rel=1e-5)
     changed = 0
@@ -159,6 +185,7 @@ def test_the_snippet_clears_gradients_where_the_step_does():
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
+        ({"step": "mine.py:step"}, "# step: mine.py:step, your own"),
         ({"attention": "sdpa_cudnn", "device": "cuda"}, "sdpa_kernel(SDPBackend.CUDNN_ATTENTION)"),
         ({"compile": "model", "compile_mode": "reduce-overhead", "device": "cuda"}, 'mode="reduce-overhead"'),
         ({"compile": "model", "compile_mode": "reduce-overhead", "device": "cuda"}, "cudagraph_mark_step_begin()"),

@@ -19,10 +19,10 @@ class Loss:
     call: str = "functional.cross_entropy(logits.float(), labels)"
     """The PyTorch that `best` prints in the step, of `logits`, or of `hidden` and `weight`."""
 
-    def recipe(self, autocast: str | None) -> Recipe:
+    def recipe(self, autocast: str | None, output: str) -> Recipe:
         cast = f".to(torch.{autocast})" if autocast else ""  # autocast does not know these functions
-        hidden = (f"hidden = model(inputs).flatten(0, -2){cast}", f"weight = model.head.weight{cast}")
-        operands = hidden if self.takes_hidden else ("logits = model(inputs).flatten(0, -2)",)
+        hidden = (f"hidden = {output}.flatten(0, -2){cast}", f"weight = model.head.weight{cast}")
+        operands = hidden if self.takes_hidden else (f"logits = {output}.flatten(0, -2)",)
         fact = "loss: model(inputs) is the input of the output head, whose weight is model.head.weight"
         return Recipe(
             facts=when(self.takes_hidden, fact),
