@@ -20,9 +20,7 @@ _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 _OFFLOADED = {
     "none": (),
     "activations": ("torch.autograd.graph.save_on_cpu(pin_memory=True) moves what forward saves, weights excepted",),
-    "optimizer": (
-        "The optimizer has copies of the weights in pinned memory of the host; gradients and weights are copied",
-    ),
+    "optimizer": ("The optimizer has copies of the weights in pinned host memory; gradients and weights are copied",),
 }
 
 LINE = 74

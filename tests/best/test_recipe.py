@@ -122,6 +122,36 @@ def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, mode: Mode) 
         sys.meta_path[:] = finders
 
 
+PACKAGES = {
+    "liger_kernel/__init__.py": "",
+    "liger_kernel/transformers.py": """
+from torch.nn.functional import cross_entropy
+class LigerFusedLinearCrossEntropyLoss:
+    def __call__(self, lin_weight, _input, target):
+        return cross_entropy((_input @ lin_weight.T).float(), target)
+""",
+    "cut_cross_entropy/__init__.py": "from .linear_cross_entropy import linear_cross_entropy",
+    "cut_cross_entropy/linear_cross_entropy.py": """
+from torch.nn.functional import cross_entropy
+def linear_cross_entropy(e, c, targets):
+    return cross_entropy((e @ c.T).float(), targets)
+""",
+}
+"""Stand-ins for packages of Triton kernels, with their names and their order of arguments."""
+
+
+@pytest.mark.parametrize("loss", ["liger", "cut_cross_entropy"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_snippet_calls_the_loss_of_a_package_as_the_measured_step_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, precision: str
+) -> None:
+    for name, code in PACKAGES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    trains_alike(tiny(loss=loss, precision=precision))
+
+
 def trains_alike(one: TrialConfig) -> None:
     """Fails unless the snippet, followed twice, leaves loss, weights and gradients as the measured step does."""
     try:

@@ -6,10 +6,9 @@ so that the logits of all tokens are never in memory at once.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from pkgutil import resolve_name
-from typing import cast
+from importlib import import_module
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -26,8 +25,7 @@ from lmsweep.trials.spec.ways.losses import LOSSES
 from lmsweep.trials.timing.clock import Phase
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossFunction:
+class LossFunction(NamedTuple):
     function: Callable[..., Tensor]
     """From logits (batch, tokens, vocabulary) and targets (batch, tokens), or from hidden states (batch, tokens,
     d_model), the head's weight (vocabulary, d_model) and targets, to a scalar."""
@@ -82,7 +80,8 @@ def _named_loss(config: TrialConfig) -> LossFunction:
     if reason := why_not_installed("loss", config.loss):
         raise UnsupportedError(reason)
     if way.function:
-        function = partial(function, resolve_name(way.function))
+        module, _, name = way.function.rpartition(".")
+        function = partial(function, getattr(import_module(module), name))
     if way.is_compiled:
         ready_compiler(config.device_type)
         function = torch.compile(function, dynamic=False)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pkgutil import resolve_name
+from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import torch
@@ -100,7 +100,8 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """Import the class of an optimizer. Raises UnsupportedError if its package is not installed."""
     if reason := why_not_installed("optimizer", name):
         raise UnsupportedError(reason)
-    return cast(type[torch.optim.Optimizer], resolve_name(OPTIMIZERS[name].factory))
+    module, _, attribute = OPTIMIZERS[name].factory.rpartition(".")
+    return cast(type[torch.optim.Optimizer], getattr(import_module(module), attribute))
 
 
 def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
