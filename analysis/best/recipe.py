@@ -92,7 +92,8 @@ def pytorch_snippet(config: TrialConfig) -> str:
     decorators = (*when(config.mode == "forward", "@torch.inference_mode()"), *recipe.decorators)
     lines += [*decorators, "def step(inputs, targets):"]
     lines += [f"    {line}" for line in [*body, *update, *late, f"return {returned}"]]
-    return "\n".join(lines) + "\n"
+    path = config.blocks or "blocks"
+    return "\n".join([*lines, ""]).replace("model.blocks", f"model.{path}").replace("f'blocks.", f"f'{path}.")
 
 
 def _facts(config: TrialConfig, recipe: Recipe) -> list[str]:

@@ -49,8 +49,9 @@ def models(one: TrialConfig) -> tuple[TrainingStep, nn.Module]:
     chosen = ATTENTIONS[one.attention].kernel
     plain = replace(one, **usual, attention="sdpa" if chosen else one.attention)
     reader = TrainingStep(plain, set_math_mode("fp32", "cpu")).model
-    for block in reader.blocks if one.adapter != "none" else ():
-        use_linear_of_pytorch(block)
+    if one.adapter != "none" and not one.model_code:
+        for block in reader.blocks:
+            use_linear_of_pytorch(block)
     reader.train(one.mode == "forward")  # not as the step has it
     reader.returns_hidden = one.loss in HIDDEN_LOSSES
     return step, reader
@@ -108,8 +109,17 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
     trains_alike(tiny(**{"loss": "cross_entropy"} | fields))  # the snippet's; eager is rounded otherwise
 
 
-@pytest.mark.parametrize("mode", ["forward", "train_step"])
-def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, mode: Mode) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mode": "forward"},
+        {"mode": "train_step"},
+        {"checkpointing": "block", "attention": "sdpa", "blocks": "model.layers"},
+        {"adapter": "lora", "precision": "bf16", "blocks": "model.layers"},
+    ],
+    ids=str,
+)
+def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, fields: dict[str, Any]) -> None:
     pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     described = {"model_type": "llama", "vocab_size": 50, "attention_dropout": 0.5, **sizes}
@@ -117,7 +127,7 @@ def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, mode: Mode) 
     finders = list(sys.meta_path)
     use_code(code_folder(tmp_path))
     try:
-        trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", attention="naive", context_length=16, mode=mode))
+        trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", context_length=16, loss="cross_entropy", **fields))
     finally:
         sys.meta_path[:] = finders
 

@@ -56,6 +56,7 @@ class Checkpointing:
             "]",
             "keeping_products = partial(create_selective_checkpoint_contexts, products)",
         )
+        saving = ("for block in model.blocks:", "    block.forward = partial(save, block.forward)")
         return Recipe(
             imports=(
                 "from functools import partial",
@@ -64,16 +65,16 @@ class Checkpointing:
             ),
             lines=(
                 *when(self.keeps_products, *selecting),
-                "save = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)",
+                "save = partial(checkpoint, use_reentrant=False)",
                 *when(self.keeps_products, "save = partial(save, context_fn=keeping_products)"),
-                "\n\ndef saving_input(blocks):",
-                "    group = torch.nn.Sequential(*blocks)",
-                "    group.forward = partial(save, group.forward)",
-                "    return group\n\n",
-                "blocks = list(model.blocks)",
-                *when(self.nested, "blocks = [saving_input([block]) for block in blocks]"),
-                f"groups = [blocks[first : first + {size}] for first in range(0, len(blocks), {size})]",
-                "model.blocks = torch.nn.ModuleList(saving_input(group) for group in groups)",
+                *when(size == 1 or self.nested, *saving),
+                *when(
+                    size > 1 or self.nested,
+                    "blocks = list(model.blocks)",
+                    f"groups = [blocks[first : first + {size}] for first in range(0, len(blocks), {size})]",
+                    "model.blocks = torch.nn.ModuleList(torch.nn.Sequential(*group) for group in groups)",
+                    *saving,
+                ),
             ),
         )
 

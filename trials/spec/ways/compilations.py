@@ -19,7 +19,9 @@ class Compilation:
 
     def recipe(self, mode: str, *, dynamic: bool) -> Recipe:
         how = f'mode="{mode}", dynamic={dynamic}'
-        by_block = when(self.each_block, "for block in model.blocks:", f"    block.compile({how})")
+        by_block = when(
+            self.each_block, "for block in model.blocks:", f"    block.forward = torch.compile(block.forward, {how})"
+        )
         return Recipe(lines=by_block + when(self.whole, f"model.compile({how})"))
 
 
