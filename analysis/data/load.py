@@ -190,9 +190,7 @@ def _recomputed(
 ) -> NDArray[np.float64]:
     """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
-    found = for_each_kind(
-        lambda word, number: checkpointing_of(word).recomputed(number), frame["checkpointing"], layers
-    )
+    found = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), frame["checkpointing"], layers)
     again = Recomputed(*np.array(found, dtype=np.float64).reshape(-1, 2).T)
     flops: NDArray[np.float64] = recomputed_flops(
         again,

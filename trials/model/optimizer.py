@@ -1,13 +1,14 @@
 """The optimizer of the training step: made from its row in OPTIMIZERS, or from a reference."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
+from torch.optim.optimizer import ParamsT
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import code_in_use, load
@@ -90,9 +91,7 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
     return make_named(config.optimizer, trainable(model), **more)
 
 
-def make_named(
-    name: str, weights: Iterable[nn.Parameter] | Iterable[dict[str, Any]], **more: Any
-) -> torch.optim.Optimizer:
+def make_named(name: str, weights: ParamsT, **more: Any) -> torch.optim.Optimizer:
     return optimizer_class(name)(weights, **OPTIMIZERS[name].arguments, **more)
 
 
