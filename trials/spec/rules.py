@@ -469,6 +469,10 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
     *(rule for _, rule in _MODULES),
 )
 """Every value that a device, or what is installed beside it, rules out."""
+_BY_VALUE = {
+    (field, value): [rule for rule in DEVICE_RULES if rule.field == field and value in rule.values]
+    for field, value in {(rule.field, value) for rule in DEVICE_RULES for value in rule.values}
+}
 
 
 def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str | None:
@@ -488,5 +492,5 @@ def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str 
 
 def why_no_value(field: str, value: str, device: Capabilities) -> str | None:
     """Return why a device lacks a value of a field; None if it may have it."""
-    rules = (rule for rule in DEVICE_RULES if rule.field == field and value in rule.values and rule.lacks(device))
+    rules = (rule for rule in _BY_VALUE.get((field, value), ()) if rule.lacks(device))
     return next((rule.why.format(value=value, name=device.name, instead=device.instead) for rule in rules), None)
