@@ -99,6 +99,7 @@ class TrainingStep:
             device=device,
             dtype=stored,
             checkpointing=config.checkpointing,
+            draws_random=config.adapter_arguments.dropout > 0 or is_reference(config.attention),
             positions=positions_in_documents(config, device),
         )
         return model, list(model.blocks)
