@@ -4,14 +4,16 @@ from dataclasses import fields
 from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, AcceptedNode, UnitVerdict
-from lmsweep.analysis.acceptance.part_verdicts import PartVerdict
+from lmsweep.analysis.acceptance.accept_page import AcceptOutput
 from lmsweep.analysis.comparison.compare import VERDICTS
-from lmsweep.orchestrator.fitting.fit import Fit
+from lmsweep.analysis.metrics.status import StatusOutput
+from lmsweep.orchestrator.fitting.fit import FitsOutput
 from lmsweep.orchestrator.planning.plan import Action
 from lmsweep.trials.analytic.memory_prediction import Dimension
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 
 Scalar = str | int | float | bool | None
@@ -40,18 +42,6 @@ def _closed(record: type, **more: Any) -> type[BaseModel]:
 
 
 Config = _closed(TrialConfig)
-
-
-class Counts(Closed):
-    sweep: str
-    device_name: str
-    statuses: dict[Status, int]
-
-
-class StatusOutput(Closed):
-    results: list[Counts]
-    flags: dict[Flag, int]
-    """Number of results with each."""
 
 
 class Cell(Line):
@@ -209,31 +199,6 @@ class StepOutput(Closed):
     classes: dict[str, ClassOfOperators]
 
 
-OneFit = _closed(Fit, fits=(bool | None, ...), missing_bytes=(int, ...))
-
-
-class FitsOutput(Closed):
-    model: str
-    context: int
-    tokens: float | None
-    assumed: list[str]
-    """What the prediction assumes, in sentences."""
-    fits: list[OneFit]  # type: ignore[valid-type]
-
-
-AcceptedPart = _closed(PartVerdict)
-AcceptedUnit = _closed(UnitVerdict, parts=(list[AcceptedPart], ...))  # type: ignore[valid-type]
-AcceptedNodeOutput = _closed(AcceptedNode, units=(list[AcceptedUnit], ...))  # type: ignore[valid-type]
-
-
-class AcceptOutput(_closed(Acceptance, nodes=(list[AcceptedNodeOutput], ...))):  # type: ignore[misc, valid-type]
-    """`accept`, and the file beside its page"""
-
-    advice: str
-    made_at: str
-    lmsweep_version: str
-
-
 OUTPUTS: dict[str, Any] = {
     "accept": AcceptOutput,
     "status": StatusOutput,
@@ -243,9 +208,31 @@ OUTPUTS: dict[str, Any] = {
     "plan": PlanOutput | FrontierOutput | StepOutput,
     "fits": FitsOutput,
 }
-"""Verb -> the model of its output."""
+"""Verb -> the record or model of its output."""
+DESCRIBED = {AcceptOutput: "`accept`, and the file beside its page"}
+"""Records that are printed by some options of a verb -> these."""
+
+
+class _RecordSchema(GenerateJsonSchema):
+    """The schema of what is printed of records: all fields of a dataclass, and no others."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
+
+    def dataclass_field_schema(self, schema: core_schema.DataclassField) -> dict[str, Any]:
+        inner: Any = schema["schema"]
+        return self.generate_inner(inner["schema"] if inner["type"] == "default" else inner)
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
+        found = super().dataclass_schema(schema) | {"additionalProperties": False}
+        found.pop("description", None)  # releases of pydantic differ about the docstring
+        for one in found["properties"].values():
+            one.pop("readOnly", None)
+        words = DESCRIBED.get(schema["cls"])
+        return found | ({"description": words} if words else {})
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of what a verb prints."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | TypeAdapter(OUTPUTS[verb]).json_schema()
+    found = TypeAdapter(OUTPUTS[verb]).json_schema(mode="serialization", schema_generator=_RecordSchema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found
