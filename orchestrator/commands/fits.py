@@ -7,6 +7,7 @@ from typer import Argument, Option
 from lmsweep.orchestrator.commands.measure import Prices
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say_data
+from lmsweep.trials.results.record_json import json_of, json_values
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -43,7 +44,6 @@ def fits(
     from lmsweep.orchestrator.fitting.fit import FitsOutput
     from lmsweep.orchestrator.fitting.fit_request import FitRequest
     from lmsweep.orchestrator.fitting.predicted_fits import find_fits
-    from lmsweep.trials.results.record_json import json_of, json_values
 
     request = FitRequest(
         model,

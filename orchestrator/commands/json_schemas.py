@@ -1,30 +1,21 @@
-"""What `--format json` prints, verb by verb: the models that `lmsweep schema VERB` writes as JSON Schema."""
+"""The JSON Schema of what `--format json` prints, verb by verb: from records, and from models of tables."""
 
-from dataclasses import fields
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from lmsweep.analysis.acceptance.accept_page import AcceptOutput
 from lmsweep.analysis.comparison.compare import VERDICTS
 from lmsweep.analysis.metrics.status import StatusOutput
+from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
+from lmsweep.orchestrator.commands.text.step_text import StepOutput
 from lmsweep.orchestrator.fitting.fit import FitsOutput
-from lmsweep.orchestrator.planning.plan import Action
-from lmsweep.trials.analytic.memory_prediction import Dimension
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig
 
 Scalar = str | int | float | bool | None
-Interval = tuple[float, float] | None
 Verdict = Literal[VERDICTS]  # type: ignore[valid-type]  # a tuple of words
-
-
-class Closed(BaseModel):
-    """An object without other fields."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Line(BaseModel):
@@ -32,16 +23,6 @@ class Line(BaseModel):
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, Scalar] = Field(init=False)
-
-
-def _closed(record: type, **more: Any) -> type[BaseModel]:
-    """Return the fields of a dataclass, all of them required, as a model."""
-    hints = get_type_hints(record)
-    found: dict[str, Any] = {one.name: (hints[one.name], ...) for one in fields(record)} | more
-    return create_model(record.__name__, __config__=ConfigDict(extra="forbid"), **found)
-
-
-Config = _closed(TrialConfig)
 
 
 class Cell(Line):
@@ -56,7 +37,9 @@ class Cell(Line):
     reason: str
 
 
-class Printed(Closed):
+class Printed(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
     title: str
     conditions: dict[str, str]
     """What has the same value in all lines."""
@@ -121,84 +104,6 @@ class Explained(Printed):
     results: list[Cause]
 
 
-class PlannedTrial(Closed):
-    trial_id: str
-    config: Config  # type: ignore[valid-type]
-    workloads: list[str]
-    action: Action
-    reason: str | None
-    process: int | None
-    device_name: str
-    predicted_peak_bytes: int | None
-    predicted_peak_reason: str | None
-    expected_seconds: float | None
-    expected_seconds_reason: str | None
-    expected_step_seconds: float | None = None
-    """This field and the next: only of trials whose workloads measure steps of a GPU."""
-    expected_step_seconds_between: Interval = None
-    expected_exposed_seconds: float | None = None
-    expected_step_source: str | None = None
-    expected_step_reason: str | None = None
-    expected_exposed_parts: dict[str, float] | None = None
-    """This field and the next: only of several nodes."""
-    expected_tokens_per_second: float | None = None
-    expected_dollars_per_billion_tokens: float | None = None
-    worth_up_to_gpus: int | None = None
-
-
-class PlanOutput(Closed):
-    sweep: str
-    trials: list[PlannedTrial]
-    counts: dict[Action, int]
-    expected_seconds: float | None
-    expected_seconds_between: Interval
-    expected_seconds_reason: str | None
-    expected_dollars: float | None
-    expected_dollars_reason: str | None
-
-
-class Frontier(Closed):
-    config: Config  # type: ignore[valid-type]
-    dimension: Dimension
-    largest: int | None
-    """What certainly fits."""
-    possible: int | None
-    """What may fit."""
-    reason: str | None
-    device_name: str
-    budget_bytes: int
-
-
-class FrontierOutput(Closed):
-    """`plan --max-batch` and `--max-context`"""
-
-    frontier: list[Frontier]
-
-
-class ClassOfOperators(Closed):
-    seconds: float
-    source: str
-
-
-class StepOutput(Closed):
-    """`plan --explain`"""
-
-    trial_id: str
-    device_name: str
-    expected_step_seconds: float
-    expected_step_seconds_between: tuple[float, float]
-    measured_per_predicted: float
-    host_seconds: float
-    device_seconds: float
-    collectives_seconds: float
-    exposed_seconds: float
-    launches: int
-    flops: float
-    parts: dict[str, dict[str, float]]
-    """Part of the model -> class of operators -> seconds."""
-    classes: dict[str, ClassOfOperators]
-
-
 OUTPUTS: dict[str, Any] = {
     "accept": AcceptOutput,
     "status": StatusOutput,
@@ -209,7 +114,11 @@ OUTPUTS: dict[str, Any] = {
     "fits": FitsOutput,
 }
 """Verb -> the record or model of its output."""
-DESCRIBED = {AcceptOutput: "`accept`, and the file beside its page"}
+DESCRIBED = {
+    AcceptOutput: "`accept`, and the file beside its page",
+    FrontierOutput: "`plan --max-batch` and `--max-context`",
+    StepOutput: "`plan --explain`",
+}
 """Records that are printed by some options of a verb -> these."""
 
 

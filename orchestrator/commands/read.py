@@ -10,6 +10,7 @@ from typer import Argument, Option
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
+from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or json.")]
@@ -31,8 +32,6 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
 
     frame = load(store, pooled=False)
     if format == "json":
-        from lmsweep.trials.results.record_json import json_of
-
         say_data(json_of(status_output(frame)))
         return
     if frame.empty:

@@ -1,7 +1,7 @@
 """What `lmsweep check` asks about the user's code, and what it finds."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Literal
@@ -31,9 +31,6 @@ class Question:
     @property
     def reference(self) -> str:
         return self.workloads[0] if self.field == "workload" else str(getattr(self.config, self.field))
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     @staticmethod
     def from_json(found: dict[str, Any]) -> "Question":

@@ -2,9 +2,12 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import pandas as pd
+from pydantic import Field, SerializeAsAny
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
@@ -13,6 +16,33 @@ from lmsweep.trials.analytic.rates.step_time import StepTime, explained
 from lmsweep.trials.spec.config import RequestError
 
 MOST_PARTS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassOfOperators:
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOutput:
+    """What `plan --explain --format json` prints."""
+
+    trial_id: str
+    device_name: str
+    expected_step_seconds: float
+    expected_step_seconds_between: tuple[float, float]
+    measured_per_predicted: float
+    host_seconds: float
+    device_seconds: float
+    collectives_seconds: float
+    exposed_seconds: float
+    launches: int
+    flops: SerializeAsAny[float]
+    parts: Annotated[
+        Mapping[str, Mapping[str, float]], Field(description="Part of the model -> class of operators -> seconds.")
+    ]
+    classes: dict[str, ClassOfOperators]
 
 
 @dataclass(frozen=True)
@@ -46,27 +76,27 @@ class StepText:
             notes=self._notes(),
         )
 
-    def as_json(self) -> dict[str, object]:
+    def output(self) -> StepOutput:
         """Return the same for programs."""
         time = self.time
-        return {
-            "trial_id": self.planned.trial_id,
-            "device_name": self.planned.environment.device_name,
-            "expected_step_seconds": self.estimate.seconds,
-            "expected_step_seconds_between": self.estimate.between,
-            "measured_per_predicted": self.estimate.factor,
-            "host_seconds": time.launching,
-            "device_seconds": time.computing,
-            "collectives_seconds": math.fsum(one.seconds for one in time.parts if one.kind == "collectives"),
-            "exposed_seconds": self.estimate.exposed,
-            "launches": sum(one.operator.count for one in time.parts),
-            "flops": sum(one.operator.count * one.operator.flops for one in time.parts),
-            "parts": explained(time),
-            "classes": {
-                kind: {"seconds": seconds, "source": time.sources[kind]}
+        return StepOutput(
+            trial_id=self.planned.trial_id,
+            device_name=self.planned.environment.device_name,
+            expected_step_seconds=self.estimate.seconds,
+            expected_step_seconds_between=self.estimate.between,
+            measured_per_predicted=self.estimate.factor,
+            host_seconds=time.launching,
+            device_seconds=time.computing,
+            collectives_seconds=math.fsum(one.seconds for one in time.parts if one.kind == "collectives"),
+            exposed_seconds=self.estimate.exposed,
+            launches=sum(one.operator.count for one in time.parts),
+            flops=sum(one.operator.count * one.operator.flops for one in time.parts),
+            parts=explained(time),
+            classes={
+                kind: ClassOfOperators(seconds=seconds, source=time.sources[kind])
                 for kind, seconds in time.by(lambda one: one.kind).items()
             },
-        }
+        )
 
     def _total(self) -> str:
         low, high = (f"{1e3 * seconds:.3g}" for seconds in self.estimate.between)
