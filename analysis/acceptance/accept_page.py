@@ -17,7 +17,7 @@ from lmsweep.trials.spec.config import RequestError
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptOutput(Acceptance):
-    """The answer in SI units; null is unknown, with a reason beside it."""
+    """`accept`, and the file beside its page"""
 
     advice: str
     made_at: str

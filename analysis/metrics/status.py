@@ -57,8 +57,6 @@ def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
 
 def status_output(frame: pd.DataFrame) -> StatusOutput:
     """Return the counts by sweep and device, and the number of results with each flag."""
-    if frame.empty:
-        return StatusOutput(results=[], flags={})
     found = counts(frame)
     met = [status for status in Status if status in found]
     results = [

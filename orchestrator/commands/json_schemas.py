@@ -114,31 +114,23 @@ OUTPUTS: dict[str, Any] = {
     "fits": FitsOutput,
 }
 """Verb -> the record or model of its output."""
-DESCRIBED = {
-    AcceptOutput: "`accept`, and the file beside its page",
-    FrontierOutput: "`plan --max-batch` and `--max-context`",
-    StepOutput: "`plan --explain`",
-}
-"""Records that are printed by some options of a verb -> these."""
 
 
 class _RecordSchema(GenerateJsonSchema):
-    """The schema of what is printed of records: all fields of a dataclass, and no others."""
-
-    def field_is_required(self, field: Any, total: bool) -> bool:
-        return field["type"] == "dataclass-field" or super().field_is_required(field, total)
-
-    def dataclass_field_schema(self, schema: core_schema.DataclassField) -> dict[str, Any]:
-        inner: Any = schema["schema"]
-        return self.generate_inner(inner["schema"] if inner["type"] == "default" else inner)
-
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
-        found = super().dataclass_schema(schema) | {"additionalProperties": False}
-        found.pop("description", None)  # releases of pydantic differ about the docstring
+        """Describe what is printed of a dataclass: all of its fields, and no others."""
+        found = super().dataclass_schema(schema)
+        found |= {
+            "additionalProperties": False,
+            "required": [*found["properties"]],
+            "description": schema["cls"].__doc__,
+        }
         for one in found["properties"].values():
-            one.pop("readOnly", None)
-        words = DESCRIBED.get(schema["cls"])
-        return found | ({"description": words} if words else {})
+            for key in ("default", "readOnly"):
+                one.pop(key, None)
+        if not found["description"].startswith("`"):  # it does not say which options print the record
+            del found["description"]
+        return found
 
 
 def schema_of(verb: str) -> dict[str, Any]:

@@ -87,10 +87,14 @@ def plan(
 
         say_data(json_of(plan_output(planned.plan, estimate, planned.predictions, steps)))
         return
+    if not planned.plan.trials:
+        say(f"{planned.plan.sweep}: no trials; this shard is empty")
+        return
     from lmsweep.orchestrator.commands.text.plan_text import PlanText
+    from lmsweep.orchestrator.commands.text.show_table import show_table
 
-    PlanText(planned.plan, estimate, planned.predictions, steps).say(all=all)
-    if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
+    show_table(PlanText(planned.plan, estimate, planned.predictions, steps).listing(all=all))
+    if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(request.address)}" if request.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
         say(f"To plan for a GPU that is not there: {plan_for} H100")
@@ -99,22 +103,22 @@ def plan(
 def _explain(steps: "StepEstimates", plan: "Plan", trial: str, format: str) -> None:
     from lmsweep.orchestrator.cluster.nodes import Refusal
     from lmsweep.orchestrator.commands.text.show_table import show_table
-    from lmsweep.orchestrator.commands.text.step_text import StepText, chosen
+    from lmsweep.orchestrator.commands.text.step_text import chosen, step_listing, step_output
 
     planned = chosen(plan, trial)
     found = steps.estimate(planned)
     if isinstance(found, Refusal):
         raise RequestError(f"--explain {trial}: its step is not predicted: {found.reason}")
-    text = StepText(planned, found)
     if format == "json":
-        say_data(json_of(text.output()))
+        say_data(json_of(step_output(planned, found)))
     else:
-        show_table(text.listing())
+        show_table(step_listing(planned, found))
 
 
 def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:
     from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput
-    from lmsweep.orchestrator.commands.text.plan_text import say_frontier
+    from lmsweep.orchestrator.commands.text.plan_text import frontier_listing
+    from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.planning.largest_fit import find_frontier
     from lmsweep.orchestrator.running.progress.trial_words import count_trials
     from lmsweep.trials.analytic.memory_prediction import Dimension
@@ -128,7 +132,7 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
     if format == "json":
         say_data(json_of(FrontierOutput(frontier=[one for each in found for one in each])))
     else:
-        say_frontier(found)
+        show_parts([frontier_listing(each) for each in found])
 
 
 @takes_request(

@@ -65,6 +65,8 @@ class PlanOutput:
 
 @dataclass(frozen=True, kw_only=True)
 class FrontierOutput:
+    """`plan --max-batch` and `--max-context`"""
+
     frontier: list[Frontier]
 
 

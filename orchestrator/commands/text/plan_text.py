@@ -10,7 +10,6 @@ from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.api import software_of
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.plan_output import peak_of
-from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -18,7 +17,7 @@ from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
@@ -40,13 +39,6 @@ class PlanText:
     estimate: PlanEstimate
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
-
-    def say(self, *, all: bool = False) -> None:
-        """Print the plan."""
-        if self.plan.trials:
-            show_table(self.listing(all=all))
-        else:
-            say(f"{self.plan.sweep}: no trials; this shard is empty")
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
@@ -132,12 +124,8 @@ def _process_text(planned: PlannedTrial) -> str:
     return str(planned.trial.config.processes) if planned.action == "stored" else "-"
 
 
-def say_frontier(found: list[list[Frontier]]) -> None:
-    """Print a table of the largest value that fits for each dimension, by everything else that varies."""
-    show_parts([_frontier_listing(each) for each in found])
-
-
-def _frontier_listing(found: list[Frontier]) -> Listing:
+def frontier_listing(found: list[Frontier]) -> Listing:
+    """Return the largest value of one dimension that fits, by everything else that varies."""
     dimension = found[0].dimension
     names = [name for name in varying_fields([one.config for one in found]) if name != dimension]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]

@@ -1,5 +1,6 @@
 """One operator of a step: what it computes and moves, and in which part of the model. The unit of predicted time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal
@@ -76,11 +77,8 @@ row_of = attrgetter(*FIELDS)
 
 def from_values(found: list[list[object]]) -> Operators:
     """Return the operators that JSON has."""
-
-    def operator(values: dict[str, Any]) -> Operator:
-        return Operator(**values | {"shapes": tuple(map(tuple, values["shapes"]))})
-
-    return tuple(operator(dict(zip(FIELDS, values, strict=True))) for values in found)
+    rows: Iterator[dict[str, Any]] = (dict(zip(FIELDS, values, strict=True)) for values in found)
+    return tuple(Operator(**row | {"shapes": tuple(map(tuple, row["shapes"]))}) for row in rows)
 
 
 CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives", "host")
