@@ -430,6 +430,14 @@ def test_the_product_replaces_nothing_by_mocks():
     assert not [path for package in MAY_IMPORT for path in files(package) if touches(path, "unittest", "mock")]
 
 
+def test_no_record_writes_its_fields_again_as_json():
+    """`record_json` writes them, and `json_schemas` describes them."""
+    again = [
+        path for package in MAY_IMPORT for path in files(package) if re.search("as_json|as_values", path.read_text())
+    ]
+    assert not again
+
+
 DEFINED = re.compile(r"^ *(?:(?:async )?def|class) (_[a-zA-Z]\w*)|^ *(?:self\.)?(_[a-zA-Z]\w*)(?:: [^=\n]+)? = ", re.M)
 """A function, class, variable or attribute of a name with one underscore, where it is defined."""
 

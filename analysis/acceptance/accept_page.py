@@ -1,11 +1,9 @@
 """The answer as files to archive or to send: one HTML page without scripts, and the same as JSON."""
 
-import json
-from dataclasses import asdict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -13,27 +11,30 @@ from markupsafe import Markup
 from lmsweep import trials
 from lmsweep.analysis.acceptance import accept_text
 from lmsweep.analysis.acceptance.acceptance import Acceptance
+from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 
-def as_json(acceptance: Acceptance) -> dict[str, Any]:
-    """Return the answer in SI units; null is unknown, with a reason beside it."""
-    return asdict(acceptance) | {
-        "advice": accept_text.advice(acceptance),
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "lmsweep_version": trials.__version__,
-    }
+@dataclass(frozen=True, kw_only=True)
+class AcceptOutput(Acceptance):
+    """`accept`, and the file beside its page"""
+
+    advice: str
+    made_at: str
+    lmsweep_version: str
 
 
-def write_page(acceptance: Acceptance, path: Path) -> dict[str, Any]:
+def write_page(acceptance: Acceptance, path: Path) -> str:
     """Write the page and the JSON beside it, and return that. Raises RequestError if they cannot be written."""
-    content = as_json(acceptance)
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    advice = accept_text.advice(acceptance)
+    text = json_of(AcceptOutput(**vars(acceptance), advice=advice, made_at=made_at, lmsweep_version=trials.__version__))
     try:
-        path.write_text(page_of(acceptance, made_at=content["made_at"]), "utf-8")
-        path.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+        path.write_text(page_of(acceptance, made_at=made_at), "utf-8")
+        path.with_suffix(".json").write_text(text + "\n", "utf-8")
     except OSError as error:
         raise RequestError(f"-o {path}: cannot be written ({error.strerror})") from error
-    return content
+    return text
 
 
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:

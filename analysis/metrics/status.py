@@ -1,6 +1,8 @@
 """Counts a store's results by status, per sweep and device, and by flag."""
 
 from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 
@@ -11,6 +13,21 @@ from lmsweep.trials.results.outcome import Flag, Status
 MOST_NAMES = 3
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    sweep: str
+    device_name: str
+    statuses: dict[Status, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusOutput:
+    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
+    results: list[Counts]
+    flags: dict[Flag, int]
+    """Number of results with each."""
 
 
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -38,21 +55,15 @@ def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
     )
 
 
-def as_json(frame: pd.DataFrame) -> dict[str, object]:
+def status_output(frame: pd.DataFrame) -> StatusOutput:
     """Return the counts by sweep and device, and the number of results with each flag."""
-    if frame.empty:
-        return {"results": [], "flags": {}}
     found = counts(frame)
-    names = [str(name) for name in found if name not in ("sweep", "device_name")]
+    met = [status for status in Status if status in found]
     results = [
-        {
-            "sweep": line["sweep"],
-            "device_name": line["device_name"],
-            "statuses": {name: int(line[name]) for name in names},
-        }
+        Counts(sweep=line["sweep"], device_name=line["device_name"], statuses={one: int(line[one]) for one in met})
         for line in found.to_dict("records")
     ]
-    return {"results": results, "flags": {flag.value: count for flag, count in flag_counts(frame).items()}}
+    return StatusOutput(results=results, flags=flag_counts(frame))
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:

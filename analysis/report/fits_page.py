@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.tables.fit_listing import FitsAnswer, answered_lines, fits_listing
+from lmsweep.analysis.tables.fit_listing import answered_lines, fits_listing
 from lmsweep.trials.spec.config import RequestError
 
 WIDTH = 100
@@ -30,7 +30,7 @@ def fits_page(location: str) -> str:
         ) from error
 
 
-def _page(answer: FitsAnswer) -> str:
+def _page(answer: dict[str, Any]) -> str:
     listing = fits_listing(answer)
     lines = answered_lines(answer)
     best = _headline(lines)

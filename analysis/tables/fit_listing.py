@@ -1,7 +1,7 @@
 """What `lmsweep fits --format json` prints, as a table: the best line first."""
 
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 import pandas as pd
 
@@ -12,23 +12,13 @@ TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 MOST_SOURCES = 6
 
 
-class FitsAnswer(TypedDict):
-    """What `lmsweep fits --format json` prints; `lmsweep schema fits` has its lines."""
-
-    model: str
-    context: int
-    tokens: float | None
-    assumed: list[str]
-    fits: list[dict[str, Any]]
-
-
-def answered_lines(answer: FitsAnswer) -> list[dict[str, Any]]:
+def answered_lines(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the lines of the methods that have an answer on some GPU. Raises KeyError, TypeError for another one."""
     answered = {one["method"] for one in answer["fits"] if one["fits"] is not None}
     return [one for one in answer["fits"] if one["method"] in answered]
 
 
-def fits_listing(answer: FitsAnswer) -> Listing:
+def fits_listing(answer: dict[str, Any]) -> Listing:
     """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note. Raises
     KeyError, TypeError for another answer."""
     lines = answered_lines(answer)

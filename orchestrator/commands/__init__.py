@@ -5,7 +5,7 @@ accept.py        whether this machine is as fast as one of its kind
 fits.py          fits
 measure.py       plan, run, noise, trial, doctor
 read.py          status, table, compare, explain, diff, schema
-json_schemas.py  what --format json prints, as models
+json_schemas.py  the JSON Schema of what --format json prints
 write.py         report, badge, export, share
 sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers

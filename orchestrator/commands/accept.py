@@ -1,6 +1,5 @@
 """The verb `accept`: whether a machine is as fast as one of its kind."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -46,9 +45,9 @@ def accept(
 
     location = store or str(cache_folder() / "accept")
     found = run_acceptance(location, None if as_ == "auto" else devices_meant(as_, "--as")[0], request.address)
-    content = write_page(found, page)
+    text = write_page(found, page)
     if format == "json":
-        say_data(json.dumps(content, indent=2))
+        say_data(text)
     else:
         show_parts(paragraphs(found), pages=False)
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")

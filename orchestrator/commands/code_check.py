@@ -5,7 +5,6 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from textwrap import fill
 from typing import NamedTuple
 
@@ -52,9 +51,9 @@ def questions(trials: Sequence[Trial]) -> list[Question]:
 
 def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[Answer]:
     """Yield the answers of a process without a GPU; `seconds` limits each. Raises RequestError if it fails."""
-    request = {"code": asdict(code), "questions": [one.as_json() for one in asked], "seconds": seconds}
+    request = {"code": code, "questions": asked, "seconds": seconds}
     with tempfile.TemporaryFile(dir=temporary_folder()) as file:
-        file.write(json.dumps(request).encode())
+        file.write(json.dumps(request, default=vars).encode())
         file.seek(0)
         process = subprocess.Popen(
             command("lmsweep.trials.numerics.check_code", str(os.getpid())),

@@ -1,6 +1,5 @@
 """The verb `fits`: which GPU and method fits a model, how fast, and for how much."""
 
-import json
 from typing import Annotated
 
 from typer import Argument, Option
@@ -8,6 +7,7 @@ from typer import Argument, Option
 from lmsweep.orchestrator.commands.measure import Prices
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say_data
+from lmsweep.trials.results.record_json import json_of, json_values
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -39,8 +39,9 @@ def fits(
     """
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
-    from lmsweep.analysis.tables.fit_listing import FitsAnswer, fits_listing
+    from lmsweep.analysis.tables.fit_listing import fits_listing
     from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.fitting.fit import FitsOutput
     from lmsweep.orchestrator.fitting.fit_request import FitRequest
     from lmsweep.orchestrator.fitting.predicted_fits import find_fits
 
@@ -57,17 +58,17 @@ def fits(
         code=code,
         trusted=trusted,
     )
-    answer: FitsAnswer = {
-        "model": request.model,
-        "context": request.context,
-        "tokens": request.tokens_meant(),
-        "assumed": request.assumed(),
-        "fits": [one.as_values() for one in find_fits(request)],
-    }
+    answer = FitsOutput(
+        model=request.model,
+        context=request.context,
+        tokens=request.tokens_meant(),
+        assumed=request.assumed(),
+        fits=find_fits(request),
+    )
     if format == "json":
-        say_data(json.dumps(answer, indent=2))
+        say_data(json_of(answer))
     else:
-        show_table(fits_listing(answer))
+        show_table(fits_listing(json_values(answer)))
 
 
 def _listed(text: str) -> list[str]:

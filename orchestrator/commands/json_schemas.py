@@ -1,28 +1,21 @@
-"""What `--format json` prints, verb by verb: the models that `lmsweep schema VERB` writes as JSON Schema."""
+"""The JSON Schema of what `--format json` prints, verb by verb: from records, and from models of tables."""
 
-from dataclasses import fields
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import core_schema
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, AcceptedNode, UnitVerdict
-from lmsweep.analysis.acceptance.part_verdicts import PartVerdict
+from lmsweep.analysis.acceptance.accept_page import AcceptOutput
 from lmsweep.analysis.comparison.compare import VERDICTS
-from lmsweep.orchestrator.fitting.fit import Fit
-from lmsweep.orchestrator.planning.plan import Action
-from lmsweep.trials.analytic.memory_prediction import Dimension
-from lmsweep.trials.results.outcome import Flag, Status
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.analysis.metrics.status import StatusOutput
+from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
+from lmsweep.orchestrator.commands.text.step_text import StepOutput
+from lmsweep.orchestrator.fitting.fit import FitsOutput
+from lmsweep.trials.results.outcome import Flag
 
 Scalar = str | int | float | bool | None
-Interval = tuple[float, float] | None
 Verdict = Literal[VERDICTS]  # type: ignore[valid-type]  # a tuple of words
-
-
-class Closed(BaseModel):
-    """An object without other fields."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Line(BaseModel):
@@ -30,28 +23,6 @@ class Line(BaseModel):
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, Scalar] = Field(init=False)
-
-
-def _closed(record: type, **more: Any) -> type[BaseModel]:
-    """Return the fields of a dataclass, all of them required, as a model."""
-    hints = get_type_hints(record)
-    found: dict[str, Any] = {one.name: (hints[one.name], ...) for one in fields(record)} | more
-    return create_model(record.__name__, __config__=ConfigDict(extra="forbid"), **found)
-
-
-Config = _closed(TrialConfig)
-
-
-class Counts(Closed):
-    sweep: str
-    device_name: str
-    statuses: dict[Status, int]
-
-
-class StatusOutput(Closed):
-    results: list[Counts]
-    flags: dict[Flag, int]
-    """Number of results with each."""
 
 
 class Cell(Line):
@@ -66,7 +37,9 @@ class Cell(Line):
     reason: str
 
 
-class Printed(Closed):
+class Printed(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
     title: str
     conditions: dict[str, str]
     """What has the same value in all lines."""
@@ -131,109 +104,6 @@ class Explained(Printed):
     results: list[Cause]
 
 
-class PlannedTrial(Closed):
-    trial_id: str
-    config: Config  # type: ignore[valid-type]
-    workloads: list[str]
-    action: Action
-    reason: str | None
-    process: int | None
-    device_name: str
-    predicted_peak_bytes: int | None
-    predicted_peak_reason: str | None
-    expected_seconds: float | None
-    expected_seconds_reason: str | None
-    expected_step_seconds: float | None = None
-    """This field and the next: only of trials whose workloads measure steps of a GPU."""
-    expected_step_seconds_between: Interval = None
-    expected_exposed_seconds: float | None = None
-    expected_step_source: str | None = None
-    expected_step_reason: str | None = None
-    expected_exposed_parts: dict[str, float] | None = None
-    """This field and the next: only of several nodes."""
-    expected_tokens_per_second: float | None = None
-    expected_dollars_per_billion_tokens: float | None = None
-    worth_up_to_gpus: int | None = None
-
-
-class PlanOutput(Closed):
-    sweep: str
-    trials: list[PlannedTrial]
-    counts: dict[Action, int]
-    expected_seconds: float | None
-    expected_seconds_between: Interval
-    expected_seconds_reason: str | None
-    expected_dollars: float | None
-    expected_dollars_reason: str | None
-
-
-class Frontier(Closed):
-    config: Config  # type: ignore[valid-type]
-    dimension: Dimension
-    largest: int | None
-    """What certainly fits."""
-    possible: int | None
-    """What may fit."""
-    reason: str | None
-    device_name: str
-    budget_bytes: int
-
-
-class FrontierOutput(Closed):
-    """`plan --max-batch` and `--max-context`"""
-
-    frontier: list[Frontier]
-
-
-class ClassOfOperators(Closed):
-    seconds: float
-    source: str
-
-
-class StepOutput(Closed):
-    """`plan --explain`"""
-
-    trial_id: str
-    device_name: str
-    expected_step_seconds: float
-    expected_step_seconds_between: tuple[float, float]
-    measured_per_predicted: float
-    host_seconds: float
-    device_seconds: float
-    collectives_seconds: float
-    exposed_seconds: float
-    launches: int
-    flops: float
-    parts: dict[str, dict[str, float]]
-    """Part of the model -> class of operators -> seconds."""
-    classes: dict[str, ClassOfOperators]
-
-
-OneFit = _closed(Fit, fits=(bool | None, ...), missing_bytes=(int, ...))
-
-
-class FitsOutput(Closed):
-    model: str
-    context: int
-    tokens: float | None
-    assumed: list[str]
-    """What the prediction assumes, in sentences."""
-    fits: list[OneFit]  # type: ignore[valid-type]
-
-
-AcceptedPart = _closed(PartVerdict)
-AcceptedUnit = _closed(UnitVerdict, parts=(list[AcceptedPart], ...))  # type: ignore[valid-type]
-AcceptedNodeOutput = _closed(AcceptedNode, units=(list[AcceptedUnit], ...))  # type: ignore[valid-type]
-
-
-class AcceptOutput(_closed(Acceptance, nodes=(list[AcceptedNodeOutput], ...))):  # type: ignore[misc, valid-type]
-    """`accept`, and the file beside its page"""
-
-    advice: str
-    made_at: str
-    lmsweep_version: str
-
-
 OUTPUTS: dict[str, Any] = {
     "accept": AcceptOutput,
     "status": StatusOutput,
@@ -243,9 +113,27 @@ OUTPUTS: dict[str, Any] = {
     "plan": PlanOutput | FrontierOutput | StepOutput,
     "fits": FitsOutput,
 }
-"""Verb -> the model of its output."""
+"""Verb -> the record or model of its output."""
+
+
+class _RecordSchema(GenerateJsonSchema):
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
+        """Describe what is printed of a dataclass: all of its fields, and no others."""
+        found = super().dataclass_schema(schema)
+        found |= {
+            "additionalProperties": False,
+            "required": [*found["properties"]],
+            "description": schema["cls"].__doc__,
+        }
+        for one in found["properties"].values():
+            for key in ("default", "readOnly"):
+                one.pop(key, None)
+        if not found["description"].startswith("`"):  # it does not say which options print the record
+            del found["description"]
+        return found
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of what a verb prints."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | TypeAdapter(OUTPUTS[verb]).json_schema()
+    found = TypeAdapter(OUTPUTS[verb]).json_schema(mode="serialization", schema_generator=_RecordSchema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found

@@ -1,6 +1,5 @@
 """The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
 
-import json
 import shlex
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typer import Argument, Option
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import continuing, on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ def plan(
 
     if max_batch or max_context:
         planned = make_planned(replace(request, predict=False))
-        _print_largest_fit(planned, max_batch=max_batch, max_context=max_context, as_json=format == "json")
+        _print_largest_fit(planned, format, max_batch=max_batch, max_context=max_context)
         return
-    from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
     from lmsweep.orchestrator.planning.step_estimate import StepEstimates
     from lmsweep.orchestrator.planning.time_estimate import Estimates
@@ -81,37 +80,45 @@ def plan(
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
     estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
     if explain is not None:
-        _explain(steps, planned.plan, explain, as_json=format == "json")
+        _explain(steps, planned.plan, explain, format)
         return
-    text = PlanText(planned.plan, estimate, planned.predictions, steps)
     if format == "json":
-        say_data(json.dumps(text.as_json(), indent=2))
+        from lmsweep.orchestrator.commands.text.plan_output import plan_output
+
+        say_data(json_of(plan_output(planned.plan, estimate, planned.predictions, steps)))
         return
-    text.say(all=all)
-    if not on and planned.plan.trials and planned.plan.count("unsupported") == len(planned.plan.trials):
+    if not planned.plan.trials:
+        say(f"{planned.plan.sweep}: no trials; this shard is empty")
+        return
+    from lmsweep.orchestrator.commands.text.plan_text import PlanText
+    from lmsweep.orchestrator.commands.text.show_table import show_table
+
+    show_table(PlanText(planned.plan, estimate, planned.predictions, steps).listing(all=all))
+    if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(request.address)}" if request.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
         say(f"To plan for a GPU that is not there: {plan_for} H100")
 
 
-def _explain(steps: "StepEstimates", plan: "Plan", trial: str, *, as_json: bool) -> None:
+def _explain(steps: "StepEstimates", plan: "Plan", trial: str, format: str) -> None:
     from lmsweep.orchestrator.cluster.nodes import Refusal
     from lmsweep.orchestrator.commands.text.show_table import show_table
-    from lmsweep.orchestrator.commands.text.step_text import StepText, chosen
+    from lmsweep.orchestrator.commands.text.step_text import chosen, step_listing, step_output
 
     planned = chosen(plan, trial)
     found = steps.estimate(planned)
     if isinstance(found, Refusal):
         raise RequestError(f"--explain {trial}: its step is not predicted: {found.reason}")
-    text = StepText(planned, found)
-    if as_json:
-        say_data(json.dumps(text.as_json(), indent=2))
+    if format == "json":
+        say_data(json_of(step_output(planned, found)))
     else:
-        show_table(text.listing())
+        show_table(step_listing(planned, found))
 
 
-def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool, as_json: bool) -> None:
-    from lmsweep.orchestrator.commands.text.plan_text import frontier_as_json, say_frontier
+def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:
+    from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput
+    from lmsweep.orchestrator.commands.text.plan_text import frontier_listing
+    from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.planning.largest_fit import find_frontier
     from lmsweep.orchestrator.running.progress.trial_words import count_trials
     from lmsweep.trials.analytic.memory_prediction import Dimension
@@ -122,10 +129,10 @@ def _print_largest_fit(planned: "Planned", *, max_batch: bool, max_context: bool
         error=True,
     )
     found = [find_frontier(planned.plan, dimension) for dimension in wanted if wanted[dimension]]
-    if as_json:
-        say_data(json.dumps({"frontier": [one for each in found for one in frontier_as_json(each)]}, indent=2))
+    if format == "json":
+        say_data(json_of(FrontierOutput(frontier=[one for each in found for one in each])))
     else:
-        say_frontier(found)
+        show_parts([frontier_listing(each) for each in found])
 
 
 @takes_request(

@@ -10,6 +10,7 @@ from typer import Argument, Option
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
+from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or json.")]
@@ -26,12 +27,12 @@ def status(store: StoreArgument = "results", format: Format = "text") -> None:
       lmsweep status results
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.metrics.status import as_json, counts_listing
+    from lmsweep.analysis.metrics.status import counts_listing, status_output
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
     frame = load(store, pooled=False)
     if format == "json":
-        say_data(json.dumps(as_json(frame), indent=2))
+        say_data(json_of(status_output(frame)))
         return
     if frame.empty:
         say(f"{store} holds no results yet")

@@ -1,7 +1,9 @@
 """One answer: what fits on a kind of GPU by one method, how fast it is and what it costs."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, computed_field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,18 +39,16 @@ class Fit:
     remedy: str | None = None
     """What would make it fit, if it does not."""
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def fits(self) -> bool | None:
         return None if self.batch is None else self.batch > 0
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def missing_bytes(self) -> int:
-        """Bytes that it lacks for one sequence; 0 if it fits, or if only gaps between blocks are in the way."""
+        # For one sequence; 0 if it fits, or if only gaps between blocks are in the way.
         return max(0, (self.peak_bytes or 0) - self.budget_bytes) if self.batch == 0 else 0
-
-    def as_values(self) -> dict[str, Any]:
-        """Return it for JSON, with what follows from its fields; `reason` says why something is null."""
-        return asdict(self) | {"fits": self.fits, "missing_bytes": self.missing_bytes}
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -57,3 +57,13 @@ class Fit:
             priced = self.dollars is not None
             return (0, not priced, self.dollars or 0.0, -(self.tokens_per_second or 0.0))
         return (1, self.fits is None, self.missing_bytes, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitsOutput:
+    model: str
+    context: int
+    tokens: float | None
+    assumed: Annotated[list[str], Field(description="What the prediction assumes, in sentences.")]
+    fits: list[Fit]
+    """The best first."""

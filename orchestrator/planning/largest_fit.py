@@ -1,6 +1,9 @@
 """Finds the largest batch, or the longest context, that fits on a device."""
 
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan
@@ -19,13 +22,15 @@ class Frontier:
     config: TrialConfig
     """With the largest value that fits, else 1."""
     dimension: Dimension
-    largest: int | None
-    """The largest value that certainly fits; 0 if not even 1 does, None if it cannot be predicted."""
-    possible: int | None
-    """The largest value that may fit; above `largest` where the prediction has a margin."""
+    largest: Annotated[int | None, Field(description="What certainly fits.")]
+    """0 if not even 1 does, None if it cannot be predicted."""
+    possible: Annotated[int | None, Field(description="What may fit.")]
+    """Above `largest` where the prediction has a margin."""
     reason: str | None
     device_name: str
-    budget: Budget
+    budget_bytes: int
+    room: Annotated[str, Field(exclude=True)]
+    """The budget in words for a user."""
 
 
 def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
@@ -90,7 +95,8 @@ def _frontiers(
             possible=answer.get("possible"),
             reason=answer.get("reason") or answer.get("failure"),
             device_name=device_name,
-            budget=room,
+            budget_bytes=room.bytes,
+            room=room.words,
         )
         for (config, (device_name, room)), answer in zip(places.items(), answers, strict=True)
     ]

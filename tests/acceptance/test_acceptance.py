@@ -3,13 +3,14 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from textwrap import wrap
 
 import jsonschema
 import pytest
 
 from benchmarks.acceptance import BYTES, Case, public_verdicts, verdicts
-from lmsweep.analysis.acceptance.accept_page import as_json, page_of
+from lmsweep.analysis.acceptance.accept_page import page_of, write_page
 from lmsweep.analysis.acceptance.accept_text import (
     advice,
     compared_with,
@@ -424,14 +425,15 @@ def test_a_trial_that_failed_leaves_the_unit_open() -> None:
     assert unit(found, "GPU 0").verdict == "cannot tell" and "CUDA error" in " ".join(explanations(found))
 
 
-def test_every_line_has_what_was_measured_and_what_is_expected() -> None:
+def test_every_line_has_what_was_measured_and_what_is_expected(tmp_path: Path) -> None:
     found = accept([one for one in measured("h200-accept") if one.judged.kind != "cpu"], [seen()], shipped=SHIPPED)
     frame = listing_of(found).frame.set_index("part")
     assert frame.loc["product", "measured"] == "689 TFLOP/s"
     assert frame.loc["copy", "measured"] == "4.15 TB/s"
     assert " to " in str(frame.loc["step of large", "expected"])
-    jsonschema.Draft202012Validator(schema_of("accept")).validate(json.loads(json.dumps(as_json(found))))
-    assert as_json(found)["nodes"][0]["units"][0]["parts"][0]["seconds"] > 0
+    written = json.loads(write_page(found, tmp_path / "accept.html"))
+    jsonschema.Draft202012Validator(schema_of("accept")).validate(written)
+    assert written["nodes"][0]["units"][0]["parts"][0]["seconds"] > 0
     assert {name_of(part) for _, one in found.units for part in one.parts} == set(frame.index)
 
 

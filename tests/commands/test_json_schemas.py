@@ -1,7 +1,12 @@
-"""`lmsweep schema VERB`: what --format json prints validates against it, and it forbids other fields."""
+"""`lmsweep schema VERB`: what --format json prints validates against it, and it forbids other fields.
+
+Schemas and outputs are those of tests/support/golden/json. Programs rely on both: a change is one for the changelog. To
+accept it: UPDATE_GOLDEN=1 pytest FILE, and read the difference.
+"""
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +17,10 @@ import typer.main
 
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.commands.json_schemas import OUTPUTS, schema_of
-from tests.support.command import answer_here, lmsweep_here
+from tests.support.command import ROOT, answer_here, lmsweep_here
+from tests.support.golden_files import check_golden
 
+GOLDEN = ROOT / "tests" / "support" / "golden" / "json"
 H100, H200 = "h100-devices", "h200-devices"
 SWEEP = """
 name: one
@@ -22,6 +29,7 @@ grids:
     axes: {precision: [bf16]}
     fixed: {device: cuda, model: tiny, context_length: 64, batch_size: 1}
 """
+RANKS = SWEEP.replace("timing", "ddp").replace("device: cuda", "device: cuda, ddp: fsdp, world_size: 16")
 
 
 def test_each_verb_with_json_has_a_schema() -> None:
@@ -34,40 +42,62 @@ def test_each_verb_with_json_has_a_schema() -> None:
     assert wrong.returncode == 2 and "did you mean plan?" in wrong.stderr
 
 
+@pytest.mark.parametrize("verb", OUTPUTS)
+def test_a_schema_is_the_one_that_programs_know(verb: str) -> None:
+    check_golden(lmsweep_here("schema", verb), GOLDEN / f"schema-{verb}.json")
+
+
 @pytest.mark.parametrize(
-    "words",
+    ("words", "golden"),
     [
-        ("status", "h200-memory"),
-        ("table", H200),
-        ("table", "h200-profile", "--preset", "kernels"),
-        ("compare", H200, H100, "--across", "device_name"),
-        ("compare", "h200-profile", "--baseline", "precision=tf32", "--contrast", "precision=bf16", "--explain"),
-        ("compare", H200, "--with", H100),
-        ("diff", H200, H100),
-        ("plan", "quick", "--no-predict", "--store", "none"),
-        pytest.param(("fits", "tiny", "--context", "64", "--for", "H100", "--tokens", "1B"), marks=pytest.mark.slow),
+        (("status", "h200-memory"), "status"),
+        (("table", H200), "table"),
+        (("table", "h200-profile", "--preset", "kernels"), None),
+        (("compare", H200, H100, "--across", "device_name"), None),
+        (
+            ("compare", "h200-profile", "--baseline", "precision=tf32", "--contrast", "precision=bf16", "--explain"),
+            "explain",
+        ),
+        (("compare", H200, "--with", H100), None),
+        (("diff", H200, H100), "diff"),
+        (("plan", "quick", "--no-predict", "--store", "none"), None),  # it names this machine
+        pytest.param(
+            ("fits", "tiny", "--context", "64", "--for", "H100,24GB", "--tokens", "1B", "--price", "H100=2"),
+            "fits",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=lambda words: " ".join(words[:4]),
+    ids=lambda words: " ".join(words[:4]) if isinstance(words, tuple) else "",
 )
-def test_the_output_validates_and_one_more_field_does_not(words: tuple[str, ...]) -> None:
-    check(*words)
+def test_the_output_validates_and_one_more_field_does_not(words: tuple[str, ...], golden: str | None) -> None:
+    check(*words, golden=golden)
 
 
 @pytest.mark.slow
 def test_every_output_of_plan_validates(tmp_path: Path) -> None:
-    sweep = tmp_path / "one.yaml"
-    sweep.write_text(SWEEP)
-    words = ("plan", str(sweep), "--store", str(tmp_path / "none"), "--for", "H100")
-    found = check(*words, "--price", "H100=2")
+    (tmp_path / "one.yaml").write_text(SWEEP)
+    (tmp_path / "ranks.yaml").write_text(RANKS)
+    one, ranks = (
+        ("plan", str(tmp_path / name), "--store", str(tmp_path / "none")) for name in ("one.yaml", "ranks.yaml")
+    )
+    found = check(*one, "--for", "H100", "--price", "H100=2", golden="plan-step")
     assert "expected_step_seconds" in found["trials"][0]
-    assert check(*words, "--max-batch")["frontier"]
-    assert check(*words, "--explain", found["trials"][0]["trial_id"])["parts"]
+    assert check(*one, "--for", "H100", "--max-batch", golden="plan-max-batch")["frontier"]
+    trial = found["trials"][0]["trial_id"]
+    assert check(*one, "--for", "H100", "--explain", trial, golden="plan-explain")["parts"]
+    check(*one, "--for", "H100", "--no-predict", golden="plan-no-predict")
+    fleet = ("--for", "16xH100", "--nodes", "2", "--network", "400Gb")
+    assert "worth_up_to_gpus" in check(*ranks, *fleet, golden="plan-nodes")["trials"][0]
 
 
-def check(*words: str) -> Any:
+def check(*words: str, golden: str | None = None) -> Any:
     """The output, which validates against the schema; with one more field it does not."""
     schema = json.loads(lmsweep_here("schema", words[0]))
-    found = json.loads(lmsweep_here(*words, "--format", "json"))
+    text = lmsweep_here(*words, "--format", "json")
+    if golden:
+        is_predicted = words[0] in ("plan", "fits")  # better rates change the numbers, not what they are
+        check_golden(re.sub(r"\d+", "0", text) if is_predicted else text, GOLDEN / f"{golden}.json")
+    found = json.loads(text)
     jsonschema.Draft202012Validator(schema).validate(found)
     wrong = copy.deepcopy(found)
     lines = next((value for value in wrong.values() if isinstance(value, list) and isinstance(value[0], dict)), [wrong])

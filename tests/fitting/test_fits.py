@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import pytest
 
 import lmsweep
-from lmsweep.orchestrator.fitting.fit import Fit
+from lmsweep.orchestrator.fitting.fit import Fit, FitsOutput
 from lmsweep.orchestrator.fitting.fit_request import FitRequest, recipe_of
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
@@ -15,6 +15,7 @@ from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt
+from lmsweep.trials.results.record_json import json_values
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 from tests.support.command import PYTHONPATH, answer_here
@@ -53,38 +54,40 @@ def test_each_method_has_the_number_formats_that_its_users_have():
     assert chosen.by("lora", chosen.trial().config).precision == "bf16_pure"
 
 
-ANSWER = {
-    "model": "<tiny>",
-    "context": 64,
-    "tokens": 1e9,
-    "assumed": ["weights are in bfloat16"],
-    "fits": [
-        Fit(
-            device_name="H100 SXM",
-            gpus=2,
-            method="lora",
-            recipe="bf16; adapters, their state fp32",
-            checkpointing="none",
-            batch=3,
-            peak_bytes=2**30,
-            budget_bytes=2**33,
-            tokens_per_second=9000.0,
-            tokens_per_second_between=(8000.0, 10000.0),
-            hours=31.25,
-        ).as_values(),
-        Fit(
-            device_name="T4",
-            gpus=1,
-            method="full",
-            recipe="bf16",
-            checkpointing="block",
-            batch=0,
-            peak_bytes=2**34,
-            budget_bytes=2**33,
-            remedy="H100 SXM",
-        ).as_values(),
-    ],
-}
+ANSWER = json_values(
+    FitsOutput(
+        model="<tiny>",
+        context=64,
+        tokens=1e9,
+        assumed=["weights are in bfloat16"],
+        fits=[
+            Fit(
+                device_name="H100 SXM",
+                gpus=2,
+                method="lora",
+                recipe="bf16; adapters, their state fp32",
+                checkpointing="none",
+                batch=3,
+                peak_bytes=2**30,
+                budget_bytes=2**33,
+                tokens_per_second=9000.0,
+                tokens_per_second_between=(8000.0, 10000.0),
+                hours=31.25,
+            ),
+            Fit(
+                device_name="T4",
+                gpus=1,
+                method="full",
+                recipe="bf16",
+                checkpointing="block",
+                batch=0,
+                peak_bytes=2**34,
+                budget_bytes=2**33,
+                remedy="H100 SXM",
+            ),
+        ],
+    )
+)
 
 
 def test_report_makes_a_page_of_the_answer(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.status import counts, flag_counts, flag_words
+from lmsweep.analysis.metrics.status import StatusOutput, counts, flag_counts, flag_words, status_output
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import LAPTOP, Attempts, config
 
@@ -37,7 +37,8 @@ def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts:
 
 def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
     Path(attempts.store.location, "measurements").mkdir(parents=True)
-    assert counts(analysis.load(attempts.store)).empty
+    frame = analysis.load(attempts.store)
+    assert counts(frame).empty and status_output(frame) == StatusOutput(results=[], flags={})
 
 
 @pytest.fixture

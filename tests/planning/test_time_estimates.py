@@ -15,6 +15,7 @@ from rich.console import Console
 
 from lmsweep.analysis import render
 from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
+from lmsweep.orchestrator.commands.text.plan_output import plan_output
 from lmsweep.orchestrator.commands.text.plan_text import PlanText
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
@@ -116,11 +117,11 @@ def test_a_device_without_a_price_among_others_is_named_and_not_free(tmp_path):
         assert f"at least {found.dollars:.2f} dollars (no price for {unpriced})" in render(
             PlanText(plan, found).listing(), "text"
         )
-        answer = PlanText(plan, found).as_json()
-        assert (answer["expected_dollars"], answer["expected_dollars_reason"]) == (None, f"no price for {unpriced}")
+        answer = plan_output(plan, found)
+        assert (answer.expected_dollars, answer.expected_dollars_reason) == (None, f"no price for {unpriced}")
     both = estimate_plan(plan, Estimates(Store(str(tmp_path))), nodes, parse_prices(["H200=36", "H100=18"]))
     assert f", {both.dollars:.2f} dollars" in text_of(plan, both)
-    assert PlanText(plan, both).as_json()["expected_dollars_reason"] is None
+    assert plan_output(plan, both).expected_dollars_reason is None
 
 
 def test_the_speed_of_a_device_without_a_datasheet_comes_from_its_results(tmp_path):

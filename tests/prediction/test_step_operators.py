@@ -1,5 +1,6 @@
 """The operators of a step: what they compute, against closed forms and against runs of the whole model."""
 
+import json
 import logging
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.formulas import forward_flops
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, as_values, class_of, from_values
+from lmsweep.trials.analytic.rates.operators import Operator, Operators, class_of, from_values, row_of
 from lmsweep.trials.analytic.rates.rate_set import launched
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
@@ -134,7 +135,7 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     (update,) = (one for one in found if one.name == "_fused_adamw_")
     weights = update.shapes[0][0]
     assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
-    assert from_values(as_values(found)) == found  # type: ignore[arg-type]  # as JSON has them
+    assert from_values(json.loads(json.dumps(found, default=row_of))) == found
 
 
 X, COLUMN, ROW = torch.zeros(8, 384), torch.zeros(8, 1), torch.zeros(384)

@@ -1,10 +1,10 @@
 """What `lmsweep check` asks about the user's code, and what it finds."""
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Literal
+from typing import Literal
 
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.code.source import line_of
@@ -31,14 +31,6 @@ class Question:
     @property
     def reference(self) -> str:
         return self.workloads[0] if self.field == "workload" else str(getattr(self.config, self.field))
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(found: dict[str, Any]) -> "Question":
-        config = TrialConfig(**found["config"])
-        return Question(field=found["field"], config=config, workloads=tuple(found["workloads"]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,8 @@ def main() -> None:
     request = json.load(sys.stdin)
     code = Code(**(request["code"] | {"trusted": tuple(request["code"]["trusted"])}))
     for index, asked in enumerate(request["questions"]):
-        found = answer(Question.from_json(asked), code, request["seconds"])
+        asked |= {"config": TrialConfig(**asked["config"]), "workloads": tuple(asked["workloads"])}
+        found = answer(Question(**asked), code, request["seconds"])
         print(json.dumps({"index": index, "findings": [asdict(one) for one in found]}), flush=True)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, enough, upper_bound
-from lmsweep.trials.analytic.rates.operators import as_values
+from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.capacity.device_room import any_batch_step, prepare
@@ -36,7 +36,8 @@ FRONTIER_SECONDS = 600.0
 """Time that the search for the largest size of the user's own code may take: it runs dozens of times."""
 
 Answer = dict[str, Any]
-"""An answer as JSON. Instead of the value it may hold the `reason` why there is none, or the `failure` of a bug."""
+"""An answer, in JSON's types and operators. Instead of the value it may hold the `reason` why there is none, or the
+`failure` of a bug."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def main() -> None:
 
 def print_answer(index: int, answer: Answer) -> None:
     # One write: processes of the pool share the pipe, and an unbuffered print writes the end of the line by itself.
-    sys.stdout.write(json.dumps([index, answer]) + "\n")
+    sys.stdout.write(json.dumps([index, answer], default=row_of) + "\n")
     sys.stdout.flush()
 
 
@@ -186,7 +187,7 @@ def _operators(asked: Question) -> Answer:
     if asked.config.device_type != "cuda":
         return {}
     try:
-        return {"operators": as_values(step_operators(asked.config, asked.subject))}
+        return {"operators": step_operators(asked.config, asked.subject)}
     except (UnpredictableError, UnsupportedError) as error:
         return {"no_operators": str(error)}
     except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
@@ -234,8 +235,7 @@ def _room(asked: Question) -> Answer:
         rooms = [step.room(name, room) for name, room in asked.rooms]
         if why := why_untimed(asked.config):
             return {"rooms": rooms, "no_operators": why}
-        operators = {batch: as_values(step.operators(batch)) for batch, _, _ in rooms if batch}
-        return {"rooms": rooms, "operators": {str(batch): values for batch, values in operators.items()}}
+        return {"rooms": rooms, "operators": {batch: step.operators(batch) for batch, _, _ in rooms if batch}}
     except RequestError as error:
         return {"refused": str(error)}
     except (UnpredictableError, UnsupportedError) as error:

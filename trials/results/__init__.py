@@ -8,4 +8,5 @@ roles.py          what each field of a configuration means
 stored_config.py  a configuration and an environment, rebuilt from a stored row
 record.py         an attempt, and its rows: records of the table `measurements`, and rows of the detail tables
 arrow_schema.py   the Arrow schemas, derived from the row dataclasses
+record_json.py    a record of any kind as JSON
 """

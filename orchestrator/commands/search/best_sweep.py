@@ -98,7 +98,7 @@ def largest_batch_words(found: Answer, code: Code | None = None) -> str:
     if largest is None or largest.largest is None:
         reason = largest.reason if largest else "the memory of its model or device is unknown"
         return f"The largest batch that it fits with is not known: {reason}"
-    return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.budget.words})"
+    return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.room})"
 
 
 def _check_sweep(sweep: Sweep, aim: Aim) -> None:

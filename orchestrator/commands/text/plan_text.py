@@ -1,7 +1,6 @@
-"""Writes a plan, or the largest sizes that fit, as text and as JSON."""
+"""Writes a plan, or the largest sizes that fit, as text."""
 
-from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 
 import pandas as pd
@@ -10,15 +9,15 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.api import software_of
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+from lmsweep.orchestrator.commands.text.plan_output import peak_of
 from lmsweep.orchestrator.planning.largest_fit import Frontier
 from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.planning.step_estimate import Fleet, StepEstimate, StepEstimates
+from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
-from lmsweep.orchestrator.terminal import format_seconds, on_terminal, say
+from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
@@ -30,18 +29,6 @@ MOST_ROWS = 60
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
-NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
-"""Why a trial with this action takes no time."""
-
-
-def _of_fleet(step: StepEstimate, fleet: Fleet) -> dict[str, object]:
-    """Return what only a step of ranks states."""
-    return {
-        "expected_exposed_parts": dict(step.parts),
-        "expected_tokens_per_second": fleet.tokens_per_second,
-        "expected_dollars_per_billion_tokens": fleet.dollars,
-        "worth_up_to_gpus": fleet.worth,
-    }
 
 
 @dataclass(frozen=True)
@@ -52,63 +39,6 @@ class PlanText:
     estimate: PlanEstimate
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """Return one entry per trial, and time and dollars in total. Beside each null is its reason."""
-        estimate = self.estimate
-        no_dollars = f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
-        no_dollars = "--price was not given" if estimate.dollars is None else no_dollars
-        return {
-            "sweep": self.plan.sweep,
-            "trials": [self._trial_as_json(planned) for planned in self.plan.trials],
-            "counts": dict(Counter(planned.action for planned in self.plan.trials)),
-            "expected_seconds": None if estimate.reason else estimate.seconds,
-            "expected_seconds_between": None if estimate.reason else estimate.between,
-            "expected_seconds_reason": estimate.reason,
-            "expected_dollars": None if estimate.unpriced or estimate.reason else estimate.dollars,
-            "expected_dollars_reason": estimate.reason or no_dollars,
-        }
-
-    def _trial_as_json(self, planned: PlannedTrial) -> dict[str, object]:
-        peak, step = self._peak(planned), self.steps.of(planned) if self.steps else None
-        no_peak = peak.reason if isinstance(peak, Refusal) else None
-        if isinstance(peak, Bounds):
-            no_peak = f"{between(peak)}, {peak.source}"
-        no_seconds = NO_SECONDS.get(planned.action) or self.estimate.trials[planned.index].reason
-        found: dict[str, object] = {
-            "trial_id": planned.trial_id,
-            "config": asdict(planned.trial.config),
-            "workloads": list(planned.trial.workloads),
-            "action": planned.action,
-            "reason": planned.reason,
-            "process": planned.process if planned.action == "run" else None,
-            "device_name": planned.environment.device_name,
-            "predicted_peak_bytes": peak.peak if isinstance(peak, Prediction) else None,
-            "predicted_peak_reason": no_peak,
-            "expected_seconds": None if no_seconds else self.estimate.trials[planned.index].seconds,
-            "expected_seconds_reason": no_seconds,
-        }
-        if step is None:  # its workloads measure none, or it is not on a GPU
-            return found
-        known = None if isinstance(step, Refusal) else step
-        return (
-            found
-            | {
-                "expected_step_seconds": known and known.seconds,
-                "expected_step_seconds_between": known and known.between,
-                "expected_exposed_seconds": known and known.exposed,
-                "expected_step_source": known and known.source,
-                "expected_step_reason": step.reason if isinstance(step, Refusal) else None,
-            }
-            | (_of_fleet(known, known.fleet) if known and known.fleet else {})
-        )
-
-    def say(self, *, all: bool = False) -> None:
-        """Print the plan."""
-        if self.plan.trials:
-            show_table(self.listing(all=all))
-        else:
-            say(f"{self.plan.sweep}: no trials; this shard is empty")
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
@@ -125,7 +55,7 @@ class PlanText:
     def _notes(self, *, all: bool) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
         left = 0 if all else len(self.plan.trials) - MOST_ROWS
-        found = (self._peak(planned) for planned in self.plan.trials)
+        found = (peak_of(planned, self.predictions) for planned in self.plan.trials)
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
@@ -168,13 +98,8 @@ class PlanText:
         columns = [*names, *repeated, "trial", "peak memory", *stepping, "time", "action"]
         return pd.DataFrame(rows, columns=columns, dtype=object)
 
-    def _peak(self, planned: PlannedTrial) -> Prediction | Bounds | Refusal:
-        if self.predictions is None:
-            return Refusal("--no-predict")
-        return self.predictions.of(planned.trial, planned.environment.device_name)
-
     def _peak_text(self, planned: PlannedTrial) -> str:
-        found = self._peak(planned)
+        found = peak_of(planned, self.predictions)
         if isinstance(found, Bounds):
             return between(found)
         return gib(found.peak) if isinstance(found, Prediction) else "?"
@@ -199,25 +124,12 @@ def _process_text(planned: PlannedTrial) -> str:
     return str(planned.trial.config.processes) if planned.action == "stored" else "-"
 
 
-def frontier_as_json(found: list[Frontier]) -> list[dict[str, object]]:
-    """Return one JSON entry per configuration."""
-    names = ("dimension", "largest", "possible", "reason", "device_name")
-    return [
-        {"config": asdict(one.config), **{name: getattr(one, name) for name in names}, "budget_bytes": one.budget.bytes}
-        for one in found
-    ]
-
-
-def say_frontier(found: list[list[Frontier]]) -> None:
-    """Print a table of the largest value that fits for each dimension, by everything else that varies."""
-    show_parts([_frontier_listing(each) for each in found])
-
-
-def _frontier_listing(found: list[Frontier]) -> Listing:
+def frontier_listing(found: list[Frontier]) -> Listing:
+    """Return the largest value of one dimension that fits, by everything else that varies."""
     dimension = found[0].dimension
     names = [name for name in varying_fields([one.config for one in found]) if name != dimension]
     rows = [[*(getattr(one.config, name) for name in names), one.device_name, _largest_text(one)] for one in found]
-    rooms = dict.fromkeys(one.budget.words for one in found)
+    rooms = dict.fromkeys(one.room for one in found)
     return Listing(
         title=f"The largest {dimension} that fits, as predicted",
         frame=pd.DataFrame(rows, columns=[*names, "device", f"largest {dimension}"], dtype=object),

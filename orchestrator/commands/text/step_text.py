@@ -2,89 +2,107 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import pandas as pd
+from pydantic import Field, SerializeAsAny
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate
-from lmsweep.trials.analytic.rates.step_time import StepTime, explained
+from lmsweep.trials.analytic.rates.step_time import explained
 from lmsweep.trials.spec.config import RequestError
 
 MOST_PARTS = 40
 
 
-@dataclass(frozen=True)
-class StepText:
-    """One trial's predicted step."""
+@dataclass(frozen=True, kw_only=True)
+class ClassOfOperators:
+    seconds: float
+    source: str
 
-    planned: PlannedTrial
-    estimate: StepEstimate
 
-    @property
-    def time(self) -> StepTime:
-        return self.estimate.time
+@dataclass(frozen=True, kw_only=True)
+class StepOutput:
+    """`plan --explain`"""
 
-    def listing(self) -> Listing:
-        """Return a table of parts of the model, with a column per class."""
-        parts = explained(self.time)
-        classes = list(self.time.by(lambda one: one.kind))
-        rows = [
-            [name, *(by_class.get(one) for one in classes), sum(by_class.values())]
-            for name, by_class in list(parts.items())[:MOST_PARTS]
-        ]
-        total = [sum(part.get(one, 0.0) for part in parts.values()) for one in classes]
-        rows.append(["all", *total, sum(total)])
-        frame = pd.DataFrame(rows, columns=["part", *classes, "device time"])
-        return Listing(
-            title=f"{self.planned.trial_id} on {self.planned.environment.device_name}: {self._total()}",
-            frame=frame,
-            keys=["part"],
-            units=dict.fromkeys([*classes, "device time"], "s"),
-            together=(*classes, "device time"),
-            notes=self._notes(),
-        )
+    trial_id: str
+    device_name: str
+    expected_step_seconds: float
+    expected_step_seconds_between: tuple[float, float]
+    measured_per_predicted: float
+    host_seconds: float
+    device_seconds: float
+    collectives_seconds: float
+    exposed_seconds: float
+    launches: int
+    flops: SerializeAsAny[float]
+    parts: Annotated[
+        Mapping[str, Mapping[str, float]], Field(description="Part of the model -> class of operators -> seconds.")
+    ]
+    classes: dict[str, ClassOfOperators]
 
-    def as_json(self) -> dict[str, object]:
-        """Return the same for programs."""
-        time = self.time
-        return {
-            "trial_id": self.planned.trial_id,
-            "device_name": self.planned.environment.device_name,
-            "expected_step_seconds": self.estimate.seconds,
-            "expected_step_seconds_between": self.estimate.between,
-            "measured_per_predicted": self.estimate.factor,
-            "host_seconds": time.launching,
-            "device_seconds": time.computing,
-            "collectives_seconds": math.fsum(one.seconds for one in time.parts if one.kind == "collectives"),
-            "exposed_seconds": self.estimate.exposed,
-            "launches": sum(one.operator.count for one in time.parts),
-            "flops": sum(one.operator.count * one.operator.flops for one in time.parts),
-            "parts": explained(time),
-            "classes": {
-                kind: {"seconds": seconds, "source": time.sources[kind]}
-                for kind, seconds in time.by(lambda one: one.kind).items()
-            },
-        }
 
-    def _total(self) -> str:
-        low, high = (f"{1e3 * seconds:.3g}" for seconds in self.estimate.between)
-        return f"{1e3 * self.estimate.seconds:.3g} ms a step ({low} to {high})"
+def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
+    """Return one trial's predicted step for programs."""
+    time = estimate.time
+    return StepOutput(
+        trial_id=planned.trial_id,
+        device_name=planned.environment.device_name,
+        expected_step_seconds=estimate.seconds,
+        expected_step_seconds_between=estimate.between,
+        measured_per_predicted=estimate.factor,
+        host_seconds=time.launching,
+        device_seconds=time.computing,
+        collectives_seconds=math.fsum(one.seconds for one in time.parts if one.kind == "collectives"),
+        exposed_seconds=estimate.exposed,
+        launches=sum(one.operator.count for one in time.parts),
+        flops=sum(one.operator.count * one.operator.flops for one in time.parts),
+        parts=explained(time),
+        classes={
+            kind: ClassOfOperators(seconds=seconds, source=time.sources[kind])
+            for kind, seconds in time.by(lambda one: one.kind).items()
+        },
+    )
 
-    def _notes(self) -> list[str]:
-        time, launches = self.time, Counter[str]()
-        for one in time.parts:
-            launches[one.operator.phase] += one.operator.count
-        bound = "the host launches longer than the device computes" if time.is_host_bound else "the device decides"
-        phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
-        return [
-            f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
-            f"host: {time.host_source}",
-            f"steps that were measured took {self.estimate.factor:.2f} times as long as the sum of their operators",
-            *(f"exposed, {name}: {1e3 * part:.3g} ms" for name, part in self.estimate.parts.items()),
-            *(f"{kind}: {source}" for kind, source in time.sources.items()),
-        ]
+
+def step_listing(planned: PlannedTrial, estimate: StepEstimate) -> Listing:
+    """Return the same as a table of parts of the model, with a column per class."""
+    parts = explained(estimate.time)
+    classes = list(estimate.time.by(lambda one: one.kind))
+    rows = [
+        [name, *(by_class.get(one) for one in classes), sum(by_class.values())]
+        for name, by_class in list(parts.items())[:MOST_PARTS]
+    ]
+    total = [sum(part.get(one, 0.0) for part in parts.values()) for one in classes]
+    rows.append(["all", *total, sum(total)])
+    low, high = (f"{1e3 * seconds:.3g}" for seconds in estimate.between)
+    words = f"{1e3 * estimate.seconds:.3g} ms a step ({low} to {high})"
+    return Listing(
+        title=f"{planned.trial_id} on {planned.environment.device_name}: {words}",
+        frame=pd.DataFrame(rows, columns=["part", *classes, "device time"]),
+        keys=["part"],
+        units=dict.fromkeys([*classes, "device time"], "s"),
+        together=(*classes, "device time"),
+        notes=_notes(estimate),
+    )
+
+
+def _notes(estimate: StepEstimate) -> list[str]:
+    time, launches = estimate.time, Counter[str]()
+    for one in time.parts:
+        launches[one.operator.phase] += one.operator.count
+    bound = "the host launches longer than the device computes" if time.is_host_bound else "the device decides"
+    phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
+    return [
+        f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
+        f"host: {time.host_source}",
+        f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",
+        *(f"exposed, {name}: {1e3 * part:.3g} ms" for name, part in estimate.parts.items()),
+        *(f"{kind}: {source}" for kind, source in time.sources.items()),
+    ]
 
 
 def chosen(plan: Plan, text: str) -> PlannedTrial:

@@ -1,6 +1,8 @@
 """One operator of a step: what it computes and moves, and in which part of the model. The unit of predicted time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Literal
 
 Phase = Literal["forward", "backward", "optimizer"]
@@ -69,18 +71,14 @@ Operators = tuple[Operator, ...]
 FIELDS = tuple(one.name for one in fields(Operator))
 
 
-def as_values(operators: Operators) -> list[list[object]]:
-    """Return the operators as JSON has them."""
-    return [[getattr(one, name) for name in FIELDS] for one in operators]
+row_of = attrgetter(*FIELDS)
+"""Returns the values of an operator's fields, for JSON: a step has hundreds of operators, so no row says the names."""
 
 
 def from_values(found: list[list[object]]) -> Operators:
     """Return the operators that JSON has."""
-
-    def operator(values: dict[str, Any]) -> Operator:
-        return Operator(**values | {"shapes": tuple(map(tuple, values["shapes"]))})
-
-    return tuple(operator(dict(zip(FIELDS, values, strict=True))) for values in found)
+    rows: Iterator[dict[str, Any]] = (dict(zip(FIELDS, values, strict=True)) for values in found)
+    return tuple(Operator(**row | {"shapes": tuple(map(tuple, row["shapes"]))}) for row in rows)
 
 
 CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives", "host")

@@ -1,0 +1,139 @@
+"""What `plan --format json` prints."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from lmsweep.orchestrator.cluster.nodes import Refusal
+from lmsweep.orchestrator.planning import plan as planning
+from lmsweep.orchestrator.planning.largest_fit import Frontier
+from lmsweep.orchestrator.planning.memory_budget import between
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
+from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
+from lmsweep.trials.analytic.memory_bounds import Bounds
+from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.spec.config import TrialConfig
+
+NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
+"""Why a trial with this action takes no time."""
+
+
+class PlannedTrial(BaseModel):
+    # A model, not a dataclass: it knows which of its fields it was given, and only those are printed.
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trial_id: str
+    config: TrialConfig
+    workloads: list[str]
+    action: planning.Action
+    reason: str | None
+    process: int | None
+    device_name: str
+    predicted_peak_bytes: int | None
+    predicted_peak_reason: str | None
+    expected_seconds: float | None
+    expected_seconds_reason: str | None
+    expected_step_seconds: float | None = Field(
+        None, description="This field and the next: only of trials whose workloads measure steps of a GPU."
+    )
+    expected_step_seconds_between: tuple[float, float] | None = None
+    expected_exposed_seconds: float | None = None
+    expected_step_source: str | None = None
+    expected_step_reason: str | None = None
+    expected_exposed_parts: dict[str, float] | None = Field(
+        None, description="This field and the next: only of several nodes."
+    )
+    expected_tokens_per_second: float | None = None
+    expected_dollars_per_billion_tokens: float | None = None
+    worth_up_to_gpus: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOutput:
+    sweep: str
+    trials: list[PlannedTrial]
+    counts: dict[planning.Action, int]
+    expected_seconds: float | None
+    expected_seconds_between: tuple[float, float] | None
+    expected_seconds_reason: str | None
+    expected_dollars: float | None
+    expected_dollars_reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierOutput:
+    """`plan --max-batch` and `--max-context`"""
+
+    frontier: list[Frontier]
+
+
+def plan_output(
+    plan: planning.Plan,
+    estimate: PlanEstimate,
+    predictions: Predictions | None = None,
+    steps: StepEstimates | None = None,
+) -> PlanOutput:
+    """Return the trials, and time and dollars in total; beside each null is its reason."""
+    no_dollars = f"no price for {', '.join(estimate.unpriced)}" if estimate.unpriced else None
+    no_dollars = "--price was not given" if estimate.dollars is None else no_dollars
+    trials = []
+    for planned in plan.trials:
+        peak = peak_of(planned, predictions)
+        no_peak = f"{between(peak)}, {peak.source}" if isinstance(peak, Bounds) else getattr(peak, "reason", None)
+        no_seconds = NO_SECONDS.get(planned.action) or estimate.trials[planned.index].reason
+        trials.append(
+            PlannedTrial(
+                trial_id=planned.trial_id,
+                config=planned.trial.config,
+                workloads=[*planned.trial.workloads],
+                action=planned.action,
+                reason=planned.reason,
+                process=planned.process if planned.action == "run" else None,
+                device_name=planned.environment.device_name,
+                predicted_peak_bytes=peak.peak if isinstance(peak, Prediction) else None,
+                predicted_peak_reason=no_peak,
+                expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
+                expected_seconds_reason=no_seconds,
+                **_of_step(steps.of(planned) if steps else None),
+            )
+        )
+    return PlanOutput(
+        sweep=plan.sweep,
+        trials=trials,
+        counts=Counter(planned.action for planned in plan.trials),
+        expected_seconds=None if estimate.reason else estimate.seconds,
+        expected_seconds_between=None if estimate.reason else estimate.between,
+        expected_seconds_reason=estimate.reason,
+        expected_dollars=None if estimate.unpriced or estimate.reason else estimate.dollars,
+        expected_dollars_reason=estimate.reason or no_dollars,
+    )
+
+
+def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | Refusal:
+    """Return the predicted memory of a trial, or why it is unknown."""
+    return predictions.of(planned.trial, planned.environment.device_name) if predictions else Refusal("--no-predict")
+
+
+def _of_step(step: Estimated | None) -> dict[str, Any]:
+    """Return what is known of a step, or why nothing is; nothing if no step is measured, or no GPU is there."""
+    if step is None:
+        return {}
+    known = step if isinstance(step, StepEstimate) else None
+    found = {
+        "expected_step_seconds": known and known.seconds,
+        "expected_step_seconds_between": known and known.between,
+        "expected_exposed_seconds": known and known.exposed,
+        "expected_step_source": known and known.source,
+        "expected_step_reason": step.reason if isinstance(step, Refusal) else None,
+    }
+    if not known or not known.fleet:
+        return found
+    return found | {
+        "expected_exposed_parts": known.parts,
+        "expected_tokens_per_second": known.fleet.tokens_per_second,
+        "expected_dollars_per_billion_tokens": known.fleet.dollars,
+        "worth_up_to_gpus": known.fleet.worth,
+    }
