@@ -9,7 +9,6 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.explanations import CHANGES, draw, process, profiled_steps
 from lmsweep.analysis.api import compare, explain
 from lmsweep.analysis.comparison.kernel_changes import change_of
 from lmsweep.analysis.comparison.step_causes import causes
@@ -19,6 +18,7 @@ from lmsweep.orchestrator.api import load_requested
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
+from tests.support.simulated_changes import CHANGES, draw, process, profiled_steps
 
 PROFILED = {"attention": ("naive", "sdpa"), "precision": ("tf32", "bf16")}
 LEFT_OVER = ("unexplained", "the device waits, or unexplained")

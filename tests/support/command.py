@@ -120,6 +120,18 @@ def write_sweep(folder: Path, name: str = "sweep", **changes: Any) -> Path:
     return path
 
 
+def write_noops(folder: Path, count: int) -> Path:
+    """A sweep of `count` trials that measure nothing."""
+    import yaml
+
+    batches = 100 if count > 10_000 else 1  # the number of values per axis is limited
+    axes = {"context_length": list(range(1, count // batches + 1)), "batch_size": list(range(1, batches + 1))}
+    path = folder / "noops.yaml"
+    grid = {"workloads": ["noop"], "axes": axes, "fixed": {"model": "tiny"}}
+    path.write_text(yaml.safe_dump({"name": "noops", "grids": [grid]}))
+    return path
+
+
 def trial_children(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """The processes in which trials of this command run now: the children of its trial servers."""
     found = []
