@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def files(package: str, root: Path = ROOT) -> list[Path]:
     )
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that the file imports anywhere, by its full name; ours without `lmsweep.`."""
     found = set()
