@@ -48,7 +48,7 @@ from lmsweep.orchestrator.sweep.sweep import Outline, Sweep, load_sweep, parse_o
 from lmsweep.orchestrator.terminal import format_seconds, say
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_made
 from lmsweep.trials.machine.host_memory import memory_asked_for
-from lmsweep.trials.machine.scratch import ensure_home
+from lmsweep.trials.machine.scratch import ensure_user
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of
@@ -144,7 +144,7 @@ def make_planned(request: PlanRequest, *, will_run: bool = False, needs_peaks: b
     will_run: the plan will be run. needs_peaks: predict the peak of each trial, not only whether it fits. Raises
     RequestError if any part of the request is wrong.
     """
-    ensure_home()
+    ensure_user()
     memory_asked_for()  # reports a wrong setting before anything starts
     retry = _statuses(request)
     if request.budget:

@@ -56,10 +56,10 @@ def main() -> None:
             raise RequestError("the current folder has been deleted; change to one that exists") from None
         if sys.flags.optimize > 1:
             raise RequestError("Python leaves out docstrings, which Ray and --help read; unset PYTHONOPTIMIZE")
-        if not os.environ.get("HOME"):
-            from lmsweep.trials.machine.scratch import ensure_home
+        if not os.environ.get("HOME") or not os.environ.get("USER", os.environ.get("LOGNAME")):
+            from lmsweep.trials.machine.scratch import ensure_user
 
-            ensure_home()
+            ensure_user()
         app()
     except RequestError as error:
         if Traceback.wanted:

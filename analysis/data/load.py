@@ -17,11 +17,12 @@ from lmsweep.analysis.data.pooled_rows import as_lists, pool
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
-from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, tokens_per_step
-from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
+from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, recomputed_flops, tokens_per_step
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import OF_STEP
 from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
+from lmsweep.trials.spec.ways.checkpointings import Recomputed, checkpointing_of
+from lmsweep.trials.spec.ways.compilations import BY_BLOCK
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Precision
 from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.store.store import Store
@@ -189,19 +190,18 @@ def _recomputed(
 ) -> NDArray[np.float64]:
     """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
-    found = for_each_kind(recomputed_blocks, frame["checkpointing"], layers)
-    blocks, ended_early = np.array(found, dtype=np.float64).reshape(-1, 2).T
-    again: NDArray[np.float64] = recomputed_flops(
-        blocks=blocks,
-        ended_early=ended_early,
+    found = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), frame["checkpointing"], layers)
+    again = Recomputed(*np.array(found, dtype=np.float64).reshape(-1, 2).T)
+    flops: NDArray[np.float64] = recomputed_flops(
+        again,
         block=block,
         tokens=_numbers(frame["context_length"]) * _numbers(frame["batch_size"]),
         d_model=terms["d_model"],
         d_ff=terms["d_ff"],
         router=terms["router"],
-        compiled_blocks=(frame["compile"] == "block").to_numpy(dtype=np.float64),
+        compiled=frame["compile"].isin(BY_BLOCK).to_numpy(dtype=np.float64),
     )
-    return np.where(blocks == 0, 0, again)
+    return np.where(again.blocks == 0, 0, flops)
 
 
 def _flops_of_trials(frame: pd.DataFrame) -> NDArray[np.float64]:

@@ -187,6 +187,7 @@ def _node(live: LiveNode, description: str) -> Node:
         also_called=tuple(names[:-1]),
         node_id=live.node_id,
         cpu_rates=described.cpu_rates,
+        missing=described.missing,
         environments={name: one for name, one in described.environments.items() if gpus or name not in GPU_DEVICES},
     )
 

@@ -43,6 +43,8 @@ class Node:
     count: int = 1
     """Number of such nodes; more than one only if they have not started."""
     cpu_rates: CpuRates | None = None
+    missing: frozenset[str] = frozenset()
+    """Optional modules that its Python lacks, as far as it was asked."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,6 +129,7 @@ def node_from_json(text: str) -> Node:
         accelerator_type=on_gpu.accelerator_type if on_gpu else None,
         environments=environments,
         cpu_rates=CpuRates(*found["cpu_rates"]),
+        missing=frozenset(found["missing"]),
     )
 
 

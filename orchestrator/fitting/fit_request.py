@@ -186,6 +186,7 @@ def recipe_of(config: TrialConfig) -> str:
     formats = PRECISIONS[config.precision]
     trained = SHORT_TYPES[formats.weights]
     if config.adapter != "none":
-        frozen = "4 bits" if config.adapter == "qlora" else SHORT_TYPES[formats.autocast or formats.weights]
+        bits = ADAPTERS[config.adapter].stored_bits
+        frozen = f"{bits} bits" if bits else SHORT_TYPES[formats.autocast or formats.weights]
         return f"{frozen}; adapters, their state {trained}"
     return f"{trained}, products {SHORT_TYPES[formats.autocast]}" if formats.autocast else trained

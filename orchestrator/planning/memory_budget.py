@@ -101,7 +101,9 @@ def with_devices(node: Node, text: str) -> Node:
     name, memory = device_memory(text)
     some = node.environments.get("cuda") or node.environments["cpu"]
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
-    return replace(node, gpus=count, accelerator_type=None, environments={**node.environments, "cuda": there})
+    on_gpus = {**node.environments, "cuda": there}
+    # What is installed there is unknown, as its driver is.
+    return replace(node, gpus=count, accelerator_type=None, environments=on_gpus, missing=frozenset())
 
 
 def counted(text: str) -> tuple[int, str]:

@@ -109,6 +109,10 @@ def make_plan(
     return Plan(sweep=sweep.name, trials=tuple(planned))
 
 
+UNKNOWN = Capabilities("this device", compute=(99, 0))
+"""What rules nothing out: a GPU without a datasheet, and a CPU, about which `why_not` decides."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Promise:
     """A measurement that an earlier trial of the plan will provide. Environments are given by their ids."""
@@ -140,6 +144,8 @@ class Question:
     """The results in the store that count, by environment_id and measurement_id."""
     promises: Mapping[str, Sequence[Promise]] = field(default_factory=dict)
     """What earlier trials of the plan will measure, by measurement_id."""
+    missing: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Optional modules that no node of an environment has."""
     why_too_large: Callable[[Trial, Fingerprint], str | None] = lambda trial, environment: None
     """Why the trial does not fit into an environment's memory; None if it may."""
 
@@ -161,10 +167,17 @@ class Question:
         """Why the trial does not run, by environment."""
         config, workloads = self.trial.config, self.trial.workloads if len(self.environments) > 1 else ()
         excluded = {
-            key: next(filter(None, (_excluded(config, name, one) for name in workloads)), None)
-            for key, one in self.environments.items()
+            key: next(filter(None, (self.excluded(config, name, key) for name in workloads)), None)
+            for key in self.environments
         }
         return {key: self.why_too_large(self.trial, one) or excluded[key] for key, one in self.environments.items()}
+
+    def excluded(self, config: TrialConfig, workload: str, environment: str) -> str | None:
+        """Return why a rule excludes the workload in an environment; None if it may run there."""
+        there = self.environments[environment]
+        device = _capabilities(there.device_name, there.device_memory) if config.takes_gpus else None
+        able = (device or UNKNOWN)._replace(missing=self.missing.get(environment, frozenset()))
+        return why_not(config, workload) or why_not_on(config, workload, able)
 
     def planned(
         self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None
@@ -229,7 +242,7 @@ def unsupported(asked: Question) -> Decision | None:
     """The workloads that a rule excludes in every environment, those with one reason together."""
     reasons: dict[str, list[str]] = {}
     for name in asked.trial.workloads:
-        found = [_excluded(asked.trial.config, name, one) for one in asked.environments.values()]
+        found = [asked.excluded(asked.trial.config, name, key) for key in asked.environments]
         if found[0] and all(found):
             reasons.setdefault(found[0], []).append(name)
     if not reasons:
@@ -301,11 +314,6 @@ def decide(asked: Question) -> list[Decision]:
     return found
 
 
-def _excluded(config: TrialConfig, workload: str, environment: Fingerprint) -> str | None:
-    device = _capabilities(environment.device_name, environment.device_memory) if config.takes_gpus else None
-    return why_not(config, workload) or (device and why_not_on(config, workload, device))
-
-
 @cache
 def _capabilities(name: str, memory: int | None) -> Capabilities | None:
     datasheet = find_device(name, memory) or device_named(name)
@@ -345,15 +353,21 @@ class _Decisions:
         environments = self._with_code(places.environments, trial, trial.code) if trial.code else places.environments
         met = dict(zip(places.environments, environments, strict=True))
         able = [] if isinstance(places.able, Refusal) else places.able
+        of_nodes = tuple(met[_id_of(node.environments[config.device_type], config)] for node in able)
+        missing: dict[str, frozenset[str]] = {}
+        if not config.software:  # else an environment of its own, with other releases
+            for node, key in zip(able, of_nodes, strict=True):
+                missing[key] = missing.get(key, node.missing) & node.missing
         found = decide(
             Question(
                 trial=trial,
                 index=index,
                 able=places.able,
                 environments=environments,
-                of_nodes=tuple(met[_id_of(node.environments[config.device_type], config)] for node in able),
+                of_nodes=of_nodes,
                 cluster=self._nodes,
                 done=self._done,
+                missing=missing,
                 promises=self._promises,
                 why_too_large=self._why_too_large,
             )

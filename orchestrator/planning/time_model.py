@@ -20,9 +20,6 @@ from lmsweep.trials.spec.workloads import Workload, workload_named
 LAUNCH_SECONDS = {False: 0.65e-3, True: 0.3e-3}
 """Whether the step is compiled -> seconds in which the host launches one layer's forward pass; backward takes twice
 as long."""
-GRAPH_SECONDS = {"none": (6.0, 0.0), "block": (12.0, 0.0), "model": (6.0, 1.8)}
-"""What is compiled -> seconds on one core per graph, and per layer in it; `none` compiles FlexAttention alone."""
-
 AUTO_WARMUP_STEPS = 10
 AUTO_MEASURE_STEPS = 60
 """Typical number of iterations with `auto`."""
@@ -100,7 +97,7 @@ def graph_seconds(config: TrialConfig) -> float:
     """Return the seconds that one core takes to compile the trial's graph; 0 if it compiles nothing."""
     if not config.compiles:
         return 0.0
-    fixed, per_layer = GRAPH_SECONDS[config.compile]
+    fixed, per_layer = config.compilation.seconds
     return fixed + per_layer * (config.num_layers or 0)
 
 

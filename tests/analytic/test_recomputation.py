@@ -9,11 +9,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep import analysis
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
-from lmsweep.trials.analytic.formulas import forward_flops
-from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
+from lmsweep.trials.analytic.formulas import forward_flops, recomputed_flops
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.checkpointings import checkpointing_of
 from lmsweep.trials.timing.validity_flags import exceeds_peak, least_forward_flops, least_recomputed_flops
 from tests.support.made_up_results import H200, Attempts, config
 
@@ -43,10 +43,9 @@ def test_what_backward_computes_again_is_what_pytorch_counts(checkpointing: str,
     counted = flops_of_backward(replace(settings, checkpointing=checkpointing)) - flops_of_backward(settings)
     terms, tokens = settings.size.terms, 16
     blocks = forward_flops(**terms, vocab_size=0, context_length=8, batch_size=2)
-    again = recomputed_blocks(checkpointing, 7)
     assert counted == recomputed_flops(
-        blocks=again.blocks, ended_early=again.ended_early, block=blocks / 7, tokens=tokens, d_model=16, d_ff=48,
-        router=terms["router"], compiled_blocks=0,
+        checkpointing_of(checkpointing).recomputed(7),         block=blocks / 7, tokens=tokens, d_model=16, d_ff=48,
+        router=terms["router"], compiled=0,
     )  # fmt: skip
 
 

@@ -220,7 +220,7 @@ def test_best_of_a_store_answers_for_each_job_and_for_one_in_full(attempts: Atte
     assert "compile: block is 1.6" in whole and "--recipe" in whole and "import torch" not in whole
     assert len(whole.splitlines()) <= 40
     recipe = lmsweep_here("best", store, "--where", "model=small", "--recipe", *options)
-    assert "lmsweep trial model=small" in recipe and "block.compile(" in recipe
+    assert "lmsweep trial model=small" in recipe and "torch.compile(block.forward, " in recipe
 
 
 def test_one_process_each_cannot_tell_what_several_processes_can(attempts: Attempts) -> None:

@@ -263,6 +263,15 @@ def test_a_process_that_exits_by_itself_is_lost_and_the_next_trial_is_not(odd_ru
     assert run(odd_runner, environment)[0].status == Status.OK
 
 
+def test_a_server_that_cannot_start_is_a_row_with_what_it_said(environment, tmp_path):
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'Traceback (most recent call last):' >&2\necho 'KeyError: 54321' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with IsolatedRunner(python=str(broken)) as runner:
+        (row,) = run(runner, environment)
+    assert (row.status, row.error) == (Status.LOST, "its trial server died: KeyError: 54321")
+
+
 def test_without_a_compiler_compiling_is_unsupported(odd_runner, environment):
     rows = run(odd_runner, environment, compile="block")
     assert [row.status for row in rows] == [Status.UNSUPPORTED]

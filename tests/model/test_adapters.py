@@ -35,6 +35,20 @@ def whole_weight(weight: nn.Parameter) -> torch.Tensor:
     return pytest.importorskip("bitsandbytes").functional.dequantize_4bit(weight.data, weight.quant_state)
 
 
+@pytest.mark.parametrize("checkpointing", ["block", "sqrt", "nested", "selective"])
+def test_what_is_computed_again_has_the_dropout_of_the_first_time(checkpointing):
+    found = []
+    for way in ("none", checkpointing):
+        torch.manual_seed(1)
+        step = step_of(adapter="lora", adapter_args='{"rank": 4, "dropout": 0.5}', checkpointing=way, num_layers=4)
+        for layer in adapted(step.model).values():
+            torch.nn.init.normal_(layer.lora_B["default"].weight)
+        step.forward()
+        step.backward()
+        found.append([weight.grad for weight in step.model.parameters() if weight.grad is not None])
+    torch.testing.assert_close(*found)
+
+
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))
 
 

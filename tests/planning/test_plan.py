@@ -100,6 +100,41 @@ def test_a_format_that_one_of_two_devices_lacks_runs_on_the_other() -> None:
     assert decision and "compute capability 8.9" in str(decision.planned[0].reason)
 
 
+@pytest.mark.parametrize(
+    ("fields", "module", "reason"),
+    [
+        ({"loss": "liger"}, "liger_kernel", "loss liger needs the package liger-kernel"),
+        ({"loss": "chunked"}, "torch.nn.functional.linear_cross_entropy", "loss chunked needs PyTorch 2.13 or later"),
+        ({"optimizer": "adamw_8bit"}, "torchao", "optimizer adamw_8bit needs the package torchao"),
+        ({"precision": "fp8_rowwise"}, "torchao", "precision fp8_rowwise needs the package torchao"),
+        ({"adapter": "lora"}, "peft", "adapter lora needs the package peft; pip install 'lmsweep[adapters]'"),
+        ({"adapter": "qlora"}, "bitsandbytes", "adapter qlora needs the package bitsandbytes; pip"),
+    ],
+)
+def test_what_needs_a_package_runs_where_it_is_installed(fields: dict[str, Any], module: str, reason: str) -> None:
+    question = asked("timing", **{"mode": "train_step"} | fields)
+    assert unsupported(question) is None
+    lacking = {ON_H200: frozenset({module})}
+    decision = unsupported(replace(question, missing=lacking | {ON_A100: frozenset({module})}))
+    on_a100 = replace(question, missing=lacking)
+    assert decision and str(decision.planned[0].reason).startswith(reason)
+    if "precision" not in fields:  # an A100 has no float8
+        assert unsupported(on_a100) is None and run(on_a100).planned[0].environment == A100
+
+
+def test_a_plan_knows_what_is_not_installed_here(tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(
+        "name: s\ngrids:\n- workloads: [timing]\n  axes: {optimizer: [adamw_fused, adamw_8bit]}\n"
+        "  fixed: {model: tiny, device: cpu, context_length: 8}\n"
+    )
+    answer = json.loads(lmsweep_here("plan", sweep, "--store", tmp_path / "s", "--no-predict", "--format", "json"))
+    assert [(one["action"], one["reason"]) for one in answer["trials"]] == [
+        ("run", None),
+        ("unsupported", "optimizer adamw_8bit needs the package torchao"),
+    ]
+
+
 def test_a_trial_that_fits_on_no_device_is_predicted_to_fail_and_on_one_of_two_runs_there() -> None:
     nowhere_fits = replace(asked("timing"), why_too_large=lambda trial, environment: "exceeds")
     decision = too_large(nowhere_fits)

@@ -116,7 +116,7 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
 )
 def test_one_run_stands_for_every_batch_and_two_shallow_ones_for_a_deep_one(fields: dict[str, Any]) -> None:
     config = small(**fields)
-    whole = operators_of.step_run(operators_of.as_run(replace(config, compile="none"))).log.operators(config.compile)
+    whole = operators_of.step_run(operators_of.as_run(replace(config, compile="none"))).log.operators(config)
     assert Counter(spread(step_operators(config))) == Counter(spread(whole))
 
 

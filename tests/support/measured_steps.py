@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import has_known_work, model_parts, update_parts
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.words import HIDDEN_LOSSES
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
 
 STEPS = (
     "h200-devices",

@@ -2,7 +2,6 @@
 
 flop_conventions.py    the two ways to count attention's FLOPs: as the model defines it, and as kernels are rated
 document_lengths.py    the documents of a packed sequence, and the scores that their mask leaves
-recomputation.py       the FLOPs that checkpointing computes again
 formulas.py            parameters, FLOPs and bytes of the transformer in closed form
 datasheets.py          peak rates and memory of known devices
 roofline_time.py       the busy seconds of a step, from a datasheet

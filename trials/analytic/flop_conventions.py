@@ -5,7 +5,7 @@
 2023): a causal mask leaves half of the scores, and a fused backward has five products for the two of forward, since it
 computes the scores again. Of a window of w positions, `model` counts w scores for each of the s positions, `hardware`
 those that exist, ws - w²/2. Of packed documents, each counts as a sequence of its length. Both count every other matrix
-product alike, and neither counts activation checkpointing (`recomputation`).
+product alike, and neither counts activation checkpointing (`recomputed_flops`).
 """
 
 from typing import Literal

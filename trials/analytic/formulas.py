@@ -14,6 +14,8 @@ tensors that autograd saves.
 
 from typing import Any, Protocol
 
+from lmsweep.trials.spec.ways.checkpointings import Recomputed
+
 Number = Any
 """An int, a float, a NumPy array or a pandas Series. Arithmetic that mixes them has no common static type."""
 
@@ -158,6 +160,15 @@ def step_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions
     early = before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + 8 * _logits(dimensions)
     late = (_look_up(_STATE_BYTES, mode) + 4) * _parameters(dimensions) + _tables_bytes(dimensions)
     return (early + late + abs(early - late)) // 2  # the maximum, also for arrays
+
+
+def recomputed_flops(
+    again: Recomputed, *, block: Number, tokens: Number, d_model: Number, d_ff: Number, router: Number, compiled: Number
+) -> Number:
+    """Return the FLOPs that backward computes again, which HFU counts and MFU does not (Chowdhery et al., "PaLM", 2022,
+    appendix B). block: of a block's forward. router, compiled: 1 if blocks have experts, or are compiled one by one."""
+    last = 2 * tokens * d_ff * d_model * (1 - router) * (1 - compiled)
+    return again.blocks * block - again.ended_early * last
 
 
 def _widths(d_model: Number, query_width: Number, key_width: Number) -> Number:

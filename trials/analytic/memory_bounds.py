@@ -38,7 +38,7 @@ def family(config: TrialConfig) -> TrialConfig:
     """Return a representative of all configurations that differ from this one only in monotonic fields."""
     # The minimum for one head, and for a batch of micro-batches.
     same: dict[str, Any] = dict.fromkeys(GROWING, 1) | {"d_model": 2, "batch_size": config.accumulate}
-    if config.checkpointing not in ("none", "block", "selective"):  # not monotonic: more layers may need less memory
+    if not config.recomputation.grows_with_layers:  # not monotonic: more layers may need less memory
         del same["num_layers"]
     return replace(memory_config(config), **same, mode="forward")
 

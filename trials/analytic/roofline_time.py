@@ -9,13 +9,13 @@ from typing import NamedTuple
 from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, parameter_count
-from lmsweep.trials.analytic.recomputation import recomputed_blocks
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 
 FACTORS = {
     "products": 1.42,
@@ -72,7 +72,7 @@ def model_parts(config: TrialConfig, device: Device) -> dict[str, float]:
     head = 2 * tokens * config.d_model * config.vocab_size
     attended = attention_flops(phase="forward", d_model=config.head_width * (config.num_heads or 1), **shape)
     block = (forward_flops(**terms, **shape, vocab_size=config.vocab_size) - head) / layers - attended
-    runs = passes * layers + (recomputed_blocks(config.checkpointing, layers).blocks if passes > 1 else 0)
+    runs = passes * layers + (config.recomputation.recomputed(layers).blocks if passes > 1 else 0)
     compiled = "compiled_" if config.compile != "none" else ""
     peak = peak_flops(device, config.precision) or device.fp32
     formats = PRECISIONS[config.precision]
@@ -135,7 +135,7 @@ def update_parts(config: TrialConfig, device: Device) -> dict[str, float]:
 
 
 def _logits_part(config: TrialConfig, device: Device, passes: int) -> dict[str, float]:
-    if config.loss in (*HIDDEN_LOSSES, "compiled"):
+    if config.loss in FUSED_LOSSES:
         return {}
     elements = config.batch_size * config.context_length * config.vocab_size
     return {"logits": passes * elements * 4 / device.bytes_per_second}

@@ -12,9 +12,9 @@ Buffers for communication, gathered weights and activations come on top.
 
 from dataclasses import dataclass
 
-from lmsweep.trials.spec.ways.ddp_variants import VARIANTS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
-SHARED = {variant.name: variant.shared for variant in VARIANTS if not variant.in_groups}
+SHARED = {name: variant.shared for name, variant in DDP_VARIANTS.items() if not variant.in_groups}
 """Word of the field `ddp` -> what a rank holds only a share of. With `hsdp` it depends on the size of the groups."""
 
 HELD: dict[str, tuple[str, ...]] = {

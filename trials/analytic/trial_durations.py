@@ -39,16 +39,17 @@ ON_GPU: Durations = {
     ("loss", True): Duration(setup=3.24, base=0.04, slope=1.66),
     ("memory", False): Duration(setup=0.69, base=0.0, slope=0.64),
     ("memory", True): Duration(setup=0.86, base=0.07, slope=0.11),
-    ("profile", False): Duration(setup=0.73, base=0.0, slope=6.32),
-    ("profile", True): Duration(setup=0.04, base=0.04, slope=0.04),
+    ("profile", False): Duration(setup=0.01, base=0.0, slope=0.9),
+    ("profile", True): Duration(setup=0.01, base=0.1, slope=0.1),
     ("timing", False): Duration(setup=0.58, base=1.1, slope=1.28),
     ("timing", True): Duration(setup=1.99, base=0.28, slope=1.19),
 }
 
-# Of one machine with two cores, docs/lab/2026-11-26-durations.md.
+# Of machines with 2 and 16 cores, docs/lab/2026-11-26-durations.md.
 ON_CPU: Durations = {
-    ("", False): Duration(0.6, 0.0, 1.0),
-    ("", True): Duration(3.0, 0.0, 1.0),
+    ("", False): Duration(setup=0.3, base=0.15, slope=1.2),
+    ("", True): Duration(setup=3.0, base=0.15, slope=1.2),
+    ("precision", False): Duration(setup=0.8, base=0.2, slope=3.3),
 }
 
 FLOAT8_SECONDS = 5.0

@@ -1,14 +1,16 @@
-"""Measures in a tenth of a second what the cores of this machine do, so that a plan knows trials on the CPU."""
+"""Measures in a fifth of a second what the cores of this machine do, so that a plan knows trials on the CPU."""
 
+import math
 import time
 from collections.abc import Callable
 
 import torch
 
 from lmsweep.trials.analytic.datasheets import CpuRates
+from lmsweep.trials.machine.cpu_affinity import usable_cores
 
 WIDTH = 512
-"""Of the square matrices that are multiplied: large enough for all cores, and small enough for slow ones."""
+"""Of the square matrices that are multiplied."""
 COPIED_BYTES = 2**25
 LEAST_RUNS = 2
 MOST_SECONDS = 0.03
@@ -16,26 +18,35 @@ MOST_SECONDS = 0.03
 
 
 def cpu_rates() -> CpuRates:
-    """Measure the cores of this process together. A copied byte is read and written."""
-    flops = 2 * WIDTH**3
+    """Measure one core of this process, and return what all do together. A copied byte is read and written.
+
+    All at once would take ten times longer beside another process, because the fastest thread waits for the slowest.
+    Of small models 16 cores do about four times as much as one, two 1.4 times: docs/lab/2026-11-26-durations.md.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    flops, all_cores = 2 * WIDTH**3, math.sqrt(len(usable_cores()))
     one, other = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
     narrow, narrower = one.bfloat16(), other.bfloat16()
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8)
     target = torch.ones_like(source)
-    return CpuRates(
-        fp32=flops / _shortest(lambda: one @ other),
-        bf16=flops / _shortest(lambda: narrow @ narrower),
-        bytes_per_second=2 * COPIED_BYTES / _shortest(lambda: target.copy_(source)),
+    found = CpuRates(
+        fp32=all_cores * flops / _shortest(lambda: one @ other),
+        bf16=all_cores * flops / _shortest(lambda: narrow @ narrower),
+        bytes_per_second=all_cores * 2 * COPIED_BYTES / _shortest(lambda: target.copy_(source)),
     )
+    torch.set_num_threads(threads)
+    return found
 
 
 def _shortest(run: Callable[[], object]) -> float:
-    run()  # starts the threads, and chooses the kernel
+    """Return the seconds of this thread on a core, which do not count those in which others have it."""
+    run()  # chooses the kernel
     shortest, until = float("inf"), time.perf_counter() + MOST_SECONDS
     runs = 0
     while runs < LEAST_RUNS or time.perf_counter() < until:
-        began = time.perf_counter()
+        began = time.thread_time()
         run()
-        shortest = min(shortest, time.perf_counter() - began)
+        shortest = min(shortest, time.thread_time() - began)
         runs += 1
     return shortest

@@ -21,7 +21,7 @@ from lmsweep import trials
 from lmsweep.trials.bench.cpu_rates import cpu_rates
 from lmsweep.trials.code.git import ask_git
 from lmsweep.trials.machine.cpu_affinity import usable_cores
-from lmsweep.trials.machine.gpu.accelerator import device_module, device_name, is_nvidia
+from lmsweep.trials.machine.gpu.accelerator import device_module, device_name, is_nvidia, missing_modules
 from lmsweep.trials.machine.host_memory import memory_for_a_trial
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.precision_modes import float32_matmul_in_force
@@ -145,6 +145,7 @@ def main() -> None:
     modules = [device_module(device) for device in devices if device in GPU_DEVICES]
     gpus = [module.get_device_name(i) for module in modules for i in range(module.device_count())]
     found = {"devices": devices, "gpus": gpus, "cores": len(usable_cores()), "cpu_rates": cpu_rates()}
+    found["missing"] = sorted(missing_modules())
     print(json.dumps(found))
 
 

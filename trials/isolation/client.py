@@ -71,7 +71,9 @@ class IsolatedRunner:
                     raise TimeoutError
             rows: list[Row] = connection.recv()
         except (EOFError, ConnectionError):
-            status, error = Status.LOST, "its trial server died"
+            assert self._server, "a server received the request"
+            said = self._server.last_words()
+            status, error = Status.LOST, f"its trial server died: {said}" if said else "its trial server died"
         except TimeoutError:
             assert self._server, "a server received the request"
             self._server.kill()

@@ -39,7 +39,8 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.roles import Reader, fields_read_by
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.words import HIDDEN_LOSSES, CompileMode
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+from lmsweep.trials.spec.words import CompileMode
 
 LOOK_AGAIN_SECONDS = 0.05
 """Between two checks whether another server has compiled a graph."""
@@ -99,11 +100,8 @@ def _graph_of(config: TrialConfig) -> TrialConfig:
     }
     return replace(
         config,
-        **others,
-        num_layers=1 if config.compile == "block" else config.num_layers,
+        **(others | config.compilation.same_graph),
         mode="forward" if config.mode == "forward" else "forward_backward",
-        # Checkpointing of a compiled block is outside the graph.
-        checkpointing="none" if config.compile == "block" else config.checkpointing,
         loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
         batch_size=config.micro_batch_size,
     )

@@ -4,11 +4,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import psutil
 
@@ -30,18 +31,23 @@ class ServerProcess:
     """Distinguishes it from a later process with the same number."""
     child: "subprocess.Popen[bytes] | None"
     """The process, if it is a child of this one; None for one that the command started early."""
+    errors: IO[bytes] | None = None
+    """What it writes to standard error, if it is a child of this one."""
 
     @classmethod
     def start(cls, cores: tuple[int, ...], *, python: str, compiles: bool) -> Self:
         """Start a server on these logical cores (empty: no pinning), without waiting for it."""
         ours, theirs = socket.socketpair()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the server
         with theirs, pinned(cores):
             child = subprocess.Popen(
                 server_command(theirs.fileno(), python=python, compiles=compiles),
                 pass_fds=[theirs.fileno()],
                 env=compile_threads(cores) | environment(),
+                stderr=errors,
             )
-        return cls(connection=Connection(ours.detach()), process=psutil.Process(child.pid), child=child)
+        process = psutil.Process(child.pid)
+        return cls(connection=Connection(ours.detach()), process=process, child=child, errors=errors)
 
     @classmethod
     def take(cls, folder: Path, slot: str) -> Self | None:
@@ -66,6 +72,14 @@ class ServerProcess:
     def has_ended(self) -> bool:
         """Return whether the server has ended. For use between requests, when a server sends nothing."""
         return self.connection.poll()
+
+    def last_words(self) -> str:
+        """Return the last line that it wrote to standard error; nothing if that is unknown."""
+        if self.errors is None:
+            return ""
+        self.errors.seek(0)
+        lines = self.errors.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def kill(self) -> None:
         """Kill the server. Its children die with it."""

@@ -82,11 +82,13 @@ def cache_folder() -> Path:
     return folder
 
 
-def ensure_home() -> None:
-    """Set HOME if this user has no home folder, not even by name, as in a container: Ray and libraries need one."""
-    if not os.environ.get("HOME"):
-        try:
-            pwd.getpwuid(os.getuid())
-        except KeyError:
+def ensure_user() -> None:
+    """Give a user whom the system does not know, as in a container, a name and a home: Ray and PyTorch ask for them."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        if not any(os.environ.get(name) for name in ("LOGNAME", "USER", "LNAME", "USERNAME")):
+            os.environ["USER"] = str(os.getuid())
+        if not os.environ.get("HOME"):
             os.environ.pop("HOME", None)
             os.environ["HOME"] = str(cache_folder())

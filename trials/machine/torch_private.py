@@ -55,7 +55,6 @@ CUDNN, CUDNN_BACKWARD = (
     _aten._scaled_dot_product_cudnn_attention.default,
     _aten._scaled_dot_product_cudnn_attention_backward.default,
 )
-OVERRIDEABLE = _aten._scaled_dot_product_fused_attention_overrideable.default
 MATH = _aten._scaled_dot_product_attention_math.default
 # Which kernel takes a call has changed with the version, a string that compares as a version.
 EFFICIENT_TAKES_GROUPS = torch.__version__ >= "2.14"
@@ -64,7 +63,7 @@ CUDNN_TAKES_ANY_DROPOUT = torch.__version__ < "2.12"
 """Whether cuDNN's kernel takes more than whole sixteenths of dropout."""
 SOFTMAX_BACKWARD = _aten._softmax_backward_data.default
 LOG_SOFTMAX_BACKWARD = _aten._log_softmax_backward_data.default
-SCALED_MM, GROUPED_MM = _aten._scaled_mm.default, _aten._grouped_mm.default
+GROUPED_MM = _aten._grouped_mm.default
 VARLEN_BACKWARD = "torch_attn._varlen_attn_backward.default"
 """Name of an operator that exists only once its module is imported."""
 

@@ -78,7 +78,7 @@ def activations_noted(step: TrainingStep, key: Key, sources: Sources) -> Iterato
                 kept[name] = Label(category="activations", bytes=size, block=block, tensor=_saved(tensor, sources))
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
-    blocks: list[Any] = [] if step.config.compile == "model" else list(step.blocks)
+    blocks: list[Any] = [] if step.config.compilation.whole else list(step.blocks)
 
     def numbered(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*inputs: Any, **named: Any) -> Any:

@@ -115,8 +115,8 @@ def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why:
         why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
     elif config.offload == "activations":
         why = why or "what blocks save is in the host's memory"
-    elif config.compile == "model":
-        why = why or "compile: model compiles all blocks into one graph"
+    elif config.compilation.whole:
+        why = why or f"compile: {config.compile} compiles all blocks into one graph"
     blocks: list[int | None] = [*range(count), None]
     for block in blocks:
         held = sum(label.bytes for label in kept.values() if label.block == block)

@@ -26,7 +26,7 @@ class AttentionStep:
         if config.compiles:
             ready_compiler(config.device_type)
         self.attend = attention_for(config, device=config.device_type, dtype=math_mode.operand_dtype, backend=backend)
-        if config.compile == "model":
+        if config.compilation.whole:
             self.attend = torch.compile(
                 self.attend, backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes, fullgraph=True
             )

@@ -37,11 +37,11 @@ def compile_model(
     model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig, backend: str | Backend = "inductor"
 ) -> None:
     """Compile in place and lazily, as `config.compile` says. Raises UnsupportedError without layers to compile."""
-    if config.compile == "block":
+    if config.compilation.each_block:
         if not blocks:
             raise UnsupportedError(
-                f"compile: block needs repeated layers, and {config.model_code} has no list of equal layers; name "
-                "it by blocks, or use compile: model"
+                f"compile: {config.compile} needs repeated layers, and {config.model_code} has no list of equal "
+                "layers; name it by blocks, or use compile: model"
             )
         # All blocks share one code object, and dynamo takes weights as inputs: the graph of the first serves all.
         options: dict[str, Any] = {"backend": backend, "mode": config.compile_mode, "dynamic": config.dynamic_shapes}
@@ -51,7 +51,7 @@ def compile_model(
                 block.forward = torch.compile(block.forward, **options)
             else:
                 block.compile(**options)
-    elif config.compile == "model":
+    elif config.compilation.whole:
         model.compile(backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes)
 
 

@@ -6,25 +6,26 @@ so that the logits of all tokens are never in memory at once.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import Any, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from lmsweep.trials.code.importing import load
+from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.model.compiler import ready_compiler
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.transformer import at_least_float32, cross_entropy
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.losses import LOSSES
 from lmsweep.trials.timing.clock import Phase
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loss:
+class LossFunction(NamedTuple):
     function: Callable[..., Tensor]
     """From logits (batch, tokens, vocabulary) and targets (batch, tokens), or from hidden states (batch, tokens,
     d_model), the head's weight (vocabulary, d_model) and targets, to a scalar."""
@@ -39,39 +40,31 @@ def torch_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def chunked(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """PyTorch's linear_cross_entropy, which computes logits, loss and gradients for some tokens at a time."""
     options = torch.nn.LinearCrossEntropyOptions()  # PyTorch chooses the size of the chunks
-    flat, weight = _as_autocast(hidden.flatten(0, -2), weight)
-    loss: Tensor = functional.linear_cross_entropy(flat, weight, targets.flatten(), options=options)
-    return loss
+    return functional.linear_cross_entropy(*_flat(hidden, weight, targets), options=options)
 
 
-def liger(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def liger(make: Callable[[], Callable[..., Tensor]], hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """The fused linear cross-entropy of the package liger-kernel (Hsu et al. 2024)."""
-    flat, weight = _as_autocast(hidden.flatten(0, -2), weight)
-    made = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss()
-    loss: Tensor = made(weight, flat, targets.flatten())
-    return loss
+    hidden, weight, targets = _flat(hidden, weight, targets)
+    return make()(weight, hidden, targets)
 
 
-def cut_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def cut_cross_entropy(function: Callable[..., Tensor], hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """The loss of the package cut-cross-entropy (Wijmans et al. 2025)."""
-    flat, weight = _as_autocast(hidden.flatten(0, -2), weight)
-    loss: Tensor = import_module("cut_cross_entropy").linear_cross_entropy(flat, weight, targets.flatten())
-    return loss
+    return function(*_flat(hidden, weight, targets))
 
 
-LOSSES: dict[str, Loss] = {
-    "eager": Loss(function=cross_entropy),
-    "cross_entropy": Loss(function=torch_cross_entropy),
-    "compiled": Loss(function=torch_cross_entropy),
-    "chunked": Loss(function=chunked, takes_hidden=True),
-    "liger": Loss(function=liger, takes_hidden=True),
-    "cut_cross_entropy": Loss(function=cut_cross_entropy, takes_hidden=True),
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    "eager": cross_entropy,
+    "cross_entropy": torch_cross_entropy,
+    "compiled": torch_cross_entropy,
+    "chunked": chunked,
+    "liger": liger,
+    "cut_cross_entropy": cut_cross_entropy,
 }
 
-_PACKAGES = {"liger": ("liger_kernel", "liger-kernel"), "cut_cross_entropy": ("cut_cross_entropy", "cut-cross-entropy")}
 
-
-def loss_for(config: TrialConfig) -> Loss:
+def loss_for(config: TrialConfig) -> LossFunction:
     """Return the configuration's loss. Raises UnsupportedError if this machine or PyTorch lacks it or the model gives
     no hidden states, and RequestError if the user's function takes other arguments."""
     loss = _users_loss(config.loss) if is_reference(config.loss) else _named_loss(config)
@@ -82,22 +75,20 @@ def loss_for(config: TrialConfig) -> Loss:
     return loss
 
 
-def _named_loss(config: TrialConfig) -> Loss:
-    if config.loss in _PACKAGES:
-        module, package = _PACKAGES[config.loss]
-        try:
-            import_module(module)
-        except ImportError as error:
-            raise UnsupportedError(f"loss {config.loss} needs the package {package} ({error})") from None
-    if config.loss == "chunked" and not hasattr(functional, "linear_cross_entropy"):
-        raise UnsupportedError(f"loss chunked needs PyTorch 2.13 or later, not {torch.__version__}")
-    if config.loss == "compiled":
+def _named_loss(config: TrialConfig) -> LossFunction:
+    way, function = LOSSES[config.loss], _FUNCTIONS[config.loss]
+    if reason := why_not_installed("loss", config.loss):
+        raise UnsupportedError(reason)
+    if way.function:
+        module, _, name = way.function.rpartition(".")
+        function = partial(function, getattr(import_module(module), name))
+    if way.is_compiled:
         ready_compiler(config.device_type)
-        return Loss(function=torch.compile(torch_cross_entropy, dynamic=False))
-    return LOSSES[config.loss]
+        function = torch.compile(function, dynamic=False)
+    return LossFunction(function=function, takes_hidden=way.takes_hidden)
 
 
-def _users_loss(text: str) -> Loss:
+def _users_loss(text: str) -> LossFunction:
     function = cast(Callable[..., Tensor], load(text))
     parameters = inspect.signature(function).parameters.values()
     takes = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
@@ -107,15 +98,15 @@ def _users_loss(text: str) -> Loss:
             f"{text}{inspect.signature(function)}: a loss takes logits and targets, or hidden states, the head's "
             "weight and targets"
         )
-    return Loss(function=function, takes_hidden=required == 3)
+    return LossFunction(function=function, takes_hidden=required == 3)
 
 
-def _as_autocast(*tensors: Tensor) -> Any:
-    """Cast as autocast would cast the operands of a product; it does not know these functions."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return tensors
-    return tuple(tensor.to(torch.get_autocast_dtype(device)) for tensor in tensors)
+def _flat(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One row a token. Operands are cast as autocast casts those of a product; it does not know these functions."""
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        hidden, weight = (one.to(torch.get_autocast_dtype(device)) for one in (hidden, weight))
+    return hidden.flatten(0, -2), weight, targets.flatten()
 
 
 class LossStep:

@@ -1,17 +1,19 @@
 """The optimizer of the training step: made from its row in OPTIMIZERS, or from a reference."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import torch
 from torch import nn
+from torch.optim.optimizer import ParamsT
 
 from lmsweep.trials.code.calling import arguments_of, call
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at, said_by, user_line
+from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
 from lmsweep.trials.machine.torch_private import FakeTensor
 from lmsweep.trials.model.adapted_layers import trainable
@@ -51,7 +53,7 @@ class OptimizerOnHost(torch.optim.Optimizer):
             values, gradient = (torch.empty(weight.shape, dtype=weight.dtype, pin_memory=weight.is_cuda) for _ in "ab")
             self._copies.append(nn.Parameter(values.copy_(weight.detach())))
             self._copies[-1].grad = gradient
-        self._optimizer = _made(name, self._copies) if self._copies else None
+        self._optimizer = make_named(name, self._copies) if self._copies else None
 
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         if self._optimizer is None:
@@ -68,10 +70,10 @@ class OptimizerOnHost(torch.optim.Optimizer):
                 weight.copy_(copy, non_blocking=True)
 
 
-def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = False) -> torch.optim.Optimizer:
-    """Return the configuration's optimizer over all trained weights; `capturable`: CUDA graphs can record it. Raises
-    UnsupportedError if a package is missing, a weight has no such optimizer or the user's class shards its state over
-    ranks, and TypeError if what the user's class returns cannot step."""
+def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
+    """Return the configuration's optimizer over all trained weights. Raises UnsupportedError if a package is missing, a
+    weight has no such optimizer or the user's class shards its state over ranks, and TypeError if what the user's class
+    returns cannot step."""
     if is_reference(config.optimizer):
         return _users_optimizer(model, config)
     optimizer = OPTIMIZERS[config.optimizer]
@@ -82,26 +84,23 @@ def make_optimizer(model: nn.Module, config: TrialConfig, *, capturable: bool = 
             (matrices if "blocks" in name and weight.dim() == 2 else others).append(weight)
         if not matrices:
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
-        return MatricesAndOthers(_made(config.optimizer, matrices), _made("adamw_fused", others))
+        return MatricesAndOthers(make_named(config.optimizer, matrices), make_named("adamw_fused", others))
     if config.offload == "optimizer":
         return OptimizerOnHost(config.optimizer, trainable(model))
-    more = {"capturable": capturable} if optimizer.capturable else {}
-    return _made(config.optimizer, trainable(model), **more)
+    more = {"capturable": True} if config.capture != "none" and optimizer.capturable else {}
+    return make_named(config.optimizer, trainable(model), **more)
 
 
-def _made(name: str, weights: Iterable[nn.Parameter], **more: Any) -> torch.optim.Optimizer:
+def make_named(name: str, weights: ParamsT, **more: Any) -> torch.optim.Optimizer:
     return optimizer_class(name)(weights, **OPTIMIZERS[name].arguments, **more)
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """Import the class of an optimizer. Raises UnsupportedError if its package is not installed."""
+    if reason := why_not_installed("optimizer", name):
+        raise UnsupportedError(reason)
     module, _, attribute = OPTIMIZERS[name].factory.rpartition(".")
-    try:
-        found = import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise UnsupportedError(f"optimizer {name} needs the package {package} ({error})") from None
-    return cast(type[torch.optim.Optimizer], getattr(found, attribute))
+    return cast(type[torch.optim.Optimizer], getattr(import_module(module), attribute))
 
 
 def _users_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:

@@ -2,7 +2,6 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 
@@ -56,11 +55,6 @@ def set_math_mode(precision: str, device_type: str) -> MathMode:
     mode = MATH_MODES[precision]
     if reason := why_no_value("precision", precision, capabilities(device_type)):
         raise UnsupportedError(reason)
-    if mode.float8_recipe:
-        try:
-            import_module("torchao.float8")
-        except ImportError as error:
-            raise UnsupportedError(f"precision {precision} needs the package torchao ({error})") from None
     torch.set_float32_matmul_precision("high" if mode.tf32 else "highest")
     torch.backends.cudnn.allow_tf32 = mode.tf32
     return mode

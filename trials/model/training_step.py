@@ -71,10 +71,7 @@ class TrainingStep:
             self.model.returns_hidden, self._head = True, self.model.head.weight
         self._first = config.model_code is not None
         self.uses_cuda_graphs = config.records_cuda_graphs
-        capturable = config.capture == "step"
-        self.optimizer = (
-            make_optimizer(self.model, config, capturable=capturable) if config.mode == "train_step" else None
-        )
+        self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)  # (batch, tokens)
         vocabulary = vocabulary_of(self.model, config)
@@ -102,6 +99,7 @@ class TrainingStep:
             device=device,
             dtype=stored,
             checkpointing=config.checkpointing,
+            draws_random=config.adapter_arguments.dropout > 0 or is_reference(config.attention),
             positions=positions_in_documents(config, device),
         )
         return model, list(model.blocks)

@@ -22,6 +22,8 @@ from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.results.roles import AXES, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 SMALL_TOKENS = 128
@@ -123,7 +125,7 @@ def _step(config: TrialConfig) -> TrainingStep:
     }
     if config.device_type != "cpu" or PRECISIONS[config.precision].compute_capability:
         plain["precision"] = "fp32"
-    if config.loss not in ("eager", "cross_entropy"):
+    if is_reference(config.loss) or config.loss in FUSED_LOSSES:
         plain["loss"] = "cross_entropy"
     own = replace(config, **(plain | {"device": "cpu", "batch_size": config.micro_batch_size}))
     return TrainingStep(own, set_math_mode(own.precision, "cpu"))

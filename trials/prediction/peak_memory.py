@@ -19,9 +19,11 @@ from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.compilations import EAGER
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
 from lmsweep.trials.spec.ways.optimizers import UNPREDICTED
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, Mode
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, Mode
 from lmsweep.trials.spec.workloads import Subject
 
 _WORKLOADS: dict[Subject, str] = {"model": "timing", "attention": "attention"}
@@ -73,7 +75,7 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
     state are the same. Raises as `predict` does."""
     if not config.compiles or config.compile_mode != "default" or config.capture != "none":
         return None
-    eager = predict(replace(config, compile="none", dynamic_shapes=False, memory_budget=None), subject)
+    eager = predict(replace(config, **EAGER), subject)
     return Bounds(
         low=eager.peak_optimizer or eager.after_init,
         high=eager.peak + eager.workspaces * LARGE_WORKSPACE + UNSURE_COMPILED,
@@ -135,7 +137,7 @@ def _unpredictable(config: TrialConfig) -> str | None:
         return "what the compiler recomputes to stay within memory_budget is found by the trial"
     if alone and config.accumulate > 1 and config.compile != "none":
         return "gradients that several micro-batches add up in compiled code are not predicted"
-    if config.loss in (*HIDDEN_LOSSES, "compiled"):
+    if config.loss in FUSED_LOSSES:
         return f"what the kernels of loss {config.loss} allocate is not predicted"
     if config.mode == "train_step" and config.optimizer in UNPREDICTED:
         return f"the state of optimizer {config.optimizer} is not predicted"

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
+from typing import Any
 
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
-from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.prediction.depth.operator_growth import deepened, regrouped, scaled
 from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
 from lmsweep.trials.prediction.float8_operators import in_float8
@@ -16,10 +16,11 @@ from lmsweep.trials.prediction.without_device.fake_device import UnpredictableEr
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
-from lmsweep.trials.spec.ways.checkpoint_groups import group_size
+from lmsweep.trials.spec.ways.compilations import EAGER
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Subject
 
 ANY_BATCH = 2**33
@@ -32,7 +33,7 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     if why := why_untimed(config):
         raise UnpredictableError(why)
     if subject == "attention":
-        found = attention_run(as_eager(config)).log.operators(config.compile)
+        found = attention_run(as_eager(config)).log.operators(config)
     elif not config.builds_a_model:
         raise UnpredictableError("the configuration has no whole model")
     elif config.ddp == "none" and config.world_size > 1:
@@ -86,13 +87,13 @@ def _at_full_depth(config: TrialConfig) -> Operators:
         seen = log.seen
         if config.precision in FLOAT8_PRECISIONS:
             seen = in_float8(seen, config, is_compiled=config.compile != "none")
-        return log.operators(config.compile, compiles_loss=config.loss == "compiled", seen=seen)
+        return log.operators(config, seen)
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     few = not config.is_hugging_face and layers <= fewest + 2
     if few or has_own_code(config) or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
         return of(config)
-    if not grows_with_layers(config.checkpointing):
+    if not config.recomputation.grows_with_layers:
         return _in_groups(config, layers) or of(config)
     return at_full_depth(config, of, deepened, fewest=fewest)
 
@@ -100,32 +101,24 @@ def _at_full_depth(config: TrialConfig) -> Operators:
 def _in_groups(config: TrialConfig, layers: int) -> Operators | None:
     """The operators of a model whose blocks are checkpointed in groups: those with each block by itself, and for each
     block beyond the first of its group what one such block changes."""
-    size = group_size(config.checkpointing, layers)
+    way = config.recomputation
+    size = way.group_size(layers)
     if size is None or config.ddp != "none":
         return None
-    grouped = "nested" if config.checkpointing == "nested" else "2"
-    few = 3 if grouped == "nested" else 2  # the fewest with one group of two
+    grouped, few = (config.checkpointing, 3) if way.nested else ("2", 2)  # the fewest with one group of two
     single = replace(config, checkpointing="block")
-    small, merged = (_at_full_depth(replace(config, num_layers=few, checkpointing=way)) for way in ("block", grouped))
+    small, merged = (_at_full_depth(replace(config, num_layers=few, checkpointing=one)) for one in ("block", grouped))
     return regrouped(_at_full_depth(single), small, merged, layers - ceil(layers / size))
 
 
 def as_eager(config: TrialConfig) -> TrialConfig:
     """Return the configuration whose operators stand for this one's: not compiled, and with PyTorch's own operators in
     place of those of packages, which compute the same."""
-    changes: dict[str, str] = {}
-    if config.loss in (*HIDDEN_LOSSES, "compiled"):
+    changes: dict[str, Any] = {}
+    if config.loss in FUSED_LOSSES:
         changes["loss"] = "cross_entropy"
     if config.precision in FLOAT8_PRECISIONS:
         changes["precision"] = "bf16"
-    if config.optimizer in OPTIMIZERS and not OPTIMIZERS[config.optimizer].factory.startswith("torch."):
+    if config.optimizer in OPTIMIZERS and not OPTIMIZERS[config.optimizer].is_of_torch:
         changes["optimizer"] = "adamw_fused"
-    return replace(
-        config,
-        compile="none",
-        compile_mode="default",
-        dynamic_shapes=False,
-        memory_budget=None,
-        capture="none",
-        **changes,  # type: ignore[arg-type]
-    )
+    return replace(config, capture="none", **EAGER, **changes)

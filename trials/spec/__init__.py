@@ -10,6 +10,6 @@ model_sizes.py     the named model sizes
 reference.py       references to the user's own code
 software_pins.py   the package versions that a trial's environment replaces
 quantities.py      amounts of memory, read and written
-ways/              optimizers, attentions, precisions and ddp variants: one record each
+ways/              optimizers, attentions, losses, what is compiled, ...: one record each
 suggestions.py     "did you mean ...?" for misspelt words
 """

@@ -12,7 +12,10 @@ from lmsweep.trials.spec.model_sizes import DIMENSIONS, FeedForward, ModelSize
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference
 from lmsweep.trials.spec.ways.adapters import AdapterArguments, adapter_arguments
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS, Checkpointing, checkpointing_of
+from lmsweep.trials.spec.ways.compilations import COMPILATIONS, Compilation
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES, LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import (
     CUDA_GRAPH_MODES,
@@ -20,12 +23,10 @@ from lmsweep.trials.spec.words import (
     AdapterWord,
     Auto,
     Capture,
-    Checkpointing,
     Collective,
     Compile,
     CompileMode,
     Gather,
-    Loss,
     Mode,
     Offload,
     Precision,
@@ -284,9 +285,17 @@ class TrialConfig:
         return self.attention in ATTENTIONS and ATTENTIONS[self.attention].always_compiled
 
     @property
+    def recomputation(self) -> Checkpointing:
+        return checkpointing_of(self.checkpointing)
+
+    @property
+    def compilation(self) -> Compilation:
+        return COMPILATIONS[self.compile]
+
+    @property
     def compiles(self) -> bool:
         """Whether torch.compile is used at all."""
-        return self.compile != "none" or self.always_compiles_attention or self.loss == "compiled"
+        return self.compile != "none" or self.always_compiles_attention or self.loss in COMPILED_LOSSES
 
     @property
     def size(self) -> ModelSize:
@@ -307,7 +316,7 @@ def _size(*dimensions: Any) -> ModelSize:
     return ModelSize(**dict(zip(DIMENSIONS, dimensions, strict=True)))
 
 
-WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": get_args(Checkpointing), "reshard": ("true", "false")}
+WORDS_OR_NUMBERS: dict[str, tuple[str, ...]] = {"checkpointing": tuple(CHECKPOINTINGS), "reshard": ("true", "false")}
 """The words of the fields that also accept a number."""
 
 
@@ -338,7 +347,7 @@ COMBINATION_FIELDS: tuple[str, ...] = tuple(
 WORDS: dict[str, tuple[str, ...]] = {
     "attention": tuple(ATTENTIONS),
     "optimizer": tuple(OPTIMIZERS),
-    "loss": get_args(Loss),
+    "loss": tuple(LOSSES),
     "ddp": tuple(DDP_VARIANTS),
 }
 """The words of the fields that also accept a reference."""

@@ -12,11 +12,13 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES, LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
-from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, HIDDEN_LOSSES, NARROW_PRECISIONS
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, NARROW_PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
 
+CHUNKED_LOSS = "torch.nn.functional.linear_cross_entropy"
 FLOAT8_MULTIPLE = 16
 """cuBLAS's float8 products need both inner and outer dimensions to be divisible by this."""
 
@@ -79,7 +81,7 @@ def _of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
         yield "ddp zero1 shards the optimizer's state; it needs mode train_step"
     if c.ddp == "zero1" and c.optimizer not in SHARDED:
         yield f"ddp zero1 shards AdamW's state, not that of {c.optimizer}"
-    if c.ddp == "torch" and c.compile == "model" and (c.bucket_bytes or 2**20) < 2**20:
+    if c.ddp == "torch" and c.compilation.whole and (c.bucket_bytes or 2**20) < 2**20:
         yield "torch.compile splits the model at the boundaries of buckets; bucket_bytes must be 1 MiB or more"
     if c.records_cuda_graphs:
         yield f"compile_mode {c.compile_mode} keeps gradients in the memory pool of CUDA graphs"
@@ -189,7 +191,7 @@ def _of_varlen(c: TrialConfig) -> Iterator[str]:
 
 
 def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.compile == "block":
+    if c.compilation.each_block:
         yield "attention alone has no block to compile; compile: model compiles the attention"
     if c.precision in FLOAT8_PRECISIONS:
         yield "attention alone has no linear layers, which are what float8 is for; use bf16"
@@ -202,12 +204,12 @@ def _of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
 def _of_step(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.checkpointing != "none" and c.mode == "forward":
         yield "checkpointing has no effect in mode forward, which saves nothing for backward"
-    if c.checkpointing == "selective" and c.compile == "block":
+    if c.recomputation.keeps_products and c.compilation.each_block:
         yield (
-            "checkpointing selective keeps results of operators, which a compiled block does not have; use "
+            f"checkpointing {c.checkpointing} keeps results of operators, which a compiled block does not have; use "
             "compile: none or model"
         )
-    if c.checkpointing not in ("none", "block") and c.model_code is not None:
+    if c.model_code is not None and (c.recomputation.keeps_products or not c.recomputation.grows_with_layers):
         yield f"checkpointing {c.checkpointing} is for lmsweep's own model; with your own model use block"
     if c.precision in FLOAT8_PRECISIONS and c.model_code is None:
         yield from _of_float8(c)
@@ -275,7 +277,7 @@ def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
 
 
 def _of_memory_budget(c: TrialConfig) -> Iterator[str]:
-    if c.compile != "block":
+    if not c.compilation.each_block:
         yield (
             f"memory_budget {c.memory_budget} is met by PyTorch's partitioner of compiled graphs, which takes too "
             f"long for the graph of a whole model; with compile: {c.compile} use checkpointing, or use compile: block"
@@ -308,7 +310,7 @@ def _of_capture(c: TrialConfig, _: Workload) -> Iterator[str]:
 def _of_loss(c: TrialConfig, _: Workload) -> Iterator[str]:
     if c.loss in HIDDEN_LOSSES and c.model_code is not None:
         yield f"loss {c.loss} takes hidden states and the head's weight, and {c.model_code} returns logits"
-    if c.loss in ("liger", "cut_cross_entropy") and c.device_type != "cuda":
+    if c.loss in LOSSES and LOSSES[c.loss].function and c.device_type != "cuda":
         yield f"loss {c.loss} is made of Triton kernels and needs device: cuda"
 
 
@@ -395,6 +397,8 @@ class Capabilities(NamedTuple):
     """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
     bfloat16: bool = True
     """Whether it multiplies in bfloat16."""
+    missing: frozenset[str] = frozenset()
+    """Those of OPTIONAL_MODULES that cannot be imported there."""
 
     @property
     def instead(self) -> str:
@@ -424,6 +428,30 @@ def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
     )
 
 
+def _needs_module(field: str, value: str, module: str, package: str) -> tuple[str, DeviceRule]:
+    """package: what to say of it after "needs"."""
+    why = f"{field} {{value}} needs {package}"
+    return module, DeviceRule(field, (value,), lambda device: module in device.missing, why)
+
+
+def _needs_package(field: str, value: str, path: str) -> tuple[str, DeviceRule]:
+    package = path.partition(".")[0]
+    return _needs_module(field, value, package, f"the package {package.replace('_', '-')}")
+
+
+_PEFT = "the package peft; pip install 'lmsweep[adapters]'"
+_BITS = "the package bitsandbytes; pip install 'lmsweep[qlora]'"
+_MODULES = (
+    *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
+    _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
+    *(_needs_module("adapter", name, "peft", _PEFT) for name in ADAPTERS),
+    *(_needs_module("adapter", name, "bitsandbytes", _BITS) for name, one in ADAPTERS.items() if one.stored_bits),
+    *(_needs_package("optimizer", name, one.factory) for name, one in OPTIMIZERS.items() if not one.is_of_torch),
+    *(_needs_package("precision", name, "torchao") for name in FLOAT8_PRECISIONS),
+)
+OPTIONAL_MODULES = tuple(sorted({module for module, _ in _MODULES}))
+"""What some values need and not every installation has."""
+
 DEVICE_RULES: tuple[DeviceRule, ...] = (
     *(_needs_tensor_cores(name, formats) for name, formats in PRECISIONS.items() if formats.compute_capability),
     DeviceRule(
@@ -438,19 +466,31 @@ DEVICE_RULES: tuple[DeviceRule, ...] = (
         lacks=lambda device: (0, 0) < device.compute < (8, 0),  # AMD's GPUs have kernels of their own
         why="{value} needs compute capability 8.0 or higher{instead}",
     ),
+    *(rule for _, rule in _MODULES),
 )
-"""Every value that a device's capabilities rule out."""
+"""Every value that a device, or what is installed beside it, rules out."""
+_BY_VALUE = {
+    (field, value): [rule for rule in DEVICE_RULES if rule.field == field and value in rule.values]
+    for field, value in {(rule.field, value) for rule in DEVICE_RULES for value in rule.values}
+}
 
 
 def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str | None:
     """Return why this device does not run this workload with this configuration; None if it may."""
-    attends = _builds_or_is("attention")(config, workload_named(workload))
-    fields = ("precision", "attention") if attends else ("precision",)
+    record = workload_named(workload)
+    about = {
+        "precision": True,
+        "attention": _builds_or_is("attention")(config, record),
+        "loss": _builds_or_is("loss")(config, record),
+        "adapter": _builds_step(config, record),
+        "optimizer": _builds_step(config, record) and config.mode == "train_step",
+    }
+    fields = [field for field, applies in about.items() if applies]
     reasons = (why_no_value(field, getattr(config, field), device) for field in fields)
     return next((reason for reason in reasons if reason), None)
 
 
 def why_no_value(field: str, value: str, device: Capabilities) -> str | None:
     """Return why a device lacks a value of a field; None if it may have it."""
-    rules = (rule for rule in DEVICE_RULES if rule.field == field and value in rule.values and rule.lacks(device))
+    rules = (rule for rule in _BY_VALUE.get((field, value), ()) if rule.lacks(device))
     return next((rule.why.format(value=value, name=device.name, instead=device.instead) for rule in rules), None)

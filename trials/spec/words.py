@@ -3,34 +3,31 @@
 from typing import TYPE_CHECKING, Literal
 
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.compilations import COMPILATIONS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
-Compile = Literal["none", "block", "model"]
 ZeroGrad = Literal["after_step", "before_backward"]
-HIDDEN_LOSSES = ("chunked", "liger", "cut_cross_entropy")
-"""Losses that take hidden states and the weight of the output head, not logits."""
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 """Values of `compile_mode` with which torch.compile records CUDA graphs."""
 Capture = Literal["none", "step"]
 GPU_DEVICES = ("cuda", "xpu")
 """Kinds of device that Ray counts and assigns: NVIDIA's and AMD's GPUs, Intel's GPUs."""
-Checkpointing = Literal["none", "block", "sqrt", "nested", "selective"]
-"""Words of `checkpointing`; a number of blocks is another value."""
 Offload = Literal["none", "activations", "optimizer"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
-Loss = Literal["eager", "cross_entropy", "compiled", "chunked", "liger", "cut_cross_entropy"]
 Profiler = Literal["torch", "nsys"]
 Auto = Literal["auto"]
 """The number of steps is decided during the measurement: see `lmsweep.trials.timing.stopping`."""
 
 if TYPE_CHECKING:
     Precision = str
+    Compile = str
     AdapterWord = str
 else:
     AdapterWord = Literal["none", *ADAPTERS]
+    Compile = Literal[*COMPILATIONS]
     Precision = Literal[tuple(PRECISIONS)]
 
 FLOAT8_PRECISIONS = tuple(name for name, formats in PRECISIONS.items() if formats.float8_recipe)

@@ -7,8 +7,7 @@ import numpy as np
 
 from lmsweep.trials.analytic.datasheets import Device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
-from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops
-from lmsweep.trials.analytic.recomputation import recomputed_blocks, recomputed_flops
+from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, recomputed_flops
 from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import count_outliers
@@ -68,17 +67,15 @@ def least_share_of_scores(config: TrialConfig, *, causal: bool = True) -> float:
 def least_recomputed_flops(config: TrialConfig) -> float:
     """Return the minimum FLOPs that checkpointing computes again in backward."""
     terms, tokens = config.size.terms, config.batch_size * config.context_length
-    again = recomputed_blocks(config.checkpointing, terms["num_layers"])
     blocks = least_forward_flops(config) - 2 * tokens * config.d_model * config.vocab_size
     return float(
         recomputed_flops(
-            blocks=again.blocks,
-            ended_early=again.ended_early,
+            config.recomputation.recomputed(terms["num_layers"]),
             block=blocks / terms["num_layers"],
             tokens=tokens,
             d_model=terms["d_model"],
             d_ff=terms["d_ff"],
             router=terms["router"],
-            compiled_blocks=config.compile == "block",
+            compiled=config.compilation.each_block,
         )
     )

@@ -19,7 +19,7 @@ from lmsweep.trials.profiling.nsys import profile_with_nsys
 from lmsweep.trials.profiling.torch_trace import take_trace, trace_file
 from lmsweep.trials.results.measurement import Yielded
 from lmsweep.trials.spec.config import UnsupportedError
-from lmsweep.trials.spec.words import Compile
+from lmsweep.trials.spec.ways.compilations import Compilation
 from lmsweep.trials.timing.clock import clock_for, time_iteration
 
 PROFILED_STEPS = 3
@@ -120,7 +120,7 @@ def modules_ranged(step: TrainingStep) -> Iterator[None]:
         open_ranges.pop().__exit__(None, None, None)
 
     if step.config.model_code is not None:
-        for name, module in ranged_modules(step.model, step.blocks, step.config.compile).items():
+        for name, module in ranged_modules(step.model, step.blocks, step.config.compilation).items():
             handles.append(module.register_forward_pre_hook(enter(name), prepend=True))
             handles.append(module.register_forward_hook(leave, always_call=True))
     try:
@@ -130,10 +130,10 @@ def modules_ranged(step: TrainingStep) -> Iterator[None]:
             handle.remove()
 
 
-def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compile) -> dict[str, nn.Module]:
+def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilation) -> dict[str, nn.Module]:
     """The modules that get a range, by path: each block with its children, and outside of blocks each layer. Without
     those that torch.compile compiles, because a graph has kernels of several modules."""
-    if compiled == "model":
+    if compiled.whole:
         return {}
     found: dict[str, nn.Module] = {}
     inside = {id(module) for block in blocks for module in block.modules()}
@@ -141,7 +141,7 @@ def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compile)
         if name and id(module) not in inside and not any(True for _ in module.children()):
             found[name] = module
     for name, module in model.named_modules():
-        if compiled == "none" and any(module is block for block in blocks):
+        if not compiled.each_block and any(module is block for block in blocks):
             inner = getattr(module, "_checkpoint_wrapped_module", module)
             found[name] = module
             found |= {f"{name}.{child}": part for child, part in inner.named_children() if _runs(part)}

@@ -51,7 +51,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
         run = partial(run_with, clock_for(config.device_type))
         if config.compiles:
             yield from _compile(bench, phases, run)
-        if config.capture == "step":
+        if config.capture != "none":
             with bench.account("capture"):
                 phases = capture_phases(bench.step)
         graphs = compile_counts().graphs

@@ -17,7 +17,7 @@ from torch.nn.utils import parameters_to_vector
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
 from lmsweep.trials.machine.torch_private import foreach_copy
-from lmsweep.trials.spec.ways.ddp_variants import VARIANTS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
 """The default of DistributedDataParallel."""
@@ -142,7 +142,7 @@ class TorchDdp(Synchronizer):
 
 
 SYNCHRONIZERS: Mapping[str, MakeSynchronizer] = {
-    variant.name: globals()[variant.synchronizer] for variant in VARIANTS if variant.synchronizer
+    name: globals()[variant.synchronizer] for name, variant in DDP_VARIANTS.items() if variant.synchronizer
 }
 """Word of `ddp` -> what attaches it to a model."""
 

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 
-from lmsweep.trials.model.optimizer import optimizer_class
+from lmsweep.trials.model.optimizer import make_named
 from lmsweep.trials.model.transformer.transformer import Block
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 
 COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
 """The layers of a block that are divided by outputs."""
@@ -68,7 +67,4 @@ def divided_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Opti
     for parameter in model.parameters():
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
         meshes.setdefault(mesh, []).append(parameter)
-    return optimizer_class(config.optimizer)(
-        [{"params": parameters} for parameters in meshes.values()],
-        **OPTIMIZERS[config.optimizer].arguments,
-    )
+    return make_named(config.optimizer, [{"params": parameters} for parameters in meshes.values()])

@@ -6,13 +6,15 @@ what its module offers, and gives a reason for what is missing. Only NVIDIA's GP
 """
 
 import sys
+from importlib.util import find_spec
 from types import ModuleType
 
 import psutil
 import torch
+from torch.nn import functional
 from torch.profiler import ProfilerActivity
 
-from lmsweep.trials.spec.rules import Capabilities
+from lmsweep.trials.spec.rules import CHUNKED_LOSS, OPTIONAL_MODULES, Capabilities, why_no_value
 
 
 def device_module(device_type: str) -> ModuleType:
@@ -130,4 +132,18 @@ def compute_capability(device_type: str) -> tuple[int, int]:
 def capabilities(device_type: str) -> Capabilities:
     """Return what the current device can compute, as far as PyTorch can tell."""
     name = device_name(device_type) if device_type == "cuda" else f"device: {device_type}"
-    return Capabilities(name, compute_capability(device_type), has_bfloat16(device_type))
+    return Capabilities(name, compute_capability(device_type), has_bfloat16(device_type), missing_modules())
+
+
+def why_not_installed(field: str, value: str) -> str | None:
+    """Return which module the value of a field needs and this Python does not have, in words; None if it has all."""
+    return why_no_value(field, value, Capabilities("this machine", missing=missing_modules()))
+
+
+def missing_modules() -> frozenset[str]:
+    """Return those of OPTIONAL_MODULES that this Python does not have; none of them is imported."""
+    return frozenset(name for name in OPTIONAL_MODULES if not _has(name))
+
+
+def _has(name: str) -> bool:
+    return hasattr(functional, "linear_cross_entropy") if name == CHUNKED_LOSS else find_spec(name) is not None

@@ -170,7 +170,8 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The whole model, on (batch, tokens). `positions`: those of the tokens, (tokens,); None: 0, 1, 2, ..."""
+    """The whole model, on (batch, tokens). `positions`: those of the tokens, (tokens,); None: 0, 1, 2, ...
+    `draws_random`: whether blocks draw random numbers, which checkpointing has to draw again."""
 
     def __init__(
         self,
@@ -180,6 +181,7 @@ class Transformer(nn.Module):
         context_length: int,
         attention: AttentionFunction,
         checkpointing: str = "none",
+        draws_random: bool = False,
         positions: Tensor | None = None,
         **factory: Unpack[Factory],
     ) -> None:
@@ -195,6 +197,7 @@ class Transformer(nn.Module):
         self.returns_hidden = False
         """Whether forward leaves out the head, for a loss that computes the logits itself."""
         self.checkpointing = checkpointing
+        self.draws_random = draws_random
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (batch, tokens) to logits (batch, tokens, vocab_size), or with `returns_hidden` to hidden states."""
@@ -202,7 +205,7 @@ class Transformer(nn.Module):
         return hidden if self.returns_hidden else self.head(hidden)
 
     def run_blocks(self, x: Tensor) -> Tensor:
-        return run_checkpointed(list(self.blocks), x, self.checkpointing)
+        return run_checkpointed(list(self.blocks), x, self.checkpointing, draws_random=self.draws_random)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

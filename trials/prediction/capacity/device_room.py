@@ -161,5 +161,4 @@ def _trace(config: TrialConfig) -> Trace:
 
 def _operators(config: TrialConfig) -> Operators:
     """The operators of a step, of a compiled one from the run that is not."""
-    log = step_run(as_eager(config)).log
-    return log.operators(config.compile, compiles_loss=config.loss == "compiled")
+    return step_run(as_eager(config)).log.operators(config)

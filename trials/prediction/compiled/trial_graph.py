@@ -29,8 +29,7 @@ def graph_config(config: TrialConfig) -> TrialConfig:
         config,
         model=None,
         device="cpu" if config.device_type == "cpu" and differs_by_device(config) else "cuda",
-        num_layers=1 if config.compile == "block" else config.num_layers,
-        checkpointing="none" if config.compile == "block" else config.checkpointing,
+        **config.compilation.same_graph,
         mode="forward" if config.mode == "forward" else "forward_backward",
         optimizer="adamw_fused",
         zero_grad="after_step",
@@ -82,7 +81,7 @@ def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
     with FakeTensorMode(), device_operators(config, any_width=is_of_primes):
         step = TrainingStep(eager_on_fakes(config), math_mode)
         shape = (config.batch_size, config.context_length)
-        if config.compile == "block":
+        if config.compilation.each_block:
             part: torch.nn.Module = step.blocks[0]
             x = torch.empty(*shape, config.d_model, dtype=math_mode.parameter_dtype, requires_grad=True)
         else:
@@ -100,7 +99,7 @@ def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
             function,
             [*constants.values(), x],
             # A block's input is freed after use; the whole model's is the batch, which stays.
-            lasting=len(constants) + (config.compile == "model"),
+            lasting=len(constants) + config.compilation.whole,
             weights=len(constants),
             gradients=config.mode != "forward",
         )

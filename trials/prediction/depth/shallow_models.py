@@ -13,13 +13,11 @@ import torch
 
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use
-from lmsweep.trials.model.transformer.checkpointing import grows_with_layers
 from lmsweep.trials.model.users.hugging_face import from_hugging_face, layers_of_configuration, with_layers
 from lmsweep.trials.model.users.layer_kinds import UnalikeError, Weights, weights_of
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.ways.checkpoint_groups import group_size
 
 Found = TypeVar("Found")
 MOST_PERIODS = 2
@@ -88,8 +86,9 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
     """Yield shallow models of lmsweep's own; one has a layer more, or a whole group of layers that share a
     checkpoint."""
     layers = config.num_layers or 0
-    size = 1 if grows_with_layers(config.checkpointing) else group_size(config.checkpointing, layers)
-    if config.checkpointing == "nested" or not size:  # a shallow model has smaller groups
+    way = config.recomputation
+    size = 1 if way.grows_with_layers else way.group_size(layers)
+    if way.nested or not size:  # a shallow model has smaller groups
         return
     if size > 1:
         config = replace(config, checkpointing=str(size))

@@ -28,6 +28,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
+from lmsweep.trials.spec.ways.compilations import EAGER
 
 Replaced = Mapping[OpOverload, Callable[..., object]]
 """PyTorch's operator -> what runs in its place."""
@@ -109,7 +110,7 @@ def eager_on_fakes(config: TrialConfig) -> TrialConfig:
     """The configuration on fake tensors and without torch.compile. Fused attention becomes `sdpa`, which
     `device_operators` replaces. FlexAttention, whose mask is in its kernel, saves what a kernel without a mask saves.
     `varlen` has a fake kernel of its own."""
-    eager = replace(config, device="cpu", compile="none", compile_mode="default", dynamic_shapes=False)
+    eager = replace(config, device="cpu", **EAGER)
     if config.attention == "flex":
         return replace(eager, attention="sdpa", window=None, document_length=None)
     if config.attention in FUSED_ATTENTION and config.attention != "varlen":

@@ -33,7 +33,7 @@ from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
-from lmsweep.trials.spec.words import Compile
+from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES
 
 _PHASES: dict[str, Phase] = {
     "forward": "forward",
@@ -154,21 +154,20 @@ class OperatorLog:
     def _numbered(self, moved: tuple[tuple[int, int], ...]) -> tuple[tuple[Storage, int], ...]:
         return tuple(((storage, self._freed.get(storage, 0)), size) for storage, size in moved)
 
-    def operators(
-        self, compile: Compile = "none", *, compiles_loss: bool = False, seen: Sequence[Seen] | None = None
-    ) -> Operators:
-        """The operators of the iteration, equal ones as one; those of compiled parts as kernels of a compiler. seen:
-        other operators that take their place."""
+    def operators(self, compiled: TrialConfig | None = None, seen: Sequence[Seen] | None = None) -> Operators:
+        """The operators of the iteration, equal ones as one; those of the parts that `compiled` compiles as kernels of
+        a compiler. seen: other operators that take their place."""
         seen = self.seen if seen is None else seen
         found: Iterable[Operator] = (one.operator for one in seen)
-        if compile != "none" or compiles_loss:
+        if compiled:
+            way, compiles_loss = compiled.compilation, compiled.loss in COMPILED_LOSSES
 
             def is_compiled(operator: Operator) -> bool:
                 if operator.module in ("loss", "optimizer"):
                     return compiles_loss and operator.module == "loss"
-                return compile == "model" or (compile == "block" and ".*" in operator.module)
+                return way.whole or (way.each_block and ".*" in operator.module)
 
-            found = fused(seen, is_compiled, across_layers=compile == "model")
+            found = fused(seen, is_compiled, across_layers=way.whole)
         return tuple(replace(one, count=count) for one, count in Counter(found).items())
 
     def _place(self) -> tuple[str, bool]:

@@ -175,7 +175,7 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
         step = TrainingStep(eager_on_fakes(config), fake_math_mode(config), before_adapters=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
     if memory:
-        for part in step.blocks if config.compile == "block" else [step.model]:
+        for part in step.blocks if config.compilation.each_block else [step.model]:
             part.forward = partial(as_compiled(memory, recorder), *part.parameters(), *part.buffers())
 
     def run(phase: Phase) -> None:

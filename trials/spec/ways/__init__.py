@@ -1,10 +1,14 @@
-"""Ways to run a step, one table each. A new way is one row; an attention and a ddp variant also have code.
+"""Ways to run a step, one table each. A new way is one row; an attention, a loss and a ddp variant also have code.
 
-optimizers.py         how weights are updated
-attentions.py         what computes attention
-precisions.py         the number formats of weights and matrix products
-ddp_variants.py       how gradients are averaged over ranks
-checkpoint_groups.py  what forward saves for backward
-adapters.py           which small weights are trained in place of the model's own
-pytorch_lines.py      plain PyTorch that sets up a way, as `best` prints it
+Each row has all that planning, predictions and the step ask of the way; `recipe` is the plain PyTorch that sets it up.
+
+optimizers.py      how weights are updated
+attentions.py      what computes attention
+losses.py          what computes the loss
+precisions.py      the number formats of weights and matrix products
+ddp_variants.py    how gradients are averaged over ranks
+checkpointings.py  what backward computes again
+compilations.py    what torch.compile compiles
+adapters.py        which small weights are trained in place of the model's own
+pytorch_lines.py   what recipes are made of, as `best` joins them
 """

@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lmsweep.trials.spec.errors import RequestError
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe
+from lmsweep.trials.spec.ways.precisions import NumberFormats
+from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +18,43 @@ class Adapter:
     """Whether a magnitude per output is trained too (DoRA, Liu et al. 2024)."""
     stored_bits: int | None = None
     """Bits in which the frozen weights of those layers are stored (QLoRA, Dettmers et al. 2023); None: as before."""
+
+    def recipe(self, arguments: "AdapterArguments", formats: NumberFormats, device: str) -> Recipe:
+        chosen = f"name.endswith({tuple(f'.{one}' for one in arguments.targets)})"
+        in_four_bits = (
+            "for parent in list(model.blocks.modules()):",
+            "    for name, layer in list(parent.named_children()):",
+            "        if isinstance(layer, torch.nn.Linear):",
+            "            narrow = bitsandbytes.nn.Linear4bit(",
+            "                layer.in_features, layer.out_features, layer.bias is not None,",
+            f'                torch.{formats.operand}, compress_statistics=False, quant_type="nf4",',
+            "            )",
+            "            narrow.load_state_dict(layer.state_dict())",
+            f'            setattr(parent, name, narrow.to("{device}"))',
+        )
+        return Recipe(
+            imports=(
+                *when(self.stored_bits, "import bitsandbytes"),
+                "from peft import LoraConfig, inject_adapter_in_model",
+            ),
+            lines=(
+                f"model.to(torch.{formats.operand})",
+                "targets = [",
+                "    f'blocks.{name}' for name, layer in model.blocks.named_modules()",
+                "    if isinstance(layer, torch.nn.Linear)",
+                *when(arguments.targets, f"    and {chosen}"),
+                "]",
+                *when(self.stored_bits, *in_four_bits),
+                "adapter = LoraConfig(",
+                f"    r={arguments.rank}, lora_alpha={arguments.alpha}, lora_dropout={arguments.dropout},",
+                f"    target_modules=targets, use_dora={self.magnitudes},",
+                ")",
+                "inject_adapter_in_model(adapter, model)",
+                "for weight in model.parameters():",
+                "    if weight.requires_grad:",
+                f"        weight.data = weight.data.to(torch.{formats.weights})",
+            ),
+        )
 
 
 ADAPTERS: dict[str, Adapter] = {
@@ -57,51 +95,6 @@ def adapter_arguments(text: str | None) -> AdapterArguments:
     if not _is_number(found.dropout) or not 0 <= found.dropout < 1:
         raise RequestError(f"adapter_args.dropout is {found.dropout!r}; it must be at least 0 and less than 1")
     return found
-
-
-def adapter_recipe(
-    adapter: str, arguments: AdapterArguments, *, device: str, stored: str, computed: str, trained: str
-) -> Recipe:
-    """Return the PyTorch that puts an adapter into a model. By name in PyTorch, types of the frozen weights, of their
-    products and of the trained weights."""
-    if adapter == "none":
-        return Recipe()
-    way = ADAPTERS[adapter]
-    chosen = f"name.endswith({tuple(f'.{one}' for one in arguments.targets)})" if arguments.targets else "True"
-    in_four_bits = (
-        "for parent in list(model.blocks.modules()):",
-        "    for name, layer in list(parent.named_children()):",
-        "        if isinstance(layer, torch.nn.Linear):",
-        "            narrow = bitsandbytes.nn.Linear4bit(",
-        "                layer.in_features, layer.out_features, layer.bias is not None,",
-        f'                torch.{computed}, compress_statistics=False, quant_type="nf4",',
-        "            )",
-        "            narrow.load_state_dict(layer.state_dict())",
-        f'            setattr(parent, name, narrow.to("{device}"))',
-    )
-    return Recipe(
-        imports=(
-            *(("import bitsandbytes",) if way.stored_bits else ()),
-            "from peft import LoraConfig, inject_adapter_in_model",
-        ),
-        lines=(
-            f"model.to(torch.{stored})",
-            "targets = [",
-            "    f'blocks.{name}' for name, layer in model.blocks.named_modules()",
-            "    if isinstance(layer, torch.nn.Linear)",
-            *((f"    and {chosen}",) if arguments.targets else ()),
-            "]",
-            *(in_four_bits if way.stored_bits else ()),
-            "adapter = LoraConfig(",
-            f"    r={arguments.rank}, lora_alpha={arguments.alpha}, lora_dropout={arguments.dropout},",
-            f"    target_modules=targets, use_dora={way.magnitudes},",
-            ")",
-            "inject_adapter_in_model(adapter, model)",
-            "for weight in model.parameters():",
-            "    if weight.requires_grad:",
-            f"        weight.data = weight.data.to(torch.{trained})",
-        ),
-    )
 
 
 def _is_number(value: object) -> bool:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
@@ -33,6 +35,18 @@ class Attention:
     """transformers' `attn_implementation`; None: not for Hugging Face models."""
     pytorch: str | None = None
     """The PyTorch call that `best` prints; None: written out in the model."""
+
+    def recipe(self, word: str, window: int | None, document_length: int | None) -> Recipe:
+        return Recipe(
+            facts=(
+                f"attention: {self.pytorch or f'{word}, in the code of the model'}",
+                *when(window, f"attention: each position attends to the last {window}, itself included"),
+                *when(document_length, f"attention: within packed documents of {document_length} tokens on average"),
+            ),
+            imports=when(self.kernel, "from torch.nn.attention import SDPBackend, sdpa_kernel"),
+            # With checkpointing backward runs attention again, and has to choose the same kernel.
+            decorators=when(self.kernel, f"@sdpa_kernel(SDPBackend.{self.kernel})"),
+        )
 
 
 _SDPA = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)"

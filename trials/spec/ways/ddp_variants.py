@@ -1,6 +1,6 @@
-"""The ways in which ranks average gradients: one record for each word of the field `ddp`.
+"""The ways in which ranks average gradients: one row of DDP_VARIANTS each.
 
-To add one, add a record here and the class that it names in `trials/distributed/parallel/gradient_sync.py`.
+To add one, add a row and the class that it names in `trials/distributed/parallel/gradient_sync.py`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ ALL_STATE = ("weights", "gradients", "optimizer_state")
 class DdpVariant:
     """A way to average gradients over the ranks."""
 
-    name: str
     synchronizer: str | None = None
     """Class in `gradient_sync`; None without one, and for `fully_shard`."""
     call: Literal["weight", "model", "bucket", "block"] = "block"
@@ -35,17 +34,16 @@ class DdpVariant:
         return self.call not in ("model", "bucket")
 
 
-VARIANTS: tuple[DdpVariant, ...] = (
-    DdpVariant(name="none"),
-    DdpVariant(name="naive", synchronizer="Naive", call="weight", overlaps=False),
-    DdpVariant(name="flat", synchronizer="Flat", call="model", overlaps=False),
-    DdpVariant(name="overlap", synchronizer="Overlap", call="weight"),
-    DdpVariant(name="bucketed", synchronizer="Bucketed", call="bucket"),
-    DdpVariant(name="torch", synchronizer="TorchDdp", call="bucket"),
-    DdpVariant(name="zero1", synchronizer="Bucketed", call="bucket", shared=("optimizer_state",)),
-    DdpVariant(name="zero2", shared=ALL_STATE),
-    DdpVariant(name="fsdp", shared=ALL_STATE),
-    DdpVariant(name="hsdp", shared=ALL_STATE, in_groups=True),
-)
-
-DDP_VARIANTS: dict[str, DdpVariant] = {variant.name: variant for variant in VARIANTS}
+DDP_VARIANTS: dict[str, DdpVariant] = {
+    "none": DdpVariant(),
+    "naive": DdpVariant(synchronizer="Naive", call="weight", overlaps=False),
+    "flat": DdpVariant(synchronizer="Flat", call="model", overlaps=False),
+    "overlap": DdpVariant(synchronizer="Overlap", call="weight"),
+    "bucketed": DdpVariant(synchronizer="Bucketed", call="bucket"),
+    "torch": DdpVariant(synchronizer="TorchDdp", call="bucket"),
+    "zero1": DdpVariant(synchronizer="Bucketed", call="bucket", shared=("optimizer_state",)),
+    "zero2": DdpVariant(shared=ALL_STATE),
+    "fsdp": DdpVariant(shared=ALL_STATE),
+    "hsdp": DdpVariant(shared=ALL_STATE, in_groups=True),
+}
+"""Word of the field `ddp` -> the variant."""

@@ -1,12 +1,34 @@
 """Plain PyTorch that sets up a way, as `best` prints it."""
 
-from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(NamedTuple):
     """Lines of Python about `model`, whose layers are in `model.blocks`."""
 
+    facts: tuple[str, ...] = ()
+    """What the reader's model does itself."""
     imports: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     """They change the model in place."""
+    decorators: tuple[str, ...] = ()
+    """Of the function of the step."""
+    around_forward: tuple[str, ...] = ()
+    """One context, of forward and loss."""
+    forward: tuple[str, ...] = ()
+    """From `inputs` and `targets` to `loss`."""
+
+
+def joined(*recipes: Recipe) -> Recipe:
+    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
+
+
+def when(condition: object, *lines: str) -> tuple[str, ...]:
+    return lines if condition else ()
+
+
+def import_of(path: str | None) -> tuple[str, ...]:
+    """Return the import of `package.module.Name`; none of PyTorch, which is called in full."""
+    module, _, name = (path or "torch.").rpartition(".")
+    return when(module.partition(".")[0] != "torch", f"from {module} import {name}")

@@ -1,0 +1,101 @@
+"""Activation checkpointing: what backward computes again. To add a way, add a row to CHECKPOINTINGS.
+
+Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective checkpointing after Korthikanti et al.
+2022, "Reducing Activation Recomputation in Large Transformer Models".
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
+
+
+class Recomputed(NamedTuple):
+    """Forward passes of blocks that backward runs again."""
+
+    blocks: int
+    ended_early: int
+    """How many leave out the block's last matrix product, whose input is the last saved tensor. Compiled: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpointing:
+    group: int | Literal["sqrt"] | None = None
+    """Blocks that are computed again at once; sqrt: about the square root of all; None: none are."""
+    nested: bool = False
+    """Whether a group that is computed again saves the input of each block, from which each is computed again."""
+    keeps_products: bool = False
+    """Whether the results of PRODUCTS are kept."""
+
+    @property
+    def grows_with_layers(self) -> bool:
+        """Whether each further layer adds the same to the memory of a step."""
+        return self.group in (None, 1)
+
+    def group_size(self, num_layers: int) -> int | None:
+        return round(math.sqrt(num_layers)) if self.group == "sqrt" else self.group
+
+    def recomputed(self, num_layers: int) -> Recomputed:
+        size = self.group_size(num_layers)
+        if size is None or self.keeps_products:
+            return Recomputed(blocks=0, ended_early=0)
+        groups = math.ceil(num_layers / size)
+        if self.nested:
+            # Each group runs again up to the input of its last block, then each block by itself.
+            return Recomputed(blocks=2 * num_layers - groups, ended_early=num_layers)
+        return Recomputed(blocks=num_layers, ended_early=groups)
+
+    def recipe(self, num_layers: int) -> Recipe:
+        size = self.group_size(num_layers)
+        if size is None:
+            return Recipe()
+        selecting = (
+            "products = [",
+            *(f"    torch.ops.aten.{name}.default," for name in PRODUCTS),
+            "]",
+            "keeping_products = partial(create_selective_checkpoint_contexts, products)",
+        )
+        saving = ("for block in model.blocks:", "    block.forward = partial(save, block.forward)")
+        return Recipe(
+            imports=(
+                "from functools import partial",
+                "from torch.utils.checkpoint import checkpoint",
+                *when(self.keeps_products, "from torch.utils.checkpoint import create_selective_checkpoint_contexts"),
+            ),
+            lines=(
+                *when(self.keeps_products, *selecting),
+                "save = partial(checkpoint, use_reentrant=False)",
+                *when(self.keeps_products, "save = partial(save, context_fn=keeping_products)"),
+                *when(size == 1 or self.nested, *saving),
+                *when(
+                    size > 1 or self.nested,
+                    "blocks = list(model.blocks)",
+                    f"groups = [blocks[first : first + {size}] for first in range(0, len(blocks), {size})]",
+                    "model.blocks = torch.nn.ModuleList(torch.nn.Sequential(*group) for group in groups)",
+                    *saving,
+                ),
+            ),
+        )
+
+
+CHECKPOINTINGS: dict[str, Checkpointing] = {
+    "none": Checkpointing(),
+    "block": Checkpointing(group=1),
+    "sqrt": Checkpointing(group="sqrt"),
+    "nested": Checkpointing(group="sqrt", nested=True),
+    "selective": Checkpointing(group=1, keeps_products=True),
+}
+"""Word of the field `checkpointing` -> what it does. A number of blocks is another value."""
+
+PRODUCTS = (
+    *("mm", "bmm", "addmm", "baddbmm", "_scaled_mm"),
+    *(f"_scaled_dot_product_{kernel}_attention" for kernel in ("flash", "efficient", "cudnn")),
+    *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_fused_attention_overrideable"),
+)
+"""PyTorch's matrix products, and attention as one kernel."""
+
+
+def checkpointing_of(word: str) -> Checkpointing:
+    """Return what a word or a number of blocks does; a word of another version's store does as `block`."""
+    return CHECKPOINTINGS.get(word) or Checkpointing(group=int(word) if word.isdecimal() else 1)
