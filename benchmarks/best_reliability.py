@@ -1,12 +1,10 @@
 """Simulates how often `lmsweep best` is as right as it says, on grids whose every cell is known.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/best_reliability.py --draws 300
+    OPENBLAS_NUM_THREADS=1 python -m benchmarks.best_reliability --draws 300
 
-The grids are those of best_simulation.py in five families: as drawn; `needles`, where one cell in a hundred is 5 to
-20 % faster than its values lead to expect; `three-way`, with interactions of each three axes of 3 %; `wrong prior`,
-where the time model of each value of each axis is wrong by a factor whose logarithm has a deviation of 0.5; and
-`no prior`. Processes differ by 1, 3 and 7 %; the search begins with the shipped priors for a GPU's wall time (1.5 %,
-twice) and for a host (6 %), and learns the rest from its own repetitions. Columns:
+The grids are those of tests/support/simulated_grids.py, in five families. Processes differ by 1, 3 and 7 %; the search
+begins with the shipped priors for a GPU's wall time (1.5 %, twice) and for a host (6 %), and learns the rest from its
+own repetitions. Columns:
 
 right, cannot tell, wrong: an answer is right if it is at most 2 % worse than the best cell of the grid. something left
 out: the mean of the printed probability that a cell that did not run is more than 1 % better, and how often one was.
@@ -17,64 +15,16 @@ nearest five, those whose printed probability that the winner is better exceeds 
 import argparse
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lmsweep.analysis.best.cells import Processes
 from lmsweep.analysis.best.standing import CLOSE, WRONG
-from lmsweep.orchestrator.searching.beliefs import MARGIN
-from lmsweep.orchestrator.searching.search import MOST_PROCESSES, Search
 from lmsweep.trials.statistics.variation import Kind
-
-try:
-    from benchmarks.best_simulation import TEST_SEEDS, Grid, made_up
-except ModuleNotFoundError:  # run as a script
-    from best_simulation import TEST_SEEDS, Grid, made_up
-
-Draw = Callable[[np.random.Generator], Grid]
-
-
-def needles(rng: np.random.Generator) -> Grid:
-    grid = made_up(rng)
-    chosen = rng.random(len(grid.cost)) < 0.01
-    return replace(grid, cost=grid.cost - chosen * rng.uniform(0.05, 0.2, len(grid.cost)))
-
-
-def three_way(rng: np.random.Generator) -> Grid:
-    grid = made_up(rng)
-    axes = range(grid.space.codes.shape[1])
-    sizes = [len(axis.values) for axis in grid.space.axes]
-    cost = grid.cost.copy()
-    for three in itertools.combinations(axes, 3):
-        table = rng.normal(0, 0.03, [sizes[place] for place in three])
-        cost += table[tuple(grid.space.codes[:, place] for place in three)]
-    return replace(grid, cost=cost)
-
-
-def wrong_prior(rng: np.random.Generator) -> Grid:
-    grid = made_up(rng)
-    prior = grid.prior.copy()
-    for place, axis in enumerate(grid.space.axes):
-        prior += rng.normal(0, 0.5, len(axis.values))[grid.space.codes[:, place]]
-    return replace(grid, prior=prior)
-
-
-def no_prior(rng: np.random.Generator) -> Grid:
-    return made_up(rng, has_prior=False)
-
-
-FAMILIES: dict[str, Draw] = {
-    "as drawn": made_up,
-    "needles": needles,
-    "three-way": three_way,
-    "wrong prior": wrong_prior,
-    "no prior": no_prior,
-}
+from tests.support.simulated_grids import FAMILIES, TEST_SEEDS, simulate
 
 NOISES: dict[float, Kind] = {0.01: "wall", 0.03: "wall", 0.07: "host"}
 """Standard deviation between processes, and the kind of time whose shipped prior the search begins with."""
@@ -83,43 +33,6 @@ TITLES = (
     "grids", "between processes", "right", "cannot tell", "wrong", "something left out: said", "true",
     "covers: winner, ratios", "sure: said, true", "cells, trials", "of the grid's device time",
 )  # fmt: skip
-
-
-def simulate(seed: int, family: str, noise: float, kind: Kind) -> dict[str, Any]:
-    """Return what one search says, and what is true."""
-    rng = np.random.default_rng(seed)
-    grid = FAMILIES[family](rng)
-    count = len(grid.cost)
-    seen = grid.cost + rng.normal(0, noise, (MOST_PROCESSES, count))
-    cells = np.tile(np.arange(count), MOST_PROCESSES)
-    found = Search(grid.space, prior=grid.prior, seconds=grid.expected, cells=cells)
-    left, order = set(range(len(cells))), []
-    while (position := found.choose(left)) is not None:
-        left.discard(position)
-        order.append(position % count)
-        value = float(seen[position // count, position % count])
-        found.learn(position % count, Processes(logs=(value,), within=0.0, kind=kind))
-    known = np.array(found.beliefs.cells)
-    judged = found.beliefs.standing
-    leader = int(known[judged.leader])
-    true = grid.cost - grid.cost[leader]
-    nearest = np.argsort(judged.ahead)[1:6]
-    chance, within, ahead = judged.chance(), judged.reach * judged.error, true[known]
-    off = abs(judged.value - grid.cost[leader])
-    unseen = sorted(found.left)
-    return {
-        "family": family, "noise": noise, "seed": seed,
-        "behind": float(-true.min()), "trials": len(order), "cells": len(known),
-        "share": float(grid.seconds[order].sum() / grid.seconds.sum()),
-        "wrong": judged.wrong, "repeated": len(found.results.measured[leader].logs),
-        "is_wrong": bool(true[known].min() < -np.log1p(CLOSE)),
-        "doubt": found.doubt(), "is_left": bool(unseen and true[unseen].min() < -np.log1p(MARGIN)),
-        "covers": bool(off <= judged.reach * judged.value_error),
-        "pairs": [
-            (float(chance[one]), bool(ahead[one] > 0), bool(abs(judged.ahead[one] - ahead[one]) <= within[one]))
-            for one in nearest
-        ],
-    }  # fmt: skip
 
 
 def line(found: Sequence[dict[str, Any]]) -> str:

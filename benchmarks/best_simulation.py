@@ -1,14 +1,10 @@
 """Simulates searches for the best cell on grids whose every cell is known, beside other ways to search.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/best_simulation.py --draws 1000    # matrices are small: threads only wait
-    python benchmarks/best_simulation.py --draws 1000 --optuna      # pip install optuna
-    python benchmarks/best_simulation.py --store analysis/reference/h100-devices --store ... [--pool]
+    OPENBLAS_NUM_THREADS=1 python -m benchmarks.best_simulation --draws 1000    # matrices are small: threads only wait
+    python -m benchmarks.best_simulation --draws 1000 --optuna      # pip install optuna
+    python -m benchmarks.best_simulation --store analysis/reference/h100-devices --store ... [--pool]
 
-Each draw is a made-up training step: the device computes, moves bytes and waits for the host, in amounts drawn at
-random; attention, compilation, checkpointing, precision and the optimizer change them. On top come interactions of each
-pair of axes (3 %), what remains of a cell (1.5 %) and the variation between processes (1 %), as in the reference sets.
-Cells that do not fit are left out, as the plan leaves them out. A trial takes 3 s, the time of its compiler, and 60
-iterations. The constants of the search were chosen with seeds below TEST_SEEDS; what is reported begins there.
+tests/support/simulated_grids.py draws the grids.
 
 `--store` draws from measured grids instead: each draw takes one job of these stores, and moves each cell within its
 interval and the variation between processes. A trial then takes as long as it took. Few jobs of stores have many
@@ -29,7 +25,6 @@ time as the search took, and 25 % of the grid's:
 """
 
 import argparse
-import itertools
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -38,11 +33,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lmsweep.analysis import load
 from lmsweep.analysis.best.answer import axes_of, job_of, value_of
-from lmsweep.analysis.best.cells import Cell, Processes, cells_of
+from lmsweep.analysis.best.cells import Cell, cells_of
+from lmsweep.analysis.best.standing import CLOSE
 from lmsweep.analysis.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.time_model import (
     NOMINAL,
@@ -51,7 +46,6 @@ from lmsweep.orchestrator.planning.time_model import (
     iterations_seconds,
     step_seconds,
 )
-from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
 from lmsweep.trials.analytic.roofline_time import busy_time
@@ -60,126 +54,20 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import Floats
+from tests.support.simulated_grids import (
+    BETWEEN_PROCESSES,
+    SHARE,
+    TEST_SEEDS,
+    Grid,
+    Outcome,
+    ended,
+    made_up,
+    search,
+)
 
-AXES: dict[str, tuple[object, ...]] = {
-    "batch_size": (1, 2, 4, 8, 16, 32),
-    "attention": ("naive", "naive_softmax", "sdpa", "sdpa_flash", "sdpa_cudnn"),
-    "compile": ("none", "block", "model"),
-    "checkpointing": ("none", "block"),
-    "precision": ("tf32", "bf16"),
-    "optimizer": ("adamw_fused", "adamw_foreach"),
-}
-BETWEEN_PROCESSES = 0.01
-"""Standard deviation between processes; best_reliability.py draws others, and lets the search repeat."""
-INTERACTION, REST = 0.03, 0.015
-"""Standard deviations of the logarithm."""
-LAYERS, ITERATIONS, START_SECONDS = 24, 60, 3.0
-COMPILE_SECONDS = {"none": 0.0, "block": 15.0, "model": 50.0}
-CLOSE = 0.02
-"""How much worse than the best an answer may be and still be right."""
-SHARE = 0.25
-"""Share of the grid's device time that an answer may take."""
-TEST_SEEDS = 1_000_000
-"""The first seed of a reported draw; the constants of the search were chosen with smaller ones."""
 PATIENCE, MOST_COMBINATIONS, BATCHES, EXPLORED = 5, 50, 3, 0.2
 """Defaults of DeepSpeed's autotuner: combinations without a better one, combinations of a stage, batches of a stage;
 and the share of combinations that it chooses at random."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """A grid whose costs are all known. All arrays have one value per cell."""
-
-    space: Space
-    cost: Floats
-    """Logarithm of the seconds per token."""
-    prior: Floats
-    """What a time model expects of it."""
-    seconds: Floats
-    """Device time of the cell's trial."""
-    expected: Floats
-    """What a plan expects of `seconds`."""
-    failed: NDArray[np.bool_]
-    """Whether the cell's trial fails; its cost is then far above all others."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How one way to search ended."""
-
-    trials: int
-    share: float
-    """Share of the grid's device time."""
-    behind: float
-    """How much worse the answer is than the best cell, as a share."""
-
-
-def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = True) -> Grid:
-    """Draw a grid.
-
-    harder: factor of INTERACTION and REST. has_prior: whether the search has a time model.
-    """
-
-    def between(low: float, high: float) -> float:
-        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
-
-    product, naive, fused = between(0.3, 3), between(0.3, 3), between(0.08, 0.4)
-    of_attention = {"naive": naive, "naive_softmax": naive * between(0.5, 0.9)}
-    of_attention |= {name: naive * fused * between(0.85, 1.15) for name in ("sdpa", "sdpa_flash", "sdpa_cudnn")}
-    memory_bound = {"none": between(0.2, 1.5)}
-    memory_bound["block"] = memory_bound["none"] * between(0.3, 0.7)
-    memory_bound["model"] = memory_bound["block"] * between(0.9, 1.1)
-    host = {"none": between(1, 12)}
-    host["block"] = host["none"] * between(0.3, 0.7)
-    host["model"] = host["block"] * between(0.6, 1)
-    optimizer = {"adamw_fused": between(0.2, 2)}
-    optimizer["adamw_foreach"] = optimizer["adamw_fused"] * between(1, 1.6)
-    tf32, recomputing, room = between(1.8, 3.2), between(1.15, 1.35), between(8, 200)
-    pairs = {
-        (a, b): harder * rng.normal(0, INTERACTION, (len(AXES[a]), len(AXES[b])))
-        for a, b in itertools.combinations(AXES, 2)
-    }
-    names, cells, cost, prior, seconds = list(AXES), [], [], [], []
-    for cell in itertools.product(*AXES.values()):
-        batch, attention, compiled, checkpointing, precision, stepped = cell
-        assert isinstance(batch, int), "a batch is a number"
-        narrow, again = precision == "bf16", 1.0 if checkpointing == "none" else recomputing
-        per_sequence = product * (1 if narrow else tf32) + of_attention[str(attention)]
-        per_sequence += memory_bound[str(compiled)] * (1 if narrow else 1.6)
-        device = batch * per_sequence * again + optimizer[str(stepped)]
-        launching = host[str(compiled)] * again
-        step = max(device, launching) + 0.05 * min(device, launching)
-        places = {name: AXES[name].index(value) for name, value in zip(names, cell, strict=True)}
-        noise = sum(table[places[a], places[b]] for (a, b), table in pairs.items()) + harder * rng.normal(0, REST)
-        kept = {"naive": 4.0, "naive_softmax": 3.0}.get(str(attention), 1.2) * (0.6 if narrow else 1)
-        if batch * kept * (1 if checkpointing == "none" else 0.3) > room:
-            continue
-        written_out = 2.0 if str(attention).startswith("naive") else 0.3
-        moved = 0.8 if compiled == "none" else 0.4
-        expected = max(batch * ((1 if narrow else 2.5) + written_out + moved), 4 if compiled == "none" else 2)
-        cells.append(cell)
-        cost.append(np.log(step / batch) + noise)
-        prior.append(np.log(expected / batch) if has_prior else 0.0)
-        seconds.append(START_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
-    return Grid(
-        space=Space.of(names, cells),
-        cost=np.array(cost),
-        prior=np.array(prior),
-        seconds=np.array(seconds),
-        expected=np.array(seconds),
-        failed=np.zeros(len(cells), dtype=bool),
-    )
-
-
-def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
-    found = Search(grid.space, prior=grid.prior, seconds=grid.expected)
-    left, order = set(range(len(seen))), []
-    while (cell := found.choose(left)) is not None:
-        left.discard(cell)
-        order.append(cell)
-        measured = Processes(logs=(float(seen[cell]),), within=0.0, kind="wall")
-        found.learn(cell, None if grid.failed[cell] else measured)
-    return order
 
 
 def at_random(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) -> list[int]:
@@ -288,18 +176,6 @@ SEARCH = Way(name="lmsweep best", order=search, ends=True)
 RANDOM = Way(name="random search", order=at_random, ends=False)
 TPE = Way(name="Optuna's TPE", order=tpe, ends=False)
 MICRO_BATCH = tuple(Way(name="micro-batch first", order=micro_batch_first, ends=ends) for ends in (True, False))
-
-
-def ended(grid: Grid, seen: Floats, order: Sequence[int], budget: float) -> Outcome:
-    """Return the outcome of measuring cells in this order until the budget, in seconds, is spent."""
-    taken = grid.seconds[[*order]].cumsum()
-    within = order[: max(1, int((taken <= budget).sum()))]
-    answer = min(within, key=lambda cell: seen[cell])
-    return Outcome(
-        trials=len(within),
-        share=float(grid.seconds[[*within]].sum() / grid.seconds.sum()),
-        behind=float(np.exp(grid.cost[answer] - grid.cost.min()) - 1),
-    )
 
 
 def race(

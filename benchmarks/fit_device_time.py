@@ -7,7 +7,6 @@ For each set it also prints the deviations with factors fitted to the other sets
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,24 +14,9 @@ from scipy.optimize import nnls
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.roofline_time import FACTORS, attention_parts, has_known_work, model_parts, update_parts
-from lmsweep.trials.results.stored_config import config_of
-from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+from lmsweep.trials.analytic.roofline_time import FACTORS, attention_parts
+from tests.support.measured_steps import STEPS, measured_steps, trial_of
 
-STEPS = (
-    "h200-devices",
-    "h100-devices",
-    "h200-x2-end-to-end",
-    "h200-x2-sharded",
-    "h100-best-grid",
-    "h100-published-steps",
-    "h100-fp8",
-    "h100-losses",
-    "h100-packing",
-)
-"""Sets with device times of whole steps."""
 ATTENTION = "h100-attention"
 """A set with times of attention alone."""
 LEAST_CONTEXT = 4096
@@ -41,34 +25,14 @@ NEAR = 0.2
 """Relative deviation that counts as near."""
 
 
-def measured_steps(name: str) -> Iterator[tuple[dict[str, float], float]]:
-    """Yield the parts of forward and backward, and those of the update, of each step of a set, with its seconds."""
-    rows = load(name)
-    rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
-    for _, phases in rows.groupby("measurement_id"):
-        config, device = _trial(phases.iloc[0])
-        took = phases.set_index("phase")["median"]
-        if config.loss in HIDDEN_LOSSES or not has_known_work(config):
-            continue
-        yield model_parts(config, device), took["forward"] + took.get("backward", 0.0)
-        if "optimizer" in took:
-            yield update_parts(config, device), took["optimizer"]
-
-
 def measured_attention(name: str) -> Iterator[tuple[dict[str, float], float]]:
     """Yield the parts of each fused attention of a set, forward and backward, with its seconds."""
     rows = load(name)
     rows = rows[(rows["phase"] == "step") & (rows["metric"] == "time") & rows["median"].notna()]
     for _, row in rows.iterrows():
-        config, device = _trial(row)
+        config, device = trial_of(row)
         if config.context_length >= LEAST_CONTEXT and config.attention in ("sdpa_flash", "sdpa_cudnn"):
             yield attention_parts(config, device, runs=3), row["median"]
-
-
-def _trial(row: "pd.Series[Any]") -> tuple[TrialConfig, Device]:
-    device = find_device(str(row["device_name"]), row["device_memory"])
-    assert device is not None, "the reference sets are of devices with a datasheet"
-    return config_of(row.to_dict()), device
 
 
 def fitted(parts: pd.DataFrame, seconds: pd.Series, sets: pd.Series) -> np.ndarray:

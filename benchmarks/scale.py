@@ -1,6 +1,6 @@
 """Overhead per trial: many trials that measure nothing, from the command to the store.
 
-``python benchmarks/scale.py 100 1000 10000`` runs that many no-op trials with the real command and prints, as Markdown:
+``python -m benchmarks.scale 100 1000 10000`` runs that many no-op trials with the real command and prints, as Markdown:
 
 - trials/s, from the start of the first trial to the start of the last, and in the first and last quarter of trials;
 - the peak resident memory of the driver and of Ray's gcs_server, and their growth per trial after the first quarter;
@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import pandas as pd
 import psutil
-import yaml
 
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial, make_plan
@@ -37,6 +36,7 @@ from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt, Row
 from lmsweep.trials.store.store import Store
+from tests.support.command import write_noops
 
 WITHOUT_TUNE = 1000
 PERIOD = 2.0
@@ -108,20 +108,11 @@ def _kind(one: psutil.Process, driver: psutil.Process) -> str | None:
     return "Ray's daemons"
 
 
-def write_sweep(folder: Path, count: int) -> Path:
-    batches = 100 if count > 10_000 else 1  # the number of values per axis is limited
-    axes = {"context_length": list(range(1, count // batches + 1)), "batch_size": list(range(1, batches + 1))}
-    grid = {"workloads": ["noop"], "axes": axes, "fixed": {"model": "tiny"}}
-    path = folder / "scale.yaml"
-    path.write_text(yaml.safe_dump({"name": "scale", "grids": [grid]}))
-    return path
-
-
 def through_tune(count: int) -> str:
     """Run `count` trials with the real command; return their row of the table."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        command = [sys.executable, "-m", "lmsweep.orchestrator.cli", "run", str(write_sweep(folder, count))]
+        command = [sys.executable, "-m", "lmsweep.orchestrator.cli", "run", str(write_noops(folder, count))]
         began = time.monotonic()
         with (folder / "out").open("w") as out:
             process = subprocess.Popen([*command, "--store", str(folder / "store")], stdout=out, stderr=out)
@@ -165,7 +156,7 @@ def without_tune(count: int) -> str:
     with tempfile.TemporaryDirectory() as name, IsolatedRunner() as runner:
         store = Store(f"{name}/store")
         node = this_machine()
-        plan = make_plan(load_sweep(str(write_sweep(Path(name), count)), {}), [node], store)
+        plan = make_plan(load_sweep(str(write_noops(Path(name), count)), {}), [node], store)
         first, *others = plan.to_run
         runner.run(first.trial, fallback=first.environment)
         delivery = StoreWriter(store, lambda planned, records: None)
@@ -179,7 +170,7 @@ def without_tune(count: int) -> str:
 def planning(count: int) -> str:
     """Time of planning against an empty store, and against one that holds all trials, each with a forecast."""
     with tempfile.TemporaryDirectory() as name:
-        path = write_sweep(Path(name), count)
+        path = write_noops(Path(name), count)
         node, store = this_machine(), Store(f"{name}/store")
         empty, plan = _plan_and_time(path, node, store)
         assert plan.count("run") == count

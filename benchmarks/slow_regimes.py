@@ -16,34 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 from tabulate import tabulate
 
-from lmsweep.trials.statistics.median_interval import Floats, intervals
+from lmsweep.trials.statistics.median_interval import intervals
 from lmsweep.trials.statistics.trend import have_levels, have_trend
-
-RUN = 50
-"""Steps of a slow run."""
-
-
-def noise(random: np.random.Generator, *, rho: float, spread: float, rows: int, n: int) -> Floats:
-    """Return stationary AR(1) noise around 1, shape (rows, n); spread: its standard deviation."""
-    found = np.empty((rows, n))
-    state = random.standard_normal(rows)
-    for i in range(n):
-        found[:, i] = state
-        state = rho * state + np.sqrt(1 - rho**2) * random.standard_normal(rows)
-    return np.exp(spread * found)
-
-
-def slow_runs(random: np.random.Generator, *, rows: int, n: int) -> Floats:
-    """Return the factor of each step, shape (rows, n). Fast runs are RUN steps long on average, slow ones exactly."""
-    found = np.ones((rows, n))
-    for row in found:
-        factor = random.uniform(1.05, 1.3)
-        at = -int(random.integers(20 * RUN, 22 * RUN))
-        while at < n:
-            at += int(random.geometric(1 / RUN))
-            row[max(at, 0) : max(at + RUN, 0)] = factor
-            at += RUN
-    return found
+from tests.support.simulated_steps import noise, slow_runs
 
 
 def lines(rows: int) -> Iterator[list[object]]:

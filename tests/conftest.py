@@ -26,13 +26,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keeps two costs from every test.
-
-    A full collection visits all objects of all imported modules, and a trial begins with some. Tiny products on several
-    threads wait for one another where several workers share the cores.
+    """Keeps a cost from every test: a full collection visits all objects of all imported modules, and a trial begins
+    with some.
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Computes on one thread, whatever a trial in this process has set before: where several workers share the cores,
+    tiny products on several threads wait for one another far longer than they compute.
+    """
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def files(package: str, root: Path = ROOT) -> list[Path]:
     )
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that the file imports anywhere, by its full name; ours without `lmsweep.`."""
     found = set()
@@ -197,12 +199,12 @@ def test_durations_are_of_the_monotonic_clock():
     assert asks == [ROOT / name for name in about_files]
 
 
-def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray():
+def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray_nor_matplotlib():
     script = (
-        "import sys, lmsweep.analysis; from lmsweep.trials.isolation import client;"
+        "import sys, lmsweep.analysis, lmsweep.analysis.metrics.status; from lmsweep.trials.isolation import client;"
         "from lmsweep.orchestrator.planning import plan; "
         "from lmsweep.orchestrator.running import run_plan, worker;"
-        "print([m for m in ('torch', 'ray') if m in sys.modules])"
+        "print([m for m in ('torch', 'ray', 'matplotlib') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,7 +9,6 @@ from textwrap import wrap
 import jsonschema
 import pytest
 
-from benchmarks.acceptance import BYTES, Case, public_verdicts, verdicts
 from lmsweep.analysis.acceptance.accept_page import page_of, write_page
 from lmsweep.analysis.acceptance.accept_text import (
     advice,
@@ -30,6 +29,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
+from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
 
 SHIPPED = shipped(trial_id(trial.config) for trial in load_sweep("accept").trials)
 GPU_OF = {"h200": "NVIDIA H200", "h100": "NVIDIA H100 80GB HBM3"}

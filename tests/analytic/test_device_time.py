@@ -2,11 +2,11 @@
 
 import pytest
 
-from benchmarks.fit_device_time import STEPS, measured_steps
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.roofline_time import busy_time, seconds_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
+from tests.support.measured_steps import STEPS, measured_steps
 
 
 def h100() -> Device:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmsweep import analysis
@@ -27,15 +26,6 @@ SHAPES = [
     pytest.param({"feed_forward": "gelu", "num_kv_heads": 1}, marks=pytest.mark.slow),
     pytest.param({"num_experts": 4, "active_experts": 2}, marks=pytest.mark.slow),
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny products on several threads wait for one another on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def flops_of_backward(settings: TrialConfig) -> int:

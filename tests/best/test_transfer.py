@@ -120,14 +120,18 @@ def test_what_cannot_be_predicted_is_refused(attempts: Attempts, options: list[s
     assert done.returncode == 2 and message in done.stderr
 
 
-def test_what_a_device_lacks_is_left_out_for_that_reason(attempts: Attempts) -> None:
-    for precision in ("fp16", "bf16"):
-        attempts.ok(replace(GRID[0], precision=precision), times(0.01), fingerprint=H100)
-    text = lmsweep_here("best", attempts.store.location, "--for", "T4", "--no-predict")
-    assert "1 cell left out: T4 has no bfloat16 arithmetic" in text and "fp16" in text
-
-
-def test_a_device_without_float8_is_not_offered_it() -> None:
-    text = lmsweep_here("best", "h100-fp8", "--for", "A100", "--no-predict")
-    assert "4 cells left out: fp8_tensorwise needs the float8 tensor cores" in text
-    assert "precision fp8" not in text.split("and predicted for A100")[-1]
+@pytest.mark.parametrize(
+    ("device", "precisions", "reason"),
+    [
+        ("T4", ("fp16", "bf16"), "T4 has no bfloat16 arithmetic"),
+        ("A100", ("tf32", "fp8_tensorwise"), "fp8_tensorwise needs the float8 tensor cores"),
+    ],
+)
+def test_what_a_device_lacks_is_left_out_for_that_reason(
+    attempts: Attempts, device: str, precisions: tuple[str, str], reason: str
+) -> None:
+    for precision in precisions:
+        attempts.ok(replace(GRID[0], precision=precision), times(0.01), fingerprint=H100)  # type: ignore[arg-type]
+    text = lmsweep_here("best", attempts.store.location, "--for", device, "--no-predict")
+    assert f"1 cell left out: {reason}" in text and precisions[0] in text
+    assert f"precision {precisions[1]}" not in text.split(f"and predicted for {device}")[-1]

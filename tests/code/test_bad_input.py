@@ -11,7 +11,7 @@ from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.outcome import error_line, short_line
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.store.store import Store
-from tests.support.command import lmsweep
+from tests.support.command import answer_here, lmsweep
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -242,7 +242,7 @@ def test_code_that_ends_its_process_when_imported_does_not_end_a_plan(
         "name: s\ngrids: [{workloads: [attention], fixed: {attention: './mine.py:attend', d_model: 16}}]"
     )
     monkeypatch.chdir(tmp_path)
-    done = lmsweep("plan", "s.yaml", "--code", ".")
+    done = answer_here("plan", "s.yaml", "--code", ".")
     assert done.returncode == 0 and "1 to run" in done.stdout, done.stderr
     assert (tmp_path / "imported").exists()
 

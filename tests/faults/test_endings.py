@@ -12,9 +12,17 @@ import pandas as pd
 import psutil
 import pytest
 
-from benchmarks.scale import write_sweep as write_noops
 from lmsweep.trials.machine.scratch import scratch_folder
-from tests.support.command import COMMAND, ROOT, lmsweep, start, trial_children, wait_for_child, write_sweep
+from tests.support.command import (
+    COMMAND,
+    ROOT,
+    lmsweep,
+    start,
+    trial_children,
+    wait_for_child,
+    write_noops,
+    write_sweep,
+)
 
 
 def everything_of(process: subprocess.Popen[str]) -> list[psutil.Process]:

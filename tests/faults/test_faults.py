@@ -18,11 +18,18 @@ import pandas as pd
 import psutil
 import pytest
 
-from benchmarks.scale import write_sweep as write_noops
 from lmsweep.trials.machine.processes import await_end, has_ended
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import rows as made_up_rows
-from tests.support.command import lmsweep, start, trial_children, wait_for_actor, wait_for_child, write_sweep
+from tests.support.command import (
+    lmsweep,
+    start,
+    trial_children,
+    wait_for_actor,
+    wait_for_child,
+    write_noops,
+    write_sweep,
+)
 
 
 def read(store: Path) -> pd.DataFrame:

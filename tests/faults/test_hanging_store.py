@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.scale import write_sweep as write_noops
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store import directory
 from lmsweep.trials.store.store import Store
 from tests.faults.test_faults import assert_each_once, read
 from tests.faults.test_stopped import assert_nothing_left, everything
 from tests.store.test_store import rows
-from tests.support.command import ROOT, interrupt, lmsweep, start
+from tests.support.command import ROOT, interrupt, lmsweep, start, write_noops
 from tests.support.hanging_folder import hangs
 
 READS = "import sys; from lmsweep.orchestrator.cli import main; sys.argv[1:] = ['table', sys.argv[1]]; main()"

@@ -131,11 +131,16 @@ def test_a_file_without_an_answer_is_one_sentence(tmp_path, text, words):
     assert done.returncode == 2 and words in done.stderr and not (tmp_path / "fits.html").exists()
 
 
-def test_checkpointing_is_chosen_where_it_decides():
+@pytest.fixture(scope="module")
+def tiny():
+    listed = lmsweep.fits("tiny", context=64, devices=["24GB", "1 MB", "4090"], methods=["full"])
+    return {one.device_name: one for one in listed}
+
+
+def test_checkpointing_is_chosen_where_it_decides(tiny):
     (fit,) = lmsweep.fits("2.7b", context=4096, devices=["4090"], methods=["full"], settings=["optimizer=sgd"])
     assert fit.checkpointing == "block" and fit.fits
-    (plain,) = lmsweep.fits("tiny", context=64, devices=["4090"], methods=["full"])
-    assert plain.checkpointing == "none"
+    assert tiny["RTX 4090"].checkpointing == "none"
 
 
 @pytest.mark.slow
@@ -150,11 +155,8 @@ def test_offloaded_activations_allow_a_larger_batch_and_take_longer():
     assert "the host's memory and link" in str(moved.source)
 
 
-def test_a_size_of_memory_alone_is_answered_without_a_speed():
-    listed = lmsweep.fits("tiny", context=64, devices=["24GB", "1 MB", "4090"], methods=["full"])
-    named, sized, small = (
-        next(one for one in listed if one.device_name == name) for name in ("RTX 4090", "24GB", "1 MB")
-    )
+def test_a_size_of_memory_alone_is_answered_without_a_speed(tiny):
+    named, sized, small = (tiny[name] for name in ("RTX 4090", "24GB", "1 MB"))
     assert sized.fits and sized.batch and sized.batch <= named.batch and sized.tokens_per_second is None
     assert sized.reason == "24GB is a size, which has no speed"
     assert small.fits is False

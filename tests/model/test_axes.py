@@ -25,15 +25,6 @@ CONFIG = TrialConfig(
 )
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny products on several threads wait for one another on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class Operations(TorchDispatchMode):
     """Counts the operators that run, and notes which types matrix products had."""
 

@@ -39,15 +39,6 @@ IN_A_MODEL = TrialConfig(
 ON_CPU = ("naive", "naive_softmax", "sdpa", "sdpa_math", "sdpa_flash")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny products on several threads wait for one another on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # The documents
 
 

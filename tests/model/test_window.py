@@ -19,15 +19,6 @@ from tests.support.made_up_results import H200, Attempts
 ALONE = TrialConfig(d_model=8, context_length=12, batch_size=2, window=4)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny products on several threads wait for one another on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("name", ["naive", "naive_softmax"])
 def test_a_position_attends_to_the_window_before_it(name: str) -> None:
     torch.manual_seed(0)

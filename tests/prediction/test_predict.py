@@ -184,13 +184,6 @@ def test_the_gradient_of_gather_takes_the_room_of_its_result_and_no_copy() -> No
 @pytest.mark.parametrize(
     "fields",
     [
-        {},
-        {"precision": "bf16", "attention": "sdpa"},
-        pytest.param(
-            {"precision": "fp16", "checkpointing": "block", "optimizer": "adamw_foreach"}, marks=pytest.mark.slow
-        ),
-        pytest.param({"zero_grad": "before_backward", "mode": "forward_backward"}, marks=pytest.mark.slow),
-        {"mode": "forward", "attention": "naive_softmax"},
         {"compile": "block", "precision": "bf16"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
         {"batch_size": 4, "accumulate": 2},

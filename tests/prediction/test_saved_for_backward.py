@@ -1,10 +1,63 @@
-"""What compiled blocks save for backward, predicted without computing anything, and the figures of the course."""
+"""What compiled blocks save for backward, predicted without computing anything, and the figures of the course.
+
+The course (CS336, assignment 2 of 2026) compiles a block of width 2560 with 16 heads in float32, batch 4, context 2048,
+and adds up what saved_tensors_hooks sees, without parameters.
+"""
+
+import math
 
 import pytest
+import torch
 
-from benchmarks.residuals import block_config, measured, predicted
+from lmsweep.trials.model.precision_modes import set_math_mode
+from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.prediction.compiled.graph_memory import graph_memory
+from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_graph
+from lmsweep.trials.spec.config import TrialConfig
 
 MIB = 2**20
+
+
+def block_config(*, context: int, batch: int, width: int, layers: int = 1, checkpointing: str = "none") -> TrialConfig:
+    """Return the configuration of blocks like the course's."""
+    return TrialConfig(
+        d_model=width,
+        d_ff=4 * width,
+        num_layers=layers,
+        num_heads=16,
+        vocab_size=2,
+        context_length=context,
+        batch_size=batch,
+        compile="block",
+        mode="forward_backward",
+        checkpointing=checkpointing,
+    )
+
+
+def predicted(config: TrialConfig) -> float:
+    """Return the bytes that one compiled block saves, parameters left out: its input, the rotary tables, the rest."""
+    memory = graph_memory(traced_graph(graph_config(config)), block=1)
+    given = 4 * config.batch_size * config.context_length * config.d_model
+    tables = 2 * 4 * config.context_length * config.head_width // 2
+    return given + tables + sum(math.prod(one.shape) * one.dtype.itemsize for one in memory.saved)
+
+
+def measured(config: TrialConfig) -> int:
+    """Return the bytes that forward through the blocks saves, parameters left out, each as often as it is saved."""
+    step = TrainingStep(config, set_math_mode(config.precision, "cpu"))
+    parameters = {weight.untyped_storage().data_ptr() for weight in step.model.parameters()}
+    seen = 0
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal seen
+        if tensor.untyped_storage().data_ptr() not in parameters:
+            seen += tensor.nbytes
+        return tensor.detach()
+
+    x = torch.randn(config.batch_size, config.context_length, config.d_model, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step.model.run_blocks(x)  # type: ignore[operator]
+    return seen
 
 
 def test_a_compiled_block_of_the_course_saves_what_the_course_prints():

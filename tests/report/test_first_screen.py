@@ -290,6 +290,8 @@ def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser,
     assert wide == 0
     captions = "[...document.querySelectorAll('caption')].map((one) => getComputedStyle(one).display)"
     assert set(page.evaluate(captions)) == {"none"}  # a line above each table says the same
+    chart = page.locator("#chart .main-svg").first.bounding_box()
+    assert chart and chart["x"] >= 0 and chart["x"] + chart["width"] <= 360
     legend = page.locator("#chart .legend").bounding_box()
     plot = page.locator("#chart .cartesianlayer").bounding_box()
     assert legend and plot and legend["y"] >= plot["y"] + plot["height"] - 20

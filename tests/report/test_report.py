@@ -257,14 +257,6 @@ def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: 
         wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
 
 
-def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, report: Path) -> None:
-    page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    box = page.locator("#chart .main-svg").first.bounding_box()
-    assert box and box["x"] >= 0 and box["x"] + box["width"] <= 360
-    page.context.close()
-
-
 def kernel(range_: str, name: str, seconds: float) -> Kernel:
     rest: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
     none: dict[str, Any] = dict.fromkeys(("operator", "stdev", "grid", "block"))

@@ -5,11 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.best_reliability import simulate
-from benchmarks.best_simulation import CLOSE, MICRO_BATCH, SHARE, TEST_SEEDS, Grid, draw_stored, race, stored_grids
 from lmsweep.analysis.best.cells import Processes
 from lmsweep.analysis.best.goal import parse_aim
-from lmsweep.analysis.best.standing import WRONG
+from lmsweep.analysis.best.standing import CLOSE, WRONG
 from lmsweep.analysis.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
@@ -19,7 +17,8 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.variation import Kind
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import H200, config
+from tests.support.simulated_grids import SHARE, TEST_SEEDS, searched, simulate
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
 CELLS = list(itertools.product(*AXES.values()))
@@ -135,7 +134,7 @@ def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
 
 def outcomes(seeds: range) -> tuple[float, float]:
     """The share of draws with a right answer, and the mean share of the grid's device time."""
-    found = [race(seed)[0] for seed in seeds]
+    found = [searched(seed) for seed in seeds]
     return float(np.mean([one.behind <= CLOSE for one in found])), float(np.mean([one.share for one in found]))
 
 
@@ -161,42 +160,6 @@ def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
     assert np.mean([one["behind"] <= np.log1p(CLOSE) for one in reported]) >= 0.93
     assert np.mean([one["covers"] for one in found]) >= 0.8
     assert np.mean([one["is_left"] for one in found]) <= 0.05
-
-
-def test_a_measured_grid_is_replayed_with_the_time_that_each_trial_took(tmp_path) -> None:
-    attempts = Attempts(tmp_path / "results")
-    for batch, compiled, attention in itertools.product((4, 8), ("none", "block"), ("naive", "sdpa")):
-        one = config("small", device="cuda", batch_size=batch, compile=compiled, attention=attention)
-        if (batch, compiled, attention) == (8, "block", "sdpa"):
-            attempts.failed(one, "error")
-            continue
-        seconds = batch * 0.01 * (0.6 if compiled == "block" else 1) * (0.8 if attention == "sdpa" else 1)
-        took = {"trial.setup_time": (0.5,), "trial.compile_time": (3.0 if compiled == "block" else 0.0,)}
-        if compiled == "block":  # all graphs were compiled ahead of the first of them
-            took["trial.precompile_time"] = (6.0 if (batch, attention) == (4, "naive") else 0.0,)
-        attempts.ok(one, {"step.time": samples(seconds, 1e-9), **took})
-    (stored,) = stored_grids(attempts.store.location, pool=False)
-    grid = stored.grid
-    assert sorted(grid.seconds.tolist()) == [0.5] * 4 + [1.0] + [5.5] * 3  # a failed trial without times counts 1 s
-    assert grid.failed.sum() == 1 and grid.cost[grid.failed] > grid.cost[~grid.failed].max()
-    found, own = race(TEST_SEEDS, others=MICRO_BATCH[:1], draw=lambda rng: draw_stored([stored], rng))
-    assert found.behind <= CLOSE
-    assert found.share <= 1 and own.share <= 1
-
-
-def test_micro_batch_first_looks_at_the_largest_batches_of_the_default_and_tunes_those() -> None:
-    grid = Grid(
-        space=Space.of(list(AXES), CELLS),
-        cost=COSTS,
-        prior=np.zeros(len(CELLS)),
-        seconds=np.ones(len(CELLS)),
-        expected=np.ones(len(CELLS)),
-        failed=np.zeros(len(CELLS), dtype=bool),
-    )
-    order = [CELLS[cell] for cell in MICRO_BATCH[0].order(grid, COSTS, np.random.default_rng(0), np.inf)]
-    assert order[:3] == [(1, "naive", "none"), (8, "naive", "none"), (4, "naive", "none")]
-    assert {cell[0] for cell in order[3:]} == {4, 8}
-    assert len(order) == len(set(order))
 
 
 @pytest.mark.slow

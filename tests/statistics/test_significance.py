@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from benchmarks.verdicts import error_rates, mean_coverage
 from lmsweep.trials.statistics.median_interval import ratio_interval
 from lmsweep.trials.statistics.pooling import pool_statistics
 from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.statistics.significance import direction, holm
 from lmsweep.trials.statistics.variation import PRIORS, Kind, centre, moderated
+from tests.support.simulated_processes import error_rates, mean_coverage
 
 
 @pytest.mark.parametrize(("kind", "variation"), [("wall", 0.03), ("device", 0.005), ("device", 0.015), ("cpu", 0.03)])

@@ -8,6 +8,7 @@ import sys
 import time
 import warnings
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,8 +17,10 @@ import psutil
 import pytest
 
 from lmsweep.orchestrator.cli import main
+from lmsweep.orchestrator.cluster import nodes
 from lmsweep.orchestrator.interrupt import TERMINATION_SIGNALS
 from lmsweep.orchestrator.terminal import Pager, Traceback
+from lmsweep.trials.machine.cpu_affinity import usable_cores
 
 COMMAND = [sys.executable, "-m", "lmsweep.orchestrator.cli"]
 ROOT = Path(__file__).parents[2]
@@ -52,6 +55,7 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
         with (
             patch.dict(os.environ, {"COLUMNS": "200"} | environment),
             patch.object(sys, "argv", words),
+            patch.object(nodes, "look_at_machine", LOOK if "doctor" in words else machine_as_seen),
             warnings.catch_warnings(),
             redirect_stdout(out),
             redirect_stderr(err),
@@ -63,6 +67,21 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
             signal.signal(number, handler)
         sys.excepthook, Pager.wanted, Traceback.wanted = hook, pager, False
     return subprocess.CompletedProcess(words, int(end.value.code or 0), out.text(), err.text())
+
+
+LOOK = nodes.look_at_machine
+OF_ONE_TEST = {"PYTEST_CURRENT_TEST", "COLUMNS", "XDG_CACHE_HOME", "PWD"}
+
+
+def machine_as_seen() -> list[str]:
+    """Of a machine that does not change between tests, what it answers is asked for once: that imports PyTorch."""
+    variables = {name: value for name, value in nodes.environment_here().items() if name not in OF_ONE_TEST}
+    return ["printf", "%s", _answer(tuple(sorted(variables.items())), frozenset(usable_cores()))]
+
+
+@cache
+def _answer(variables: tuple[tuple[str, str], ...], cores: frozenset[int]) -> str:
+    return subprocess.run(LOOK(), env=dict(variables), stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 class Written(io.TextIOWrapper):
@@ -117,6 +136,18 @@ def write_sweep(folder: Path, name: str = "sweep", **changes: Any) -> Path:
     path = folder / f"{name}.yaml"
     content = {"name": name, "grids": [{"workloads": ["timing"], "axes": axes, "fixed": fixed}]}
     path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def write_noops(folder: Path, count: int) -> Path:
+    """A sweep of `count` trials that measure nothing."""
+    import yaml
+
+    batches = 100 if count > 10_000 else 1  # the number of values per axis is limited
+    axes = {"context_length": list(range(1, count // batches + 1)), "batch_size": list(range(1, batches + 1))}
+    path = folder / "noops.yaml"
+    grid = {"workloads": ["noop"], "axes": axes, "fixed": {"model": "tiny"}}
+    path.write_text(yaml.safe_dump({"name": "noops", "grids": [grid]}))
     return path
 
 

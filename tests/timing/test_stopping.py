@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from benchmarks.slow_regimes import noise, slow_runs
 from lmsweep.trials.statistics.median_interval import count_outliers, intervals, median_interval, relative_half_width
 from lmsweep.trials.statistics.trend import correlation_of_neighbours, has_levels, have_levels, have_trend, is_drifting
 from lmsweep.trials.timing.stopping import (
@@ -24,6 +23,7 @@ from lmsweep.trials.timing.stopping import (
     is_worth_little,
     repeat,
 )
+from tests.support.simulated_steps import noise, slow_runs
 
 GENEROUS = Limit(iterations=1000, seconds=60.0)
 

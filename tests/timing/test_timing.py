@@ -31,12 +31,8 @@ ATTEMPTS = 5
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def as_new() -> None:
     reset_compiler()
-    yield
-    torch.set_num_threads(before)
 
 
 class SleepingStep:

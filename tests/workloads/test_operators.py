@@ -18,6 +18,8 @@ from lmsweep.trials.workloads.operators.cases import Extent
 from lmsweep.trials.workloads.operators.product_cases import product_cases
 from tests.support.needs import needs_cuda
 
+pytestmark = pytest.mark.usefixtures("one_core")
+
 
 def measured(**fields: object) -> tuple[list[OperatorTime], dict[tuple[Any, Any], Record]]:
     chosen = {"workloads": "operators", "d_model": 64, "context_length": 64} | fields

@@ -1,0 +1,46 @@
+"""Device times of the steps in the reference sets, beside what they consist of."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.analysis import load
+from lmsweep.trials.analytic.datasheets import Device, find_device
+from lmsweep.trials.analytic.roofline_time import has_known_work, model_parts, update_parts
+from lmsweep.trials.results.stored_config import config_of
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+
+STEPS = (
+    "h200-devices",
+    "h100-devices",
+    "h200-x2-end-to-end",
+    "h200-x2-sharded",
+    "h100-best-grid",
+    "h100-published-steps",
+    "h100-fp8",
+    "h100-losses",
+    "h100-packing",
+)
+"""Sets with device times of whole steps."""
+
+
+def measured_steps(name: str) -> Iterator[tuple[dict[str, float], float]]:
+    """Yield the parts of forward and backward, and those of the update, of each step of a set, with its seconds."""
+    rows = load(name)
+    rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
+    for _, phases in rows.groupby("measurement_id"):
+        config, device = trial_of(phases.iloc[0])
+        took = phases.set_index("phase")["median"]
+        if config.loss in HIDDEN_LOSSES or not has_known_work(config):
+            continue
+        yield model_parts(config, device), took["forward"] + took.get("backward", 0.0)
+        if "optimizer" in took:
+            yield update_parts(config, device), took["optimizer"]
+
+
+def trial_of(row: "pd.Series[Any]") -> tuple[TrialConfig, Device]:
+    device = find_device(str(row["device_name"]), row["device_memory"])
+    assert device is not None, "the reference sets are of devices with a datasheet"
+    return config_of(row.to_dict()), device
