@@ -176,8 +176,12 @@ class Question:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
         there = self.environments[environment]
         device = _capabilities(there.device_name, there.device_memory) if config.takes_gpus else None
-        able = (device or UNKNOWN)._replace(missing=self.missing.get(environment, frozenset()))
-        return why_not(config, workload) or why_not_on(config, workload, able)
+        missing = self.missing.get(environment)
+        if reason := why_not(config, workload):
+            return reason
+        if device or missing:
+            return why_not_on(config, workload, (device or UNKNOWN)._replace(missing=missing or frozenset()))
+        return None
 
     def planned(
         self, action: Action, reason: str | None, environment: str | None = None, placement: Placement | None = None
