@@ -9,7 +9,6 @@ json_schemas.py  the JSON Schema of what --format json prints
 write.py         report, badge, export, share
 sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers
-watch.py         `run --watch`: measures again at every save
 one_trial.py     `trial`: whether it fits here, its software, its live line
 search/          the verbs that search: best and bisect
 text/            what verbs print

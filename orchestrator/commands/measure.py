@@ -137,12 +137,9 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
 
 @takes_request(
     "sweep store grids overrides address cluster_file retry fresh predict profile nsys code trusted budget until grace "
-    "shard watch"
+    "shard"
 )
-def run(
-    request: PlanRequest,
-    watch: Annotated[bool, Option("--watch", help="Measure again at every save in the code folder.")] = False,
-) -> None:
+def run(request: PlanRequest) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
 
     \b
@@ -152,15 +149,7 @@ def run(
     began = time.monotonic()
     from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
 
-    resume = request.resume_command()
     grace = request.grace_seconds  # reports a wrong one before anything starts
-    if watch:
-        from lmsweep.orchestrator.commands.watch import watch as run_at_every_save
-
-        if request.fresh or request.retry:
-            raise RequestError("--watch measures what you edit; it cannot be combined with --fresh or --retry")
-        limit = ["--budget", request.budget] if request.budget else []
-        run_at_every_save(request, [*shlex.split(resume)[1:], *limit])
     ready = _run_now(request, began, grace)
     trial_command = None if request.address else request.trial_command()
     show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
