@@ -11,6 +11,6 @@ sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers
 watch.py         `run --watch`: measures again at every save
 one_trial.py     `trial`: whether it fits here, its software, its live line
-search/          the verbs that search: best and bisect
+search/          the verb that searches: best
 text/            what verbs print
 """
