@@ -1,7 +1,6 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py           the verbs
-accept.py        whether this machine is as fast as one of its kind
 fits.py          fits
 measure.py       plan, run, noise, trial, doctor
 read.py          status, table, compare, explain, diff, schema

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from lmsweep.analysis.acceptance.accept_page import AcceptOutput
 from lmsweep.analysis.comparison.compare import VERDICTS
 from lmsweep.analysis.metrics.status import StatusOutput
 from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
@@ -107,7 +106,6 @@ class Explained(Printed):
 
 
 _CORE: dict[str, Any] = {
-    "accept": AcceptOutput,
     "status": StatusOutput,
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,
