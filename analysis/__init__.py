@@ -4,7 +4,6 @@
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
-    writeup       the tables and figures of a course's problems, in files
     api           what the commands `table` and `compare` answer, as functions
     sharing       a store to commit or to send, without names of machines and people
     report        the HTML report of a store

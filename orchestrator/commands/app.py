@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 JOBS: dict[Job, list[Callable[..., None]]] = {
     "Measure": [fits, measure.plan, measure.run, measure.trial, measure.noise, best],
     "Read": [read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report],
-    "Share": [write.share, write.export, write.badge, sweep_files.notebooks],
+    "Share": [write.share, write.badge, sweep_files.notebooks],
     "Set up": [sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor],
 }
 """Job -> the verbs for it; below, those of features too."""
