@@ -4,10 +4,8 @@
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
-    writeup       the tables and figures of a course's problems, in files
     api           what the commands `table` and `compare` answer, as functions
     sharing       a store to commit or to send, without names of machines and people
-    acceptance    whether machines are as fast as one of their kind, by the shipped sets
     report        the HTML report of a store
     best          the best configuration for a goal, what it beats, and how to use it
     presets       named tables, each answering one question for any store

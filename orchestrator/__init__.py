@@ -3,10 +3,10 @@
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     cli           the entry point of the command: signals, errors, exit codes
+    features      questions with a verb of their own, one folder each
     commands      what each verb does, and the text that it prints
     api           the Python API: plans and runs a sweep
     plan_request  what the verbs and the API take, each argument with its option
-    acceptance    whether a machine is as fast as one of its kind: what each node measures
     fitting       what fits on which GPU, how fast and for how much
     running       runs a plan: Ray Tune, workers, progress, writing to the store
     searching     which trial to run next, if the best one is asked for
@@ -14,6 +14,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     cluster       Ray, the nodes of a cluster, and what each can hold
     sweep         the sweep file: its schema, its errors, the combinations in it
     sweeps        the packaged sweeps, one YAML file each
+    feature       what a feature registers, and all that are there
     interrupt     Ctrl-C and signals, also during work that must not stop halfway
     terminal      prints text, with control characters escaped
 """

@@ -32,7 +32,6 @@ def main() -> None:
     if hears_ctrl_c:
         # Until the command starts there is nothing to clean up, so let the signal kill the process.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from lmsweep.orchestrator.commands.app import app
     from lmsweep.orchestrator.interrupt import (
         RayFailedError,
         cause,
@@ -47,6 +46,8 @@ def main() -> None:
     say_warnings()
     Output.replace()
     try:
+        from lmsweep.orchestrator.commands.app import app  # an installed feature may be wrong
+
         handle_termination()
         if hears_ctrl_c:
             handle(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,20 @@ def forget_code() -> Iterator[None]:
     forget()
     yield
     forget()
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder from which pip installs, and nothing else; the cache is empty, and there is no uv."""
+    from tests.support.command import PYTHONPATH
+    from tests.support.wheels import write_wheel  # imports torch
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
+    for version in ("1.0", "2.0"):
+        write_wheel(tmp_path / "wheels", "speedy", version, f"SIZE = {1000 * float(version)}\n")
+    return tmp_path / "wheels"

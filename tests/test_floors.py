@@ -110,6 +110,7 @@ def test_the_folder_listings_are_short():
         "__init__",
         "cli",
         "api",
+        "feature",
         "plan_request",
         "terminal",
         "interrupt",
@@ -133,6 +134,35 @@ def test_an_import_from_a_room_above_is_found(package, tmp_path):
         f"{package}/{bottom}/basement.py imports {package}.{top}.attic",
         f"{package}/{bottom}/basement.py imports {package}.{top}.attic.view",
     ]
+
+
+FEATURES = "orchestrator/features"
+FEATURE = re.compile(r"orchestrator\.features\.(\w+)")
+"""What names a feature: an import, or text by which a module is imported."""
+
+
+def features_named_elsewhere(root: Path = ROOT) -> list[str]:
+    """Where the core names a feature, and a feature another."""
+    found = []
+    for path in [*(one for package in (*MAY_IMPORT, "lmsweep") for one in (root / package).rglob("*.py"))]:
+        place = path.relative_to(root)
+        own = place.parts[2] if place.is_relative_to(FEATURES) and len(place.parts) > 3 else ""
+        found += [f"{place} names {name}" for name in {*FEATURE.findall(path.read_text())} - {own}]
+    return sorted(found)
+
+
+def test_the_core_names_no_feature_and_no_feature_another():
+    assert features_named_elsewhere() == []
+
+
+@pytest.mark.parametrize(
+    "place", ["trials/a.py", "orchestrator/commands/a.py", f"{FEATURES}/b/a.py", f"{FEATURES}/a.py"]
+)
+def test_a_feature_that_is_named_elsewhere_is_found(place, tmp_path):
+    for path in (place, f"{FEATURES}/c/d.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("import lmsweep.orchestrator.features.c.d\n")
+    assert features_named_elsewhere(tmp_path) == [f"{place} names c"]
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)

@@ -1,10 +1,11 @@
-"""Prints the product's lines by room, at a commit and now: ``python -m tools.rooms 947b7b3``."""
+"""Prints the product's lines: rooms, core, features, at a commit and now: ``python -m tools.rooms 947b7b3``."""
 
 import subprocess
 import sys
 from collections import Counter
 
 PRODUCT = ("trials/*.py", "orchestrator/*.py", "analysis/*.py", "lmsweep/*.py", "analysis/report/assets/*")
+FEATURES = "features"
 LIBRARY = ":(exclude)analysis/report/assets/plotly*"
 
 
@@ -16,13 +17,17 @@ def lines(commit: str = "") -> Counter[str]:
     for line in listed.splitlines():
         path, _, number = line.removeprefix(f"{commit}:").rpartition(":")
         package, *inside = path.split("/")
-        found["/".join([package, inside[0]] if len(inside) > 1 else [package])] += int(number)
+        depth = 2 if inside[0] == FEATURES and len(inside) > 2 else 1
+        found["/".join([package, *inside[:-1][:depth]])] += int(number)
     return found
 
 
 def table(before: Counter[str], after: Counter[str]) -> str:
-    """Return both as a Markdown table with a line of totals."""
+    """Return both as a Markdown table with lines of totals."""
     rows = [(f"`{room}`", before[room], after[room]) for room in sorted(before.keys() | after.keys())]
+    features = [sum(count[room] for room in count if f"/{FEATURES}/" in room) for count in (before, after)]
+    rows.append(("core", before.total() - features[0], after.total() - features[1]))
+    rows.append(("features", *features))
     rows.append(("all", before.total(), after.total()))
     return "\n".join(f"| {room} | {old or ''} | {new or ''} |" for room, old, new in rows)
 

@@ -1,15 +1,14 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py           the verbs
-accept.py        whether this machine is as fast as one of its kind
 fits.py          fits
 measure.py       plan, run, noise, trial, doctor
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
-write.py         report, badge, export, share
+write.py         report, badge, share
 sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers
 one_trial.py     `trial`: whether it fits here, its software, its live line
-search/          the verbs that search: best and bisect
+search/          the verb that searches: best
 text/            what verbs print
 """

@@ -9,25 +9,25 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files, write
-from lmsweep.orchestrator.commands.accept import accept
 from lmsweep.orchestrator.commands.fits import fits
 from lmsweep.orchestrator.commands.search.best import best
-from lmsweep.orchestrator.commands.search.bisect import bisect
+from lmsweep.orchestrator.feature import Job, features
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
+from lmsweep.trials.spec.errors import RequestError
 
 if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
 
 
-JOBS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Measure": (fits, measure.plan, measure.run, measure.trial, measure.noise, accept, best, bisect),
-    "Read": (read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report),
-    "Share": (write.share, write.export, write.badge, sweep_files.notebooks),
-    "Set up": (sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor),
+JOBS: dict[Job, list[Callable[..., None]]] = {
+    "Measure": [fits, measure.plan, measure.run, measure.trial, measure.noise, best],
+    "Read": [read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report],
+    "Share": [write.share, write.badge, sweep_files.notebooks],
+    "Set up": [sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor],
 }
-"""Job -> the verbs for it."""
+"""Job -> the verbs for it; below, those of features too."""
 
 COMMON = (
     "store",
@@ -109,6 +109,12 @@ def common(
 ) -> None:
     Pager.wanted, Traceback.wanted = not no_pager, debug
 
+
+for feature in features().values():
+    known = {verb.__name__ for verb in chain.from_iterable(JOBS.values())}
+    if again := known.intersection(verb.__name__ for verb in feature.verbs):
+        raise RequestError(f"the feature {feature.name} adds a verb {min(again)}, but there is one already")
+    JOBS[feature.job] += feature.verbs
 
 for verb in chain.from_iterable(JOBS.values()):
     app.command(cls=Verb)(verb)

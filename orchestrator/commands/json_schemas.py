@@ -1,16 +1,17 @@
 """The JSON Schema of what `--format json` prints, verb by verb: from records, and from models of tables."""
 
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
-from lmsweep.analysis.acceptance.accept_page import AcceptOutput
 from lmsweep.analysis.comparison.compare import VERDICTS
 from lmsweep.analysis.metrics.status import StatusOutput
 from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
 from lmsweep.orchestrator.commands.text.step_text import StepOutput
+from lmsweep.orchestrator.feature import features
 from lmsweep.orchestrator.fitting.fit import FitsOutput
 from lmsweep.trials.results.outcome import Flag
 
@@ -104,8 +105,7 @@ class Explained(Printed):
     results: list[Cause]
 
 
-OUTPUTS: dict[str, Any] = {
-    "accept": AcceptOutput,
+_CORE: dict[str, Any] = {
     "status": StatusOutput,
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,
@@ -113,7 +113,17 @@ OUTPUTS: dict[str, Any] = {
     "plan": PlanOutput | FrontierOutput | StepOutput,
     "fits": FitsOutput,
 }
-"""Verb -> the record or model of its output."""
+"""Verb -> the record or model of its output, without those of features."""
+
+
+def printing_verbs() -> list[str]:
+    """Return the verbs with a schema."""
+    return [*_CORE, *(verb for one in features().values() for verb in one.outputs)]
+
+
+def _output_of(verb: str) -> Any:
+    offered = {verb: path for one in features().values() for verb, path in one.outputs.items()}
+    return resolve_name(offered[verb]) if verb in offered else _CORE[verb]
 
 
 class _RecordSchema(GenerateJsonSchema):
@@ -135,5 +145,5 @@ class _RecordSchema(GenerateJsonSchema):
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of what a verb prints."""
-    found = TypeAdapter(OUTPUTS[verb]).json_schema(mode="serialization", schema_generator=_RecordSchema)
+    found = TypeAdapter(_output_of(verb)).json_schema(mode="serialization", schema_generator=_RecordSchema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found

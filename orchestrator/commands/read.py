@@ -226,11 +226,11 @@ def schema(verb: Annotated[str, Argument(help="A verb with --format json.")]) ->
     Example:
       lmsweep schema compare
     """
-    from lmsweep.orchestrator.commands.json_schemas import OUTPUTS, schema_of
+    from lmsweep.orchestrator.commands.json_schemas import printing_verbs, schema_of
     from lmsweep.trials.spec.suggestions import choices
 
-    if verb not in OUTPUTS:
-        raise RequestError(f"{verb} has no --format json{choices(verb, OUTPUTS)}")
+    if verb not in printing_verbs():
+        raise RequestError(f"{verb} has no --format json{choices(verb, printing_verbs())}")
     say_data(json.dumps(schema_of(verb), indent=2))
 
 

@@ -1,15 +1,14 @@
-"""The verbs that write files: report, badge, export, share."""
+"""The verbs that write files: report, badge, share."""
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.read import StoreArgument, names_of, pairs
-from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
+from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
 
@@ -94,38 +93,6 @@ def badge(
     except OSError as error:
         raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
     say(output)
-
-
-@takes_request("sweep store output grids overrides code")
-def export(
-    request: PlanRequest,
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
-) -> None:
-    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
-
-    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
-
-    \b
-    Example:
-      lmsweep export cs336-2026 results -o writeup
-    """
-    from lmsweep.analysis.writeup import Request, write
-    from lmsweep.orchestrator.api import load_requested
-
-    asked = replace(request, store=store)
-    written = write(
-        Request(
-            store=store,
-            folder=Path(output).expanduser(),
-            grids=load_requested(asked).grids,
-            command=lambda name: replace(asked, grids=(name,)).resume_command(),
-        )
-    )
-    tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)
-    say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
-    if missing := [one.name for one in written if one.found.missing]:
-        say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
 
 
 def share(

@@ -18,7 +18,7 @@ from tests.support.command import ROOT, answer_here, lmsweep
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
 MEASURING = ("run", "noise", "trial")
 INSTALLING = ("bisect",)
-"""Their examples install releases from an index: tests/isolation/test_virtual_environment.py has others."""
+"""Their examples install releases from an index: tests/features/bisect/test_bisect.py has others."""
 
 
 def examples(verb: str) -> list[str]:

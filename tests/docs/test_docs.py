@@ -238,7 +238,7 @@ def test_every_test_that_the_page_about_failures_names_exists():
         named = re.findall(r"(\w+): (`[^:]*`)", row.split("|")[-2])
         assert named, row
         for stem, parts in named:
-            (path,) = (ROOT / "tests").glob(f"*/test_{stem}.py")
+            (path,) = (ROOT / "tests").rglob(f"test_{stem}.py")
             tests = re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), flags=re.MULTILINE)
             missing += [part for part in re.findall(r"`(\w+)`", parts) if not any(part in name for name in tests)]
     assert not missing

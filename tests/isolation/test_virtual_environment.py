@@ -6,7 +6,6 @@ under another version.
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ import yaml
 
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, folder_of, interpreter_with, is_made
 from lmsweep.trials.results.outcome import Status
-from tests.support.command import PYTHONPATH, answer_here, lmsweep
+from tests.support.command import PYTHONPATH, lmsweep
 from tests.support.wheels import write_torch, write_wheel
 
 MAKE = """
@@ -30,20 +29,6 @@ print(interpreter_with(sys.argv[1]))
 """
 UNSUPPORTED = "torch==9.9.9"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture
-def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder from which pip installs, and nothing else; the cache is empty, and there is no uv."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
-    for version in ("1.0", "2.0"):
-        write_wheel(tmp_path / "wheels", "speedy", version, f"SIZE = {1000 * float(version)}\n")
-    return tmp_path / "wheels"
 
 
 def stand_in_uv(folder: Path, monkeypatch: pytest.MonkeyPatch, *, says: str) -> Path:
@@ -183,96 +168,3 @@ def test_each_row_has_the_versions_of_the_interpreter_that_measured_and_a_second
     (row, *_) = pq.read_table(tmp_path / "one" / "measurements").to_pylist()
     assert row["torch_version"] == "2.98.0"
     assert row["trial_id"] in {one["trial_id"] for one in rows if one["software"] == "torch==2.98.0"}
-
-
-MEASURE = """
-from lmsweep.trials.results.measurement import Measurement
-
-
-def measure(bench):
-    import speedy
-
-    yield Measurement(phase="step", metric="size", unit="B", samples=(float(speedy.SIZE),) * 10)
-"""
-
-
-@pytest.mark.slow
-def test_bisect_measures_nothing_if_an_end_cannot_be_installed(wheels: Path, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MEASURE)
-    grid = {"workloads": ["mine:measure"], "fixed": {"device": "cpu"}}
-    (tmp_path / "size.yaml").write_text(yaml.safe_dump({"name": "size", "grids": [grid]}))
-    words = ["bisect", tmp_path / "size.yaml", "--package", "speedy", "--trust", "speedy", "--code", tmp_path]
-    done = answer_here(*words, "--store", tmp_path / "store", "--good", "9.9", "--bad", "1.0")
-    assert done.returncode == 2 and "[1/" not in done.stdout
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith("lmsweep: speedy==9.9 is an end of the search: the environment speedy==9.9 cannot be made: ")
-    assert said.endswith("; name another release by --good, --bad or --releases")
-    assert not list((tmp_path / "store").rglob("*.parquet"))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_bisect_measures_the_ends_and_halves_and_resumes_from_the_store(wheels: Path, tmp_path: Path) -> None:
-    for version, size in (("1.1", 1000), ("1.2", 1500)):
-        write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
-    (tmp_path / "mine.py").write_text(MEASURE)
-    sweep = tmp_path / "size.yaml"
-    grid = {"workloads": ["mine:measure"], "fixed": {"device": "cpu"}}
-    sweep.write_text(yaml.safe_dump({"name": "size", "budget": "1s", "grids": [grid]}))  # of one run, not of a search
-    words = ["bisect", sweep, "--package", "speedy", "--trust", "speedy", "--code", tmp_path, "--processes", "1"]
-    words += ["--store", tmp_path / "store"]
-    done = lmsweep(*words, "--good", "1.0", "--bad", "1.2")  # and those that the index has between: not 2.0
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "The change came with speedy==1.2, after speedy==1.1: 1.5x, more." in done.stdout
-    measured = {row["software"] for row in pq.read_table(tmp_path / "store" / "measurements").to_pylist()}
-    assert len(measured) == 3
-    again = lmsweep(*words, "--releases", "1.0,1.1,1.2")
-    assert "The change came with speedy==1.2" in again.stdout and "[1/" not in again.stdout, "nothing is measured again"
-    same = lmsweep(*words, "--releases", "1.0,1.1")
-    assert "speedy==1.0 and speedy==1.1 do not differ beyond the noise" in same.stdout
-
-
-NET = """
-import speedy
-from torch import nn
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
-
-    def forward(self, x):
-        for _ in range(int(speedy.SIZE)):
-            x = self.first(x)
-        return self.second(x)
-
-class Net(nn.Module):
-    def __init__(self, vocab_size, d_model):
-        super().__init__()
-        self.tokens, self.head = nn.Embedding(vocab_size, d_model), nn.Linear(d_model, vocab_size)
-        self.blocks = nn.ModuleList([Block(d_model)])
-
-    def forward(self, tokens):
-        return self.head(self.blocks[0](self.tokens(tokens)))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_bisect_explains_the_change_by_its_part_of_the_model(wheels: Path, tmp_path: Path) -> None:
-    for version, size in (("3.0", 1), ("3.1", 1), ("3.2", 60)):
-        write_wheel(wheels, "speedy", version, f"SIZE = {size}\n")
-    (tmp_path / "net.py").write_text(NET)
-    model = {"name": "net", "call": "net.py:Net", "d_model": 256, "blocks": "blocks"}
-    fixed = {"model": model, "device": "cpu", "vocab_size": 64, "context_length": 64, "batch_size": 8}
-    grids = [{"workloads": ["timing"], "fixed": fixed}]
-    (tmp_path / "net.yaml").write_text(yaml.safe_dump({"name": "net", "grids": grids}))
-    words = ["bisect", tmp_path / "net.yaml", "--package", "speedy", "--trust", "speedy", "--code", tmp_path]
-    words += ["--processes", "1", "--store", tmp_path / "store", "--releases", "3.0,3.1,3.2", "--explain"]
-    words += ["--value", "step.time"]
-    done = lmsweep(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    if "on a busy host" in done.stdout and "The change came with" not in done.stdout:
-        pytest.skip("the host is too busy to tell releases apart")
-    assert "The change came with speedy==3.2, after speedy==3.1" in done.stdout, done.stdout
-    assert re.search(r"^first: blocks\.\*\.first (forward|backward): .* -> \d+ calls, \+", done.stdout, re.MULTILINE)

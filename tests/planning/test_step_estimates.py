@@ -1,6 +1,7 @@
 """The predicted step in a plan: of any model on a GPU that is not there, and where it goes."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_launches_and_collectives_that_a_store_has_are_known_by_their_gpu(tmp_pa
 def test_operators_of_the_store_move_the_steps_of_their_gpu_and_of_no_other(sweep: Path, tmp_path: Path) -> None:
     shipped = pq.read_table(DATA / "measured_operators.parquet").to_pylist()
     trial = dict.fromkeys(("trial_id", "measurement_id", "environment_id", "attempt_id"), "1" * 16)
-    trial |= {"workload": "operators", "started_at": "2026-11-24T06:00:00Z"}
+    trial |= {"workload": "operators", "started_at": datetime(2026, 11, 24, tzinfo=UTC)}
     rows = [trial | row | {"seconds": [4 * row["seconds"]]} for row in shipped if row["kind"] == "product"]
     (tmp_path / "out" / "operator_times").mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "out" / "operator_times" / "measured.parquet")

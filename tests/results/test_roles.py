@@ -25,7 +25,7 @@ from lmsweep.trials.spec.reference import REFERENCES
 
 ROOT = Path(__file__).parent.parent.parent
 WRITERS = (
-    "analysis/acceptance/parts.py",
+    "orchestrator/features/accept/parts.py",
     "analysis/tables",
     "analysis/presets",
     "analysis/metrics",

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lmsweep.analysis.acceptance.acceptance import NodeSeen, accept
-from lmsweep.analysis.acceptance.expected import Known, expected_times
-from lmsweep.analysis.acceptance.parts import JUDGED, Cell, Judged, Process, shipped
-from lmsweep.orchestrator.acceptance.accepting import operators_of
+from lmsweep.orchestrator.features.accept.acceptance import NodeSeen, accept
+from lmsweep.orchestrator.features.accept.accepting import operators_of
+from lmsweep.orchestrator.features.accept.expected import Known, expected_times
+from lmsweep.orchestrator.features.accept.parts import JUDGED, Cell, Judged, Process, shipped
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.spec.identity import trial_id

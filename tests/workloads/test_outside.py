@@ -9,29 +9,13 @@ import pandas as pd
 import pytest
 
 from lmsweep.trials.spec.workloads import workloads
-from tests.support.command import PYTHONPATH, ROOT, answer_here, lmsweep, lmsweep_here
+from tests.support.command import answer_here, lmsweep, lmsweep_here
+from tests.support.installed import install, shown
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
 GROUP = "lmsweep.workloads"
 RECORD = "from lmsweep.trials.spec.workloads import Workload\nrecord = Workload({})\n"
-
-
-def shown() -> str:
-    """The module that CONTRIBUTING.md shows."""
-    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    (module,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    return str(module)
-
-
-def install(folder: Path, module: str, name: str = "row_copy", names: str = "record") -> str:
-    """Puts the module into the folder as a package manager would; the PYTHONPATH under which it is installed."""
-    metadata = folder / f"{name}-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (folder / f"{name}.py").write_text(module)
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\n{name} = {name}:{names}\n")
-    return f"{folder}:{PYTHONPATH}"
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "    axes: {d_model: [64, 256]}\n"
         "    fixed: {warmup_steps: 2, measure_steps: 5}\n"
     )
-    path = install(folder / "site", shown())
+    path = install(folder / "site", GROUP, "row_copy", shown(GROUP))
     done = lmsweep("run", folder / "sweep.yaml", "--store", folder / "store", PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
@@ -108,7 +92,7 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
 def test_a_record_that_cannot_be_used_is_one_sentence_that_names_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, names: str, reason: str
 ) -> None:
-    install(tmp_path / "site", module, "broken", names)
+    install(tmp_path / "site", GROUP, "broken", module, names)
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "broken", raising=False)  # the one before
     workloads.cache_clear()

@@ -3,10 +3,11 @@
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Literal
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
+from lmsweep.trials.spec.offered import with_offered
 from lmsweep.trials.spec.reference import is_reference, parse_reference
 
 ENTRY_POINTS = "lmsweep.workloads"
@@ -156,13 +157,7 @@ BUILT_IN: dict[str, Workload] = {
 @cache
 def workloads() -> dict[str, Workload]:
     """Return lmsweep's workloads and those of installed packages, by name. Raises RequestError if one is wrong."""
-    found = dict(BUILT_IN)
-    for offered in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
-        workload = _load(offered)
-        if workload.name in found:
-            raise RequestError(f"{_describe(offered)} adds a workload {workload.name}, but there is one already")
-        found[workload.name] = workload
-    return found
+    return with_offered(BUILT_IN, ENTRY_POINTS, Workload)
 
 
 def workload_named(name: str) -> Workload:
@@ -178,19 +173,3 @@ def is_known(name: str) -> bool:
 
 def outside_packages() -> set[str]:
     return {offered.dist.name for offered in entry_points(group=ENTRY_POINTS) if offered.dist}
-
-
-def _load(offered: EntryPoint) -> Workload:
-    try:
-        workload = offered.load()
-    except Exception as error:
-        why = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
-        raise RequestError(f"{_describe(offered)} cannot be loaded ({why}); repair or uninstall it") from error
-    if not isinstance(workload, Workload):
-        raise RequestError(f"{_describe(offered)} is a {type(workload).__name__}; it must be a Workload")
-    return workload
-
-
-def _describe(offered: EntryPoint) -> str:
-    package = f" of the package {offered.dist.name}" if offered.dist else ""
-    return f"the workload {offered.value}{package}"

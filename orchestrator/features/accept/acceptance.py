@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from lmsweep.analysis.acceptance.expected import Known
-from lmsweep.analysis.acceptance.part_verdicts import PartVerdict, Verdict, verdicts
-from lmsweep.analysis.acceptance.parts import Process
+from lmsweep.orchestrator.features.accept.expected import Known
+from lmsweep.orchestrator.features.accept.part_verdicts import PartVerdict, Verdict, verdicts
+from lmsweep.orchestrator.features.accept.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
 from lmsweep.trials.analytic.rates.operators import Operators

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Collection
 
-from lmsweep.analysis.acceptance.acceptance import Condition
 from lmsweep.orchestrator.cluster.doctor import cores, gpu_findings
+from lmsweep.orchestrator.features.accept.acceptance import Condition
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 

@@ -9,8 +9,10 @@ from textwrap import wrap
 import jsonschema
 import pytest
 
-from lmsweep.analysis.acceptance.accept_page import page_of, write_page
-from lmsweep.analysis.acceptance.accept_text import (
+from lmsweep.analysis.tables.render import render
+from lmsweep.orchestrator.commands.json_schemas import schema_of
+from lmsweep.orchestrator.features.accept.accept_page import page_of, write_page
+from lmsweep.orchestrator.features.accept.accept_text import (
     advice,
     compared_with,
     explanations,
@@ -20,11 +22,9 @@ from lmsweep.analysis.acceptance.accept_text import (
     paragraphs,
     telemetry,
 )
-from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
-from lmsweep.analysis.acceptance.parts import Process, shipped
-from lmsweep.analysis.tables.render import render
-from lmsweep.orchestrator.acceptance.accepting import operators_of
-from lmsweep.orchestrator.commands.json_schemas import schema_of
+from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
+from lmsweep.orchestrator.features.accept.accepting import operators_of
+from lmsweep.orchestrator.features.accept.parts import Process, shipped
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.results.outcome import Flag

@@ -1,10 +1,15 @@
-"""The verb `bisect`: finds the release of a package in which a cell of a sweep changed."""
+"""`bisect`: finds the release of a package in which a cell of a sweep changed.
+
+bisect_sweep.py  the search through releases, and what it says at its end
+bisection.py     which release to measure next
+"""
 
 from dataclasses import replace
 from typing import Annotated
 
 from typer import Option
 
+from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.trials.spec.config import RequestError
 
@@ -33,7 +38,7 @@ def bisect(
     Example:
       lmsweep bisect quick --good 2.11.0 --bad 2.13.0
     """
-    from lmsweep.orchestrator.commands.search.bisect_sweep import Question, bisect_sweep, known_releases
+    from lmsweep.orchestrator.features.bisect.bisect_sweep import Question, bisect_sweep, known_releases
 
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
@@ -45,3 +50,6 @@ def bisect(
     options += ["--explain"] if explain else []
     resume = request.resume_command("bisect", options)
     bisect_sweep(Question(replace(request, budget=NO_LIMIT, profile=explain), package, found, processes, value, resume))
+
+
+feature = Feature(name="bisect", job="Measure", verbs=(bisect,))

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lmsweep.orchestrator.searching.bisection import Bisection
+from lmsweep.orchestrator.features.bisect.bisection import Bisection
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 20])

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, UnitVerdict, bus_bandwidth
-from lmsweep.analysis.acceptance.part_verdicts import DISTURBED, PartVerdict
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.orchestrator.features.accept.acceptance import Acceptance, UnitVerdict, bus_bandwidth
+from lmsweep.orchestrator.features.accept.part_verdicts import DISTURBED, PartVerdict
 
 TONES: dict[str, Tone] = {"pass": "good", "slow": "bad", "cannot tell": "unclear"}
 ITEM_BYTES = {"fp32": 4}

@@ -9,9 +9,9 @@ from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
-from lmsweep.analysis.acceptance.acceptance import Condition, NodeSeen
-from lmsweep.orchestrator.acceptance.disturbances import disturbances
 from lmsweep.orchestrator.cluster.nodes import this_machine
+from lmsweep.orchestrator.features.accept.acceptance import Condition, NodeSeen
+from lmsweep.orchestrator.features.accept.disturbances import disturbances
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.isolation.standby import Standby, slot_name, visible_gpus

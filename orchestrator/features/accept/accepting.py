@@ -6,10 +6,10 @@ from functools import cache
 
 from rich.console import Console
 
-from lmsweep.analysis.acceptance.acceptance import Acceptance, Condition, NodeSeen, accept
-from lmsweep.analysis.acceptance.parts import processes_in, shipped
-from lmsweep.orchestrator.acceptance.node_trials import Measured, Trials, measure_node
 from lmsweep.orchestrator.cluster.placement import LiveNode
+from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, accept
+from lmsweep.orchestrator.features.accept.node_trials import Measured, Trials, measure_node
+from lmsweep.orchestrator.features.accept.parts import processes_in, shipped
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device

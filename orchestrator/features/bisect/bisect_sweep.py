@@ -21,9 +21,9 @@ from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.orchestrator.api import load_requested, make_ready, software_of
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.text.show_table import show_table
+from lmsweep.orchestrator.features.bisect.bisection import Bisection
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.plan import Plan
-from lmsweep.orchestrator.searching.bisection import Bisection
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with

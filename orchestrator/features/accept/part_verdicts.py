@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import stdtr
 
-from lmsweep.analysis.acceptance.expected import Expected, Known, expected_times
-from lmsweep.analysis.acceptance.parts import Process
+from lmsweep.orchestrator.features.accept.expected import Expected, Known, expected_times
+from lmsweep.orchestrator.features.accept.parts import Process
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.significance import SIGNIFICANCE, holm

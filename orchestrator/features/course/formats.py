@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.render import escape_latex, escape_typst, render
-from lmsweep.analysis.writeup.chosen import Found, found_in, rows_of
-from lmsweep.analysis.writeup.problems import PROBLEMS, Problem
+from lmsweep.orchestrator.features.course.chosen import Found, found_in, rows_of
+from lmsweep.orchestrator.features.course.problems import PROBLEMS, Problem
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.local_folder import LocalFolder
 

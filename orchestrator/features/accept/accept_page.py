@@ -9,8 +9,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
-from lmsweep.analysis.acceptance import accept_text
-from lmsweep.analysis.acceptance.acceptance import Acceptance
+from lmsweep.orchestrator.features.accept import accept_text
+from lmsweep.orchestrator.features.accept.acceptance import Acceptance
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
@@ -39,11 +39,8 @@ def write_page(acceptance: Acceptance, path: Path) -> str:
 
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:
     """Return the page as HTML."""
-    here = files("lmsweep.analysis")
-    text, css = (
-        (here / room / name).read_text("utf-8")
-        for room, name in (("acceptance", "accept.html"), ("report", "report.css"))
-    )
+    text = (files(__package__) / "accept.html").read_text("utf-8")
+    css = (files("lmsweep.analysis.report") / "report.css").read_text("utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     values = {"a": acceptance, "say": accept_text, "css": Markup(css), "made_at": made_at}
     return template.from_string(text).render(values, version=trials.__version__)

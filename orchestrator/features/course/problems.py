@@ -6,8 +6,8 @@ A problem has the name that it has in the handout, and so have its grids in the 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lmsweep.analysis.writeup import pictures as draw
-from lmsweep.analysis.writeup import problem_tables as make
+from lmsweep.orchestrator.features.course import pictures as draw
+from lmsweep.orchestrator.features.course import problem_tables as make
 
 
 @dataclass(frozen=True, kw_only=True)

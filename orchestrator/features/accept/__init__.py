@@ -1,4 +1,15 @@
-"""The verb `accept`: whether a machine is as fast as one of its kind."""
+"""`accept`: whether a machine is as fast as one of its kind.
+
+accepting.py      the nodes, the store, and the judgement of their rows
+node_trials.py    what runs on one node: on the cores, on each GPU by itself, on all of them together
+disturbances.py   what disturbs that, seen before it begins
+accept_page.py    the answer as one HTML page
+accept_text.py    the answer as lines of a terminal, and what to do
+acceptance.py     the answer: nodes, units, parts; verdicts of all from those of the parts
+part_verdicts.py  the verdict of each part, by its expected times
+expected.py       what a part should take: machines of the shipped sets, this machine's history, its peers, public rates
+parts.py          which measured values are judged, and what each is called
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +17,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, takes_request
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
@@ -36,10 +48,10 @@ def accept(
         raise RequestError(f"-o {output}: the page is an HTML file; give a name that ends in .html")
     if not page.parent.is_dir():
         raise RequestError(f"-o {output}: there is no folder {page.parent}")
-    from lmsweep.analysis.acceptance.accept_page import write_page
-    from lmsweep.analysis.acceptance.accept_text import paragraphs
-    from lmsweep.orchestrator.acceptance.accepting import run_acceptance
     from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.features.accept.accept_page import write_page
+    from lmsweep.orchestrator.features.accept.accept_text import paragraphs
+    from lmsweep.orchestrator.features.accept.accepting import run_acceptance
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
     from lmsweep.trials.machine.scratch import cache_folder
 
@@ -53,3 +65,7 @@ def accept(
         say(f"{page}, {page.with_suffix('.json')}; results are in {location}")
     if found.verdict != "pass":
         raise typer.Exit(1)
+
+
+OUTPUT = f"{__name__}.accept_page:AcceptOutput"
+feature = Feature(name="accept", job="Measure", verbs=(accept,), outputs={"accept": OUTPUT})

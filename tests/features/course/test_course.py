@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.writeup import PROBLEMS, Request, write
-from lmsweep.analysis.writeup.chosen import found_in, rows_of
+from lmsweep.orchestrator.features.course.chosen import found_in, rows_of
+from lmsweep.orchestrator.features.course.formats import Request, write
+from lmsweep.orchestrator.features.course.problems import PROBLEMS
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from scipy.special import stdtrit
 
-from lmsweep.analysis.acceptance.parts import Process
+from lmsweep.orchestrator.features.accept.parts import Process
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.intervals import Spread, known_residuals, learned, spread_for

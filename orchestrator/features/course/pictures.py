@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import Table, varying_keys
-from lmsweep.analysis.writeup import figures
-from lmsweep.analysis.writeup.problem_tables import largest, latencies, local_and_exposed, stages, with_values
+from lmsweep.orchestrator.features.course import figures
+from lmsweep.orchestrator.features.course.problem_tables import (
+    largest,
+    latencies,
+    local_and_exposed,
+    stages,
+    with_values,
+)
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:

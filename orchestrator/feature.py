@@ -1,0 +1,42 @@
+"""What a feature registers, and all that are there: the folders of `features`, and those that packages add."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, get_args
+
+from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.offered import with_offered
+
+ENTRY_POINTS = "lmsweep.features"
+"""The entry point group through which an installed package adds features."""
+
+Job = Literal["Measure", "Read", "Share", "Set up"]
+"""A heading of `lmsweep --help`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """Loaded by every command: what is slow to import is named as MODULE:NAME, or imported inside of the verb."""
+
+    name: str
+    job: Job
+    """Where help lists its verbs."""
+    verbs: tuple[Callable[..., None], ...]
+    """A verb is a function as typer takes it, with an example at the end of its docstring."""
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """Verb -> MODULE:NAME of the record that its `--format json` prints."""
+
+    def __post_init__(self) -> None:
+        if self.job not in get_args(Job):
+            raise RequestError(f"the feature {self.name} is for {self.job!r}; write one of: {', '.join(get_args(Job))}")
+
+
+@cache
+def features() -> dict[str, Feature]:
+    """Return lmsweep's features and those of installed packages, by name. Raises RequestError if one is wrong."""
+    folders = sorted(path.parent.name for path in Path(__file__).parent.glob("features/*/__init__.py"))
+    ours = {name: import_module(f"{__package__}.features.{name}").feature for name in folders}
+    return with_offered(ours, ENTRY_POINTS, Feature)

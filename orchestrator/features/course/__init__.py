@@ -1,0 +1,57 @@
+"""`export`: the tables and figures that a course's problems ask for, written to files for the reader's own write-up.
+
+formats.py         Markdown, LaTeX and Typst of each problem, and an index
+problems.py        the problems: what each asks, its tables and figures
+pictures.py        the figures of the problems
+problem_tables.py  the tables of the problems
+figures.py         bars, lines and memory timelines, drawn by Matplotlib
+chosen.py          the results of a problem's trials, and which are missing
+
+To add a problem, add a line to PROBLEMS and a grid of its name to the sweep.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from lmsweep.orchestrator.commands.read import StoreArgument
+from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.terminal import say
+
+
+@takes_request("sweep store output grids overrides code")
+def export(
+    request: PlanRequest,
+    store: StoreArgument = "results",
+    output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
+) -> None:
+    """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
+
+    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
+
+    \b
+    Example:
+      lmsweep export cs336-2026 results -o writeup
+    """
+    from lmsweep.orchestrator.api import load_requested
+    from lmsweep.orchestrator.features.course.formats import Request, write
+
+    asked = replace(request, store=store)
+    written = write(
+        Request(
+            store=store,
+            folder=Path(output).expanduser(),
+            grids=load_requested(asked).grids,
+            command=lambda name: replace(asked, grids=(name,)).resume_command(),
+        )
+    )
+    tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)
+    say(f"{output}/index.md: {tables} tables and {figures} figures of {len(written)} problems")
+    if missing := [one.name for one in written if one.found.missing]:
+        say(f"not all measured: {', '.join(missing)}; {output}/index.md has the commands")
+
+
+feature = Feature(name="course", job="Share", verbs=(export,))

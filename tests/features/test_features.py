@@ -1,0 +1,82 @@
+"""Features: what each registers is in the command, and the command works without it."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from lmsweep.orchestrator.feature import features
+from tests.support.command import ROOT, lmsweep, write_sweep
+from tests.support.installed import install, shown
+
+GROUP = "lmsweep.features"
+STORE = ROOT / "tests/support/stores/cpu"
+RECORD = "from lmsweep.orchestrator.feature import Feature\ndef {}(): ...\nrecord = Feature(name='mine', {})\n"
+
+
+def test_a_feature_of_another_package_is_a_verb_with_help_and_a_schema(tmp_path: Path) -> None:
+    module = shown(GROUP)
+    assert len(module.splitlines()) <= 30
+    path = install(tmp_path, GROUP, "slowest", module)
+    listed = lmsweep("--help", PYTHONPATH=path).stdout
+    read = listed[listed.index("Read:") : listed.index("Share:")]
+    assert re.search(r"^  slowest +Print the slowest cell of a store\.$", read, flags=re.MULTILINE)
+    assert re.fullmatch(r"\w+ \w+: \S+ s\n", lmsweep("slowest", STORE, PYTHONPATH=path).stdout)
+    schema = json.loads(lmsweep("schema", "slowest", PYTHONPATH=path).stdout)
+    printed = json.loads(lmsweep("slowest", STORE, "--format", "json", PYTHONPATH=path).stdout)
+    jsonschema.validate(printed, schema)
+    assert printed["seconds"] > 0 and {*schema["properties"]} == {*printed}
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("import nothing_there\n", "cannot be loaded (ModuleNotFoundError: No module named 'nothing_there')"),
+        ("record = 'mine'\n", "is a str; it must be a Feature"),
+        (RECORD.format("cook", "job='Cook', verbs=(cook,)"), "write one of: Measure, Read, Share, Set up"),
+        (RECORD.format("run", "job='Measure', verbs=(run,)"), "the feature mine adds a verb run, but there is one"),
+    ],
+    ids=["import", "kind", "job", "verb"],
+)
+def test_a_record_that_cannot_be_used_is_one_sentence_that_names_it(tmp_path: Path, module: str, reason: str) -> None:
+    done = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "broken", module))
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("lmsweep: the feature ") and reason in line
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("copy")
+    for name in ("trials", "orchestrator", "analysis", "lmsweep"):
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("feature", features())
+def test_without_a_feature_there_is_all_else(
+    feature: str, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (copy / "orchestrator/features" / feature).rename(tmp_path / feature)
+    try:
+        elsewhere = {"PYTHONPATH": str(copy)}
+        verbs = [verb.__name__ for verb in features()[feature].verbs]
+        whole, left = (lmsweep("--help", **where).stdout for where in ({}, elsewhere))
+        listed = [set(re.findall(r"^  (\w+)  ", text, flags=re.MULTILINE)) for text in (whole, left)]
+        assert listed[0] - listed[1] == {*verbs} and listed[1] < listed[0]
+        for verb in verbs:
+            assert f"No such command '{verb}'" in lmsweep(verb, "--help", **elsewhere).stderr
+        store = tmp_path / "store"
+        words = [("run", write_sweep(tmp_path), "--store", store), ("table", store)]
+        for each in (*words, ("report", store, "-o", tmp_path / "page.html")):
+            done = lmsweep(*each, **elsewhere)
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert "step" in (tmp_path / "page.html").read_text("utf-8")
+    finally:
+        (tmp_path / feature).rename(copy / "orchestrator/features" / feature)
