@@ -82,6 +82,10 @@ def usual_values(frame: pd.DataFrame) -> list[str]:
     return [name for name in ("matmul.flops_rate", "copy.bandwidth") if name in known] or known[:1]
 
 
+ERRORS_OF_OWN = ("error.output", "error.gradient")
+"""Values that say how far the user's attention is from float64."""
+
+
 def first_values(frame: pd.DataFrame) -> list[str]:
     """Return the values to show first: `step.device_time` if every timed step has it, else `usual_values`.
 
@@ -90,12 +94,7 @@ def first_values(frame: pd.DataFrame) -> list[str]:
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
     usual = [DEVICE_TIME] if timed and timed <= worked else usual_values(frame)
-    return [*usual, *errors_in(frame)]
-
-
-def errors_in(frame: pd.DataFrame) -> list[str]:
-    """Return those values among the rows that say how far the user's attention is from float64."""
-    return [name for name in ("error.output", "error.gradient") if name in values_in(frame)]
+    return [*usual, *(name for name in ERRORS_OF_OWN if name in values_in(frame))]
 
 
 def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:

@@ -8,13 +8,12 @@
     ddp_tables.py         data-parallel training: synchronisation, links and memory of each rank
     upgrade.py            what another release of the software brings
     limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
-    layout.py             the row and column keys that presets share
+    layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
 
-To add a preset, write a function from `Results` to a table and add a line to PRESETS.
+To add a preset, write a `Pivot`, or a function from `Results` to a table, and add a line to GROUPS.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
@@ -52,76 +51,101 @@ class Preset(NamedTuple):
     """Whether its numbers depend on how attention's FLOPs are counted."""
 
 
-PRESETS: dict[str, Preset] = {
-    "end-to-end": Preset(end_to_end, "How long do forward, backward and a whole step take on each device?"),
-    "warm-up": Preset(warm_up, "How do warm-up iterations change the measured times?"),
-    "warm-up-series": Preset(warm_up_series, "How long did each single iteration take?"),
-    "precision-speed": Preset(precisions, "By how many per cent does reduced precision change the time?"),
-    "compile-speed": Preset(compiled, "How much faster are a compiled step and each of its parts?"),
-    "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
-    "attention-rates": Preset(attention_rates, "How many FLOP/s does attention alone reach?", counts_flops=True),
-    "attention-compile": Preset(attention_compiled, "How much faster is attention alone when compiled?"),
-    "memory": Preset(peaks, "How much memory does an iteration need in each mode?"),
-    "memory-parts": Preset(parts, "What makes up peak memory?"),
-    "allocations": Preset(allocations, "Which lines of code make the largest allocations?"),
-    "residuals": Preset(residuals, "Which tensors of one transformer block need the most memory until its backward?"),
-    "parameters": Preset(
-        numbers.parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
-    ),
-    "accumulation": Preset(numbers.accumulation, "How much accuracy does a sum in 16 bits lose?"),
-    "reciprocal-rms": Preset(numbers.reciprocal_rms, "What does normalisation in 16 bits compute?"),
-    "dtypes-toy": Preset(numbers.toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
-    "dtypes": Preset(numbers.transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
-    "errors": Preset(numbers.errors, "How far are the results of each precision from float64?"),
-    "kernels": Preset(
-        profile.longest_kernels_by_phase,
-        "Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
-    ),
-    "kernels-by-range": Preset(
-        profile.longest_kernels_by_range,
-        "How is the time of a step divided among the parts of the model, and which kernel dominates each?",
-    ),
-    "kernels-all": Preset(operators.every_kernel, "How much time does each kernel take in each range?"),
-    "operators": Preset(operators.operators, "How much time does each PyTorch operator take in a step?"),
-    "matmul-share": Preset(
-        profile.matmul_share, "What share of the kernel time are matrix products, by phase and in total?"
-    ),
-    "softmax-matmul": Preset(
-        profile.softmax_against_matmul,
-        "How do time and FLOPs of attention's softmax compare with those of its matrix products?",
-    ),
-    "profile-time": Preset(
-        profile.profiled_against_timed,
-        "Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
-    ),
-    "ddp": Preset(ddp.steps, "How much time does each gradient synchronisation take, and how much of it is hidden?"),
-    "ddp-variants": Preset(ddp.variants, "Which gradient synchronisation is fastest for each model?"),
-    "ddp-links": Preset(ddp.links, "How fast is an all-reduce of all gradients in isolation?"),
-    "ddp-memory": Preset(ddp.memory, "How much memory does each rank use, and what does ZeRO-1 save?"),
-    "ddp-traffic": Preset(ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"),
-    "ddp-stages": Preset(ddp.stages, "What does a rank hold after init, around a step and at its peak?"),
-    "late-gathers": Preset(
-        ddp.late_gathers,
-        "Which all-gathers of sharded weights end too late, by how much, and is it the host or the link?",
-    ),
-    "collectives": Preset(ddp.collectives, "How fast is each collective by itself, for small and large messages?"),
-    "roofline": Preset(
-        limits.roofline_table, "How close does a step come to the limits of its device?", counts_flops=True
-    ),
-    "scaling": Preset(
-        limits.scaling_table, "How does the time of a step grow with context length and model?", counts_flops=True
-    ),
-    "scaling-limits": Preset(
-        limits.scaling_limits_table, "From how many ranks on does communication take longer than computation?"
-    ),
-    "sharding": Preset(
-        limits.sharding_table, "How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?"
-    ),
-    "frontier": Preset(limits.frontier_table, "What is the largest context length and batch size that fits in memory?"),
-    "break-even": Preset(limits.break_even_table, "After how many steps has compiling paid?"),
-    "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
-    "cost": Preset(limits.cost_table, "What do a million tokens cost in dollars and joules?"),
+GROUPS: dict[str, dict[str, Preset]] = {
+    "How long does a step take?": {
+        "end-to-end": Preset(end_to_end, "How long do forward, backward and a whole step take on each device?"),
+        "warm-up": Preset(warm_up, "How do warm-up iterations change the measured times?"),
+        "warm-up-series": Preset(warm_up_series, "How long did each single iteration take?"),
+        "precision-speed": Preset(precisions, "By how many per cent does reduced precision change the time?"),
+        "compile-speed": Preset(compiled, "How much faster are a compiled step and each of its parts?"),
+    },
+    "How fast is attention alone?": {
+        "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
+        "attention-rates": Preset(attention_rates, "How many FLOP/s does attention alone reach?", counts_flops=True),
+        "attention-compile": Preset(attention_compiled, "How much faster is attention alone when compiled?"),
+    },
+    "What needs the memory?": {
+        "memory": Preset(peaks, "How much memory does an iteration need in each mode?"),
+        "memory-parts": Preset(parts, "What makes up peak memory?"),
+        "allocations": Preset(allocations, "Which lines of code make the largest allocations?"),
+        "residuals": Preset(
+            residuals, "Which tensors of one transformer block need the most memory until its backward?"
+        ),
+    },
+    "What do number formats change?": {
+        "parameters": Preset(
+            numbers.parameters, "How many parameters do the models have, and how many FLOPs does a token take?"
+        ),
+        "accumulation": Preset(numbers.accumulation, "How much accuracy does a sum in 16 bits lose?"),
+        "reciprocal-rms": Preset(numbers.reciprocal_rms, "What does normalisation in 16 bits compute?"),
+        "dtypes-toy": Preset(numbers.toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
+        "dtypes": Preset(numbers.transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
+        "errors": Preset(numbers.errors, "How far are the results of each precision from float64?"),
+    },
+    "Where does the time of a step go?": {
+        "kernels": Preset(
+            profile.longest_kernels_by_phase,
+            "Which kernel takes the most time in forward, backward and optimizer, and how often does it run?",
+        ),
+        "kernels-by-range": Preset(
+            profile.longest_kernels_by_range,
+            "How is the time of a step divided among the parts of the model, and which kernel dominates each?",
+        ),
+        "kernels-all": Preset(operators.every_kernel, "How much time does each kernel take in each range?"),
+        "operators": Preset(operators.operators, "How much time does each PyTorch operator take in a step?"),
+        "matmul-share": Preset(
+            profile.matmul_share, "What share of the kernel time are matrix products, by phase and in total?"
+        ),
+        "softmax-matmul": Preset(
+            profile.softmax_against_matmul,
+            "How do time and FLOPs of attention's softmax compare with those of its matrix products?",
+        ),
+        "profile-time": Preset(
+            profile.profiled_against_timed,
+            "Does the kernel time of the profiled step agree with the timed step and the GPU's busy time?",
+        ),
+    },
+    "What do several GPUs bring?": {
+        "ddp": Preset(
+            ddp.steps, "How much time does each gradient synchronisation take, and how much of it is hidden?"
+        ),
+        "ddp-variants": Preset(ddp.variants, "Which gradient synchronisation is fastest for each model?"),
+        "ddp-links": Preset(ddp.links, "How fast is an all-reduce of all gradients in isolation?"),
+        "ddp-memory": Preset(ddp.memory, "How much memory does each rank use, and what does ZeRO-1 save?"),
+        "ddp-traffic": Preset(
+            ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"
+        ),
+        "ddp-stages": Preset(ddp.stages, "What does a rank hold after init, around a step and at its peak?"),
+        "late-gathers": Preset(
+            ddp.late_gathers,
+            "Which all-gathers of sharded weights end too late, by how much, and is it the host or the link?",
+        ),
+        "collectives": Preset(ddp.collectives, "How fast is each collective by itself, for small and large messages?"),
+    },
+    "What is possible, and what does it cost?": {
+        "roofline": Preset(
+            limits.roofline_table, "How close does a step come to the limits of its device?", counts_flops=True
+        ),
+        "scaling": Preset(
+            limits.scaling_table, "How does the time of a step grow with context length and model?", counts_flops=True
+        ),
+        "scaling-limits": Preset(
+            limits.scaling_limits_table, "From how many ranks on does communication take longer than computation?"
+        ),
+        "sharding": Preset(
+            limits.sharding_table, "How much memory do ZeRO-1 and FSDP save on each rank, at each moment of a step?"
+        ),
+        "frontier": Preset(
+            limits.frontier_table, "What is the largest context length and batch size that fits in memory?"
+        ),
+        "break-even": Preset(limits.break_even_table, "After how many steps has compiling paid?"),
+        "upgrade": Preset(upgrade, "What does another release of torch, or of other software, bring?"),
+        "cost": Preset(limits.cost_table, "What do a million tokens cost in dollars and joules?"),
+    },
 }
+"""Question -> the presets that answer it, by name."""
+
+PRESETS = {name: preset for group in GROUPS.values() for name, preset in group.items()}
 
 
 def make_preset(
@@ -142,22 +166,3 @@ def make_preset(
         counting = ", ".join(each for each, preset in PRESETS.items() if preset.counts_flops)
         raise RequestError(f"--flops {flops}: the table {name} shows no rate of FLOPs; these do: {counting}")
     return PRESETS[name].make(Results(store, where, prices, flops or "model"))
-
-
-_FIRST = {
-    "How long does a step take?": "end-to-end",
-    "How fast is attention alone?": "attention",
-    "What needs the memory?": "memory",
-    "What do number formats change?": "parameters",
-    "Where does the time of a step go?": "kernels",
-    "What do several GPUs bring?": "ddp",
-    "What is possible, and what does it cost?": "roofline",
-}
-"""Question -> the first of the presets that answer it."""
-
-
-def preset_groups() -> dict[str, list[str]]:
-    """Return the names of the presets by question."""
-    names = list(PRESETS)
-    begins = [*map(names.index, _FIRST.values()), len(names)]
-    return {question: names[begin:end] for question, (begin, end) in zip(_FIRST, pairwise(begins), strict=True)}

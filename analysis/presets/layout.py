@@ -1,14 +1,14 @@
-"""The layout that presets share: rows by model, context length and whatever else varies in the store."""
+"""A pivot of one workload's values as a row of a list; what presets say of the flags of their rows."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE
-from lmsweep.analysis.data.results import nothing
+from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in, with_above_peak
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.trials.results.outcome import Status
@@ -68,55 +68,80 @@ def _ratio(table: Table, column: Any, base: Any, kind: Kind) -> dict[str, pd.Dat
     return {name: pd.DataFrame({0: content}, index) for name, content in contents.items()}
 
 
-def layout(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
-    """Return a pivot whose rows are the model, the context length and whatever else varies."""
-    rows, cols, values = default_layout(frame, cols=cols, values=values)
-    return replace(pivot(frame, rows=rows, cols=cols, values=values, where={}), title=title)
+@dataclass(frozen=True)
+class Pivot:
+    """A table of values of one workload, with a row for each result. Called with results, it makes the table."""
+
+    workload: str
+    values: Sequence[str]
+    """Those that the results hold are shown; the first, with its status, if every trial failed."""
+    title: str
+    _: KW_ONLY
+    rows: tuple[str, ...] = ()
+    """The first row keys, which whatever else varies follows; else the model and the context length."""
+    cols: tuple[str, ...] = ()
+    by_device: bool = True
+    """Whether devices are groups of columns if there are several."""
+    if_varying: tuple[str, ...] = ()
+    """Keys that are columns too if results differ in them."""
+    parts: bool = False
+    """Whether each part has a row: `forward.time` is then the value `time` of the row `forward`."""
+    against: tuple[str, ...] = ()
+    """Values of the last of `cols`; the first that occurs is the baseline of ratios in columns of their own."""
+    kind: Kind = "speed_up"
+    together: bool = False
+    above: float | None = None
+    """Values without a median above this are left out."""
+    of: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
+    """Returns the rows of the table, from those of the workload."""
+
+    def __call__(self, results: Results) -> Table:
+        """Raises RequestError if the results have no such values, no baseline, or nothing to compare with it."""
+        frame = self.of(results.of(self.workload))
+        baseline = self._baseline(frame) if self.against else ""
+        values = self._held(frame)
+        varying = [name for name in self.if_varying if frame[name].nunique(dropna=False) > 1]
+        cols = [*(device_columns(frame) if self.by_device else ()), *self.cols, *varying]
+        if self.parts:
+            table = _by_part(frame, values, cols)
+        else:
+            rows = varying_keys(frame, [*self.rows], cols) if self.rows else None
+            table = pivot(frame, **default_layout(frame, rows=rows, cols=cols, values=values)._asdict(), where={})
+        table = replace(table, title=self.title, together=tuple(values) if self.together else ())
+        return with_ratios(table, key=self.cols[-1], baseline=baseline, kind=self.kind) if baseline else table
+
+    def _held(self, frame: pd.DataFrame) -> list[str]:
+        if not values_in(frame):
+            return [*self.values[:1]]
+        held = values_in(frame if self.above is None else frame[frame["median"] > self.above])
+        if values := [value for value in self.values if value in held]:
+            return values
+        raise nothing(self.workload)
+
+    def _baseline(self, frame: pd.DataFrame) -> str:
+        key = self.cols[-1]
+        found = frame[key].dropna().unique()
+        if len(found) < 2:
+            raise RequestError(
+                f"all such results in the store have the same {key}, {', '.join(found)}: there is no ratio"
+            )
+        if not (known := [word for word in self.against if word in found]):
+            words = " or ".join(self.against)
+            raise RequestError(f"the store has no result with {key} {words} to compare the others with")
+        return known[0]
 
 
-def layout_parts(frame: pd.DataFrame, *, values: list[str], cols: list[str], title: str) -> Table:
-    """Return a pivot of times with a row for each part: `forward.time` is the value `time` of the row `forward`."""
+def device_columns(frame: pd.DataFrame) -> list[str]:
+    return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
+
+
+def _by_part(frame: pd.DataFrame, values: list[str], cols: list[str]) -> Table:
     cells = pd.concat(
         [cells_of(frame, frame, value).assign(part=value.removesuffix(".time"), value="time") for value in values]
     )
     size = ["model" if cells["model"].notna().any() else "d_model", "context_length"]
     rows = [*(name for name in varying_keys(cells, size, [*cols, "part"])), "part"]
-    return replace(arrange(cells, rows=rows, cols=cols, values=["time"]), title=title)
-
-
-def arrange_against(
-    frame: pd.DataFrame, *, key: str, baselines: tuple[str, ...], kind: Kind, values: list[str], title: str
-) -> Table:
-    """Return times with a column for each value of `key`, and their ratios to the baseline column.
-
-    The baseline is the first of `baselines` that occurs. Raises RequestError without one, or without another value.
-    """
-    found = frame[key].dropna().unique()
-    if len(found) < 2:
-        raise RequestError(f"all such results in the store have the same {key}, {', '.join(found)}: there is no ratio")
-    baseline = next((word for word in baselines if word in found), None)
-    if baseline is None:
-        raise RequestError(f"the store has no result with {key} {' or '.join(baselines)} to compare the others with")
-    table = layout_parts(frame, values=values, cols=[*devices(frame), key], title=title)
-    return with_ratios(table, key=key, baseline=baseline, kind=kind)
-
-
-def known_values(frame: pd.DataFrame, values: Sequence[str]) -> list[str]:
-    """Return those of the values that the rows of a workload hold. Raises RequestError if they hold none."""
-    stored = set(values_in(frame))
-    known = [value for value in values if value in stored]
-    if not known:
-        raise nothing(frame["workload"].iloc[0])
-    return known
-
-
-def known_layout(frame: pd.DataFrame, values: Sequence[str], title: str) -> Table:
-    """Return the `layout` of those values that the rows of a workload hold, by device. Raises RequestError for none."""
-    return layout(frame, values=known_values(frame, values), cols=devices(frame), title=title)
-
-
-def devices(frame: pd.DataFrame) -> list[str]:
-    return ["device", "device_name"] if frame["device_name"].nunique() > 1 else []
+    return arrange(cells, rows=rows, cols=cols, values=["time"])
 
 
 def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,14 +1,13 @@
 """Presets of memory: the peak of a step, what makes it up, and the largest allocations."""
 
-from dataclasses import replace
+from math import inf
 
 import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.pooled_rows import RESULT
-from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import values_in
-from lmsweep.analysis.presets.layout import devices, layout
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.presets.layout import Pivot
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
 
@@ -24,24 +23,18 @@ _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 def peaks(results: Results) -> Table:
     """Peak memory of an iteration in each mode: of CUDA's allocator, else of all tensors, else of the process."""
     frame = results.of("memory")
-    values = known_values(frame, *_WHOLES)
-    reported = frame[frame["metric"].isin([value.partition(".")[2] for value in values]) & frame["median"].notna()]
-    ok = frame[frame["metric"].notna()]
-    if not set(ok["measurement_id"]) <= set(reported["measurement_id"]):
-        values.append("step.peak_resident")
-    if not values:
-        raise nothing("memory")
-    return layout(frame, values=values, cols=[*devices(frame), "mode"], title="Peak memory of an iteration")
+    numbers = frame[frame["median"].notna()]
+    reported = numbers[("step." + numbers["metric"]).isin(_WHOLES)]
+    whole = set(frame["measurement_id"][frame["metric"].notna()]) <= set(reported["measurement_id"])
+    values = _WHOLES if whole else (*_WHOLES, "step.peak_resident")
+    return Pivot("memory", values, "Peak memory of an iteration", above=-inf, cols=("mode",))(results)
 
 
-def parts(results: Results) -> Table:
-    """Memory at the peak of an iteration by category; the categories add up to the peak."""
-    frame = results.of("memory")
-    values = known_values(frame, *(f"peak.{part}" for part in _PARTS), *_WHOLES)
-    if not values:
-        raise nothing("memory")
-    table = layout(frame, values=values, cols=[], title="What makes up peak memory")
-    return replace(table, together=tuple(values))
+_CATEGORIES = [f"peak.{part}" for part in _PARTS]
+parts = Pivot(
+    "memory", [*_CATEGORIES, *_WHOLES], "What makes up peak memory", above=-inf, by_device=False, together=True
+)
+"""The categories add up to the peak."""
 
 
 def allocations(results: Results) -> Listing:
@@ -93,8 +86,3 @@ def _keys_of(found: pd.DataFrame) -> tuple[list[str], dict[str, str]]:
     trials = found.drop_duplicates(RESULT)
     keys = [name for name in varying_keys(trials, ["model", "context_length"], []) if trials[name].nunique() > 1]
     return keys, common_conditions(trials, keys)
-
-
-def known_values(frame: pd.DataFrame, *values: str) -> list[str]:
-    known = values_in(frame[frame["median"].notna()])
-    return [value for value in values if value in known]

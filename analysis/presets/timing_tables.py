@@ -7,40 +7,44 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import PARTS, in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import errors_in, how_counted, ok_rows
+from lmsweep.analysis.data.selection import ERRORS_OF_OWN, how_counted, ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.metrics.roofline import measured_ceiling
-from lmsweep.analysis.presets.layout import arrange_against, devices, layout, with_flags, with_peak_flags
+from lmsweep.analysis.presets.layout import Pivot, with_flags, with_peak_flags
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 
 _SERIES = ("warmup_samples", "samples")
 
 
-def end_to_end(results: Results) -> Table:
-    parts, values = _parts(results)
-    values = [value for value in values if value != "backward_optimizer.time"]
-    return layout(parts, values=values, cols=devices(parts), title="Times of a training step and of its parts")
+def _parts(frame: pd.DataFrame) -> pd.DataFrame:
+    parts = parts_of_step(frame)
+    # If no trial succeeded, the table shows how they failed.
+    measured = set(ok_rows(parts)["phase"]) or set(parts["phase"])
+    return parts[parts["phase"].isin(measured)]
 
 
-def precisions(results: Results) -> Table:
-    """Times in full and in reduced precision, and the change in per cent."""
-    parts, values = _parts(results)
-    title = "Full vs reduced precision"
-    return arrange_against(
-        parts, key="precision", baselines=("fp32", "tf32", "bf16"), kind="change", values=values, title=title
-    )
+_TIMES = [f"{part}.time" for part in PARTS]
 
+_WITHOUT_SUM = [value for value in _TIMES if value != "backward_optimizer.time"]
 
-def compiled(results: Results) -> Table:
-    parts, values = _parts(results)
-    title = "Eager vs compiled"
-    return arrange_against(parts, key="compile", baselines=("none",), kind="speed_up", values=values, title=title)
+end_to_end = Pivot("timing", _WITHOUT_SUM, "Times of a training step and of its parts", of=_parts)
+precisions = Pivot(
+    "timing",
+    _TIMES,
+    "Full vs reduced precision",
+    parts=True,
+    cols=("precision",),
+    against=("fp32", "tf32", "bf16"),
+    kind="change",
+    of=_parts,
+)
+compiled = Pivot("timing", _TIMES, "Eager vs compiled", parts=True, cols=("compile",), against=("none",), of=_parts)
 
 
 def warm_up(results: Results) -> Listing:
     """Median, mean and standard deviation by number of warm-up iterations, and the first measured iteration."""
-    parts, _ = _parts(results)
+    parts = _parts(results.of("timing"))
     parts = parts[parts["phase"] != "backward_optimizer"]
     keys = [*varying_keys(parts, ["model", "warmup_steps"], []), "part"]
     parts = in_order(parts.assign(part=parts["phase"]), keys)
@@ -96,42 +100,25 @@ def warm_up_series(results: Results) -> Listing:
     )
 
 
-def _parts(results: Results) -> tuple[pd.DataFrame, list[str]]:
-    parts = parts_of_step(results.of("timing"))
-    # If no trial succeeded, the table shows how they failed.
-    measured = set(ok_rows(parts)["phase"]) or set(parts["phase"])
-    return parts[parts["phase"].isin(measured)], [f"{part}.time" for part in PARTS if part in measured]
-
-
-_VALUES = (
-    *("forward.time", "backward.time"),
-    *("before_backward.allocated", "forward.peak_allocated", "backward.peak_allocated"),
-)
-
-
-def attention_grid(results: Results) -> Table:
-    """Times and memory of each implementation; errors of the user's own."""
-    frame = results.of("attention")
-    values = [value for value in _VALUES if _stored(frame, value)]
-    if not values:
-        raise nothing("attention")
-    values += errors_in(frame)
-    return layout(frame, values=values, cols=devices(frame), title="Attention alone")
-
-
-def attention_compiled(results: Results) -> Table:
-    """Eager times, compiled times and speed-up of the implementations that were compiled."""
-    frame = results.of("attention")
+def _of_compiled(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the implementations that were compiled; all if none was."""
     compiled = frame.loc[frame["compile"] != "none", "attention"].unique()
-    frame = frame[frame["attention"].isin(compiled)] if len(compiled) else frame
-    return arrange_against(
-        frame,
-        key="compile",
-        baselines=("none",),
-        kind="speed_up",
-        values=[value for value in _VALUES[:2] if _stored(frame, value)],
-        title="Attention alone, eager vs compiled",
-    )
+    return frame[frame["attention"].isin(compiled)] if len(compiled) else frame
+
+
+_MEMORY = ("before_backward.allocated", "forward.peak_allocated", "backward.peak_allocated")
+_BOTH = ("forward.time", "backward.time")
+
+attention_grid = Pivot("attention", (*_BOTH, *_MEMORY, *ERRORS_OF_OWN), "Attention alone")
+attention_compiled = Pivot(
+    "attention",
+    _BOTH,
+    "Attention alone, eager vs compiled",
+    parts=True,
+    cols=("compile",),
+    against=("none",),
+    of=_of_compiled,
+)
 
 
 def attention_rates(results: Results) -> Listing:
@@ -163,8 +150,3 @@ def attention_rates(results: Results) -> Listing:
             "measured on this device by `lmsweep run ceiling` (- if it is not in the store)",
         ],
     )
-
-
-def _stored(frame: pd.DataFrame, value: str) -> bool:
-    phase, _, metric = value.partition(".")
-    return bool(((frame["phase"] == phase) & (frame["metric"] == metric)).any())

@@ -29,7 +29,6 @@ QUESTIONS = {
     "energy": "How much energy does a step use?",
     "memory": "How much memory does a step need?",
     "profile": "Where does the time of a step go?",
-    "busy": "How busy is the device?",
     "attention": "How long does attention take?",
     "loss": "What do the output head and the loss take?",
     "precision": "How far do reduced precisions drift?",

@@ -60,16 +60,14 @@ def table(
       lmsweep table results --preset end-to-end
     """
     from lmsweep.analysis import api
-    from lmsweep.analysis.presets import PRESETS, preset_groups
+    from lmsweep.analysis.presets import GROUPS
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
     from lmsweep.orchestrator.commands.text.show_table import show_groups, show_parts
 
     if list_presets:
-        show_groups(
-            {group: {name: PRESETS[name].question for name in names} for group, names in preset_groups().items()}
-        )
+        show_groups({group: {name: one.question for name, one in made.items()} for group, made in GROUPS.items()})
         return
     conditions = pairs(where, "--where")
     found: Sequence[Table | Listing]

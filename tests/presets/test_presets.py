@@ -179,6 +179,15 @@ def test_no_preset_stumbles_over_a_trial_that_was_predicted_not_to_fit(tmp_path:
     assert {"warm-up", "warm-up-series", "end-to-end", "memory", "ddp", "attention", "dtypes"} <= answered
 
 
+def test_a_preset_of_trials_that_all_failed_shows_how(attempts: Attempts) -> None:
+    for compiled in ("none", "block"):
+        attempts.failed(config("medium", device="cuda", compile=compiled), "oom", workload="attention")
+    for name in ("attention", "attention-compile"):
+        table = make_preset(name, attempts.store)
+        assert isinstance(table, Table)
+        assert set(table.status.iloc[0]) - {"-"} == {"oom"}  # a ratio of failures is none
+
+
 def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: Attempts) -> None:
     attempts.ok(gpu(mode="train_forward"), {"forward.time": samples(0.010, 1e-5), "step.time": samples(0.011, 1e-5)})
     pair = {

@@ -9,10 +9,10 @@ import pandas as pd
 from lmsweep.analysis.data.columns import DDP_TIMES
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import cells_of, errors_in, values_in
+from lmsweep.analysis.data.selection import ERRORS_OF_OWN, cells_of, values_in
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
-from lmsweep.analysis.presets.layout import devices, known_layout, known_values, layout, layout_parts
+from lmsweep.analysis.presets.layout import Pivot, device_columns
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, varying_keys
 from lmsweep.trials.results.metrics import PEAKS
@@ -25,6 +25,10 @@ Make = Callable[[Results], Table | Listing]
 
 def preset(name: str, choose: Callable[[Results], Results] = lambda results: results) -> Make:
     return lambda results: PRESETS[name].make(choose(results))
+
+
+def _chosen(choose: Callable[[Results], Results], make: Callable[[Results], Table]) -> Callable[[Results], Table]:
+    return lambda results: make(choose(results))
 
 
 def usual(results: Results, name: str) -> Results:
@@ -61,48 +65,51 @@ def warmed_up(results: Results) -> Results:
     return usual(only(results, "mode", "train_step"), "context_length")
 
 
-def contexts(results: Results) -> Table:
-    frame = only(largest(results, "warmup_steps"), "mode", "train_step").of("timing")
-    return layout(frame, values=["step.time"], cols=devices(frame), title="Time of a training step by context length")
+contexts = _chosen(
+    lambda results: only(largest(results, "warmup_steps"), "mode", "train_step"),
+    Pivot("timing", ["step.time"], "Time of a training step by context length"),
+)
+phases = _chosen(
+    lambda results: only(timed(results), "mode", "train_step"),
+    Pivot("timing", ["forward.time", "backward.time", "optimizer.time"], "Parts of a training step"),
+)
+"""Of whole steps: parts of one iteration, which add up."""
+steps = Pivot("timing", ["step.time"], "Time of an iteration")
+saved = _chosen(
+    lambda results: only(results, "mode", "forward_backward"),
+    Pivot("memory", ["before_backward.saved"], "What autograd saves for backward, without the weights"),
+)
+by_precision = Pivot("timing", ["step.time"], "Forward and backward", cols=("precision",), by_device=False)
+by_compile = _chosen(
+    lambda results: _having(results, "mode", max(results.of("timing")["mode"], key=get_args(Mode).index)),
+    Pivot("timing", ["step.time"], "Eager and compiled", cols=("compile",), by_device=False),
+)
+forward_backward = Pivot("attention", ["forward.time", "backward.time"], "Attention alone")
+ddp_times = Pivot("ddp", DDP_TIMES, "Data-parallel steps", cols=("ddp",), by_device=False, parts=True)
+local_and_exposed = Pivot(
+    "ddp", ["local_step.time", "communication.exposed_time"], "A step, and what communication adds"
+)
 
 
-def phases(results: Results) -> Table:
-    """Forward, backward and optimizer of whole steps: parts of one iteration, which add up."""
-    frame = only(timed(results), "mode", "train_step").of("timing")
-    return known_layout(frame, ("forward.time", "backward.time", "optimizer.time"), "Parts of a training step")
+def collective(metric: str) -> Pivot:
+    return Pivot("collectives", [f"collective.{metric}"], "", rows=("message_bytes",), by_device=False)
 
 
-def steps(results: Results) -> Table:
-    """Time of an iteration."""
-    return known_layout(results.of("timing"), ("step.time",), "Time of an iteration")
+def latencies(precision: str) -> Callable[[Results], Table]:
+    values = ["forward.time", "backward.time", "step.time", *ERRORS_OF_OWN]
+    title = f"Attention alone in {precision}: forward, backward, and both"
+    return _chosen(
+        lambda results: only(results, "precision", precision), Pivot("attention", values, title, cols=("attention",))
+    )
 
 
 def peaks(results: Results) -> Table:
     """Peak memory of a whole step."""
-    frame = only(results, "mode", "train_step").of("memory")
+    results = only(results, "mode", "train_step")
+    frame = results.of("memory")
     numbers = values_in(frame[frame["median"].notna()])
-    value = next((name for name in PEAKS if name in numbers), None)
-    if value is None:
-        raise nothing("memory")
-    return layout(frame, values=[value], cols=devices(frame), title="Peak memory of a training step")
-
-
-def saved(results: Results) -> Table:
-    """Bytes that autograd saves in forward."""
-    frame = only(results, "mode", "forward_backward").of("memory")
-    title = "What autograd saves for backward, without the weights"
-    return layout(frame, values=["before_backward.saved"], cols=devices(frame), title=title)
-
-
-def latencies(precision: str) -> Callable[[Results], Table]:
-    def make(results: Results) -> Table:
-        frame = only(results, "precision", precision).of("attention")
-        values = [name for name in ("forward.time", "backward.time", "step.time") if name in values_in(frame)]
-        cols = [*devices(frame), "attention"]
-        title = f"Attention alone in {precision}: forward, backward, and both"
-        return layout(frame, values=[*values, *errors_in(frame)] or ["forward.time"], cols=cols, title=title)
-
-    return make
+    value = [next((name for name in PEAKS if name in numbers), PEAKS[0])]
+    return Pivot("memory", value, "Peak memory of a training step")(results)
 
 
 def stages(results: Results) -> Table:
@@ -119,48 +126,13 @@ def stages(results: Results) -> Table:
     )
     cells["moment"] = cells["moment"].map({name: f"{at} {name}" for at, name in enumerate(STAGES, start=1)})
     known = [part for part in parts if part in set(cells["value"])]
-    cols = devices(cells)
+    cols = device_columns(cells)
     rows = [*varying_keys(cells, ["ddp"], cols), "moment"]
     table = arrange(cells, rows=rows, cols=cols, values=known)
     return replace(table, title=STAGES_TITLE, together=tuple(known), notes=())
 
 
 _HELD = ("weights", "gradients", "optimizer_state", "communication", "activations", "inputs", "other")
-
-
-def ddp_times(results: Results) -> Table:
-    """Times of a step with and without synchronisation, with a column for each way to synchronise."""
-    frame = results.of("ddp")
-    return layout_parts(frame, values=known_values(frame, DDP_TIMES), cols=["ddp"], title="Data-parallel steps")
-
-
-def local_and_exposed(results: Results) -> Table:
-    frame = results.of("ddp")
-    return known_layout(frame, ("local_step.time", "communication.exposed_time"), "A step, and what communication adds")
-
-
-def collective(metric: str) -> Callable[[Results], Table]:
-    def make(results: Results) -> Table:
-        frame = results.of("collectives")
-        cells = cells_of(frame, frame, f"collective.{metric}")
-        return arrange(cells, rows=varying_keys(frame, ["message_bytes"], []), cols=[], values=[f"collective.{metric}"])
-
-    return make
-
-
-def by_precision(results: Results) -> Table:
-    frame = results.of("timing")
-    return layout(frame, values=["step.time"], cols=["precision"], title="Forward and backward")
-
-
-def by_compile(results: Results) -> Table:
-    frame = results.of("timing")
-    mode = max(frame["mode"].unique(), key=get_args(Mode).index)
-    return layout(frame[frame["mode"] == mode], values=["step.time"], cols=["compile"], title="Eager and compiled")
-
-
-def forward_backward(results: Results) -> Table:
-    return known_layout(results.of("attention"), ("forward.time", "backward.time"), "Attention alone")
 
 
 def with_values(table: Table, values: Sequence[str]) -> Table:
