@@ -39,6 +39,7 @@ ON_GPU: Durations = {
     ("loss", True): Duration(setup=3.24, base=0.04, slope=1.66),
     ("memory", False): Duration(setup=0.69, base=0.0, slope=0.64),
     ("memory", True): Duration(setup=0.86, base=0.07, slope=0.11),
+    # `profile` by hand, after one H200's trials: the sets are of older code (docs/lab/2026-11-26-durations.md).
     ("profile", False): Duration(setup=0.01, base=0.0, slope=0.9),
     ("profile", True): Duration(setup=0.01, base=0.1, slope=0.1),
     ("timing", False): Duration(setup=0.58, base=1.1, slope=1.28),

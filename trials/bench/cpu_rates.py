@@ -21,7 +21,7 @@ def cpu_rates() -> CpuRates:
     """Measure one core of this process, and return what all do together. A copied byte is read and written.
 
     All at once would take ten times longer beside another process, because the fastest thread waits for the slowest.
-    Of small models 16 cores do about four times as much as one, two 1.4 times: docs/lab/2026-11-26-durations.md.
+    That cores together do the square root of their number is fitted to small models on 2 and 16 cores, not measured.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
