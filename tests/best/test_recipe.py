@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -119,17 +118,14 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("forget_code")
 def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, fields: dict[str, Any]) -> None:
     pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     described = {"model_type": "llama", "vocab_size": 50, "attention_dropout": 0.5, **sizes}
     (tmp_path / "config.json").write_text(json.dumps(described))
-    finders = list(sys.meta_path)
     use_code(code_folder(tmp_path))
-    try:
-        trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", context_length=16, loss="cross_entropy", **fields))
-    finally:
-        sys.meta_path[:] = finders
+    trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", context_length=16, loss="cross_entropy", **fields))
 
 
 PACKAGES = {

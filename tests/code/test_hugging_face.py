@@ -1,8 +1,6 @@
 """Configurations of Hugging Face: which are answered, for which model, and which are refused from their JSON."""
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import torch
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.importing import CodeFinder, use_code
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.code.model_types import model_types, why_not_built
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from tests.support.command import answer_here
@@ -56,11 +54,8 @@ COMPOSITES = {
 
 
 @pytest.fixture(autouse=True)
-def _code(tmp_path: Path) -> Iterator[None]:
+def _code(tmp_path: Path, forget_code: None) -> None:
     use_code(code_folder(tmp_path))
-    yield
-    for finder in [one for one in sys.meta_path if isinstance(one, CodeFinder)]:
-        sys.meta_path.remove(finder)
 
 
 def built(folder: Path, described: dict[str, Any], **changes: Any) -> torch.nn.Module:

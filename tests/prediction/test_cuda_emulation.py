@@ -112,6 +112,7 @@ def test_groups_of_queries_are_fused_in_16_bits_only(dtype: torch.dtype, groups:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forget_code")
 @pytest.mark.parametrize(("model", "precision"), MEASURED)
 def test_the_peak_on_a_gpu_is_predicted_within_a_thousandth(model: str, precision: str) -> None:
     pytest.importorskip("transformers")

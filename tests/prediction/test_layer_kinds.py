@@ -1,8 +1,6 @@
 """Models whose layers are not all alike: their kinds, and what shallow models say of them, against full depth."""
 
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from torch import nn
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.importing import CodeFinder, use_code
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.model.users.layer_kinds import layers_of, only
 from lmsweep.trials.prediction.capacity.device_room import any_batch_step, deep_step, whole_step
 from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
@@ -100,12 +98,9 @@ FASTEST = [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow])
 
 
 @pytest.fixture(autouse=True)
-def _code(tmp_path: Path) -> Iterator[None]:
+def _code(tmp_path: Path, forget_code: None) -> None:
     pytest.importorskip("transformers")
     use_code(code_folder(tmp_path))
-    yield
-    for finder in [one for one in sys.meta_path if isinstance(one, CodeFinder)]:
-        sys.meta_path.remove(finder)
 
 
 def config(folder: Path, described: dict[str, Any], **fields: Any) -> TrialConfig:

@@ -180,6 +180,10 @@ class TrialConfig:
                 continue  # only the user's own model knows it, and a collective has none
             if value is not None and value < 1:
                 raise RequestError(f"{name} is {value}; it must be at least 1")
+        for name in (*COUNTS, *AUTO_FIELDS):
+            value = getattr(self, name)
+            if isinstance(value, int) and value > LARGEST_COUNT:
+                raise RequestError(f"{name} is {value}; it must be at most {LARGEST_COUNT}")
         if self.window is not None and not self.causal:
             raise RequestError(f"window {self.window} counts positions before each position; it needs causal: true")
         if self.world_size % self.nodes:
@@ -369,6 +373,9 @@ COUNTS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if hint in
 
 AUTO_FIELDS: tuple[str, ...] = tuple(name for name, hint in _HINTS.items() if Auto in get_args(hint))
 """Integer fields that also accept `auto`."""
+
+LARGEST_COUNT = 2**50
+"""Largest value of a field that holds a number. A store takes rows with larger ones for none of lmsweep's."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, COUNTS
+from lmsweep.trials.spec.config import ARGUMENTS, AUTO_FIELDS, COUNTS, LARGEST_COUNT
 from lmsweep.trials.spec.words import GPU_DEVICES
 
 MAY_BE_0 = ("d_model", "vocab_size", "warmup_steps")
-MOST_BYTES, MOST_OTHERS = 2**50, 10**9
-"""Largest numbers in columns of bytes, and in other columns that count something."""
 LONGEST_NAME = 1000
 """Characters of a name: tables show it in every cell."""
 NAMES = ("sweep", "workload", "model", "phase", "metric", "unit", "device_name", "torch_version")
@@ -73,8 +71,8 @@ def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, "_Words"]]:
         if name == "started_at":
             yield pc.or_(pc.less(column, pa.scalar(EARLIEST)), pc.greater(column, pa.scalar(LATEST))), words
         if name in COUNTS or name in AUTO_FIELDS:
-            most = MOST_BYTES if name.endswith(("bytes", "budget")) else MOST_OTHERS
-            yield pc.or_(pc.less(column, 0 if name in MAY_BE_0 else 1), pc.greater(column, most)), words
+            least = 0 if name in MAY_BE_0 else 1
+            yield pc.or_(pc.less(column, least), pc.greater(column, LARGEST_COUNT)), words
         if name in ARGUMENTS.values():
             wrong = [text for text in pc.unique(column).to_pylist() if text is not None and not _is_mapping(text)]
             yield pc.is_in(column, pa.array(wrong, pa.string())), words
