@@ -152,9 +152,9 @@ print(pyarrow.default_memory_pool().max_memory())
 def test_reading_many_fragments_takes_hardly_more_memory_than_reading_a_few(tmp_path):
     store = Store(str(tmp_path))
     peaks = []
-    for context in range(1, 301):
+    for context in range(1, 601):
         store.append(rows(context))
-        if context in (100, 300):
+        if context in (300, 600):
             command = [sys.executable, "-c", READ_AND_SAY_PEAK, str(tmp_path)]
             peaks.append(int(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout))
     assert peaks[1] < 1.5 * peaks[0]
