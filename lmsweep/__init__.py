@@ -3,7 +3,6 @@
 What the commands do, as functions:
 
     plan, run        what a sweep would run; run it. They need PyTorch and Ray.
-    fits             which GPUs and methods fit a model, how fast and for how much
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
     report, charts   writes the HTML report of a store, or its charts as SVG or PNG
@@ -11,10 +10,11 @@ What the commands do, as functions:
     summaries        each trial as a configuration and numbers, for experiment trackers
 
 `default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
-`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps.
+`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions of their own.
 """
 
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.trials import __version__
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from lmsweep.analysis.report.chart_files import write_charts as charts
     from lmsweep.analysis.sharing.share import share
     from lmsweep.analysis.sharing.summaries import summaries
-    from lmsweep.orchestrator.api import fits, plan, run
+    from lmsweep.orchestrator.api import plan, run
+    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # a feature: __getattr__ finds it
 
-__all__ = ["Layout", "Table", "__version__", "analysis", "charts", "compare", "default_layout", "fits", "load"]
+__all__ = ["Layout", "Table", "__version__", "analysis", "charts", "compare", "default_layout", "load"]
 __all__ += ["orchestrator", "pivot", "plan", "render", "report", "run", "share", "summaries", "table", "trials"]
 
 _ELSEWHERE = {
     "charts": ("lmsweep.analysis.report.chart_files", "write_charts"),
     "compare": ("lmsweep.analysis.api", "compare"),
-    "fits": ("lmsweep.orchestrator.api", "fits"),
     "plan": ("lmsweep.orchestrator.api", "plan"),
     "report": ("lmsweep.analysis.report", "write_report"),
     "run": ("lmsweep.orchestrator.api", "run"),
@@ -50,11 +50,19 @@ def __getattr__(name: str) -> Any:
     """Import a package or a function when it is first used: pandas takes longer than `--help`."""
     if name in ("analysis", "orchestrator", "trials"):
         return import_module(f"lmsweep.{name}")
-    if name not in __all__:
+    if name in __all__:
+        module, there = _ELSEWHERE.get(name, ("lmsweep.analysis", name))
+        return getattr(import_module(module), there)
+    if name.startswith("_") or name not in _of_features():
         raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
-    module, there = _ELSEWHERE.get(name, ("lmsweep.analysis", name))
-    return getattr(import_module(module), there)
+    return resolve_name(_of_features()[name])
+
+
+def _of_features() -> dict[str, str]:
+    from lmsweep.orchestrator.feature import registered
+
+    return registered("functions", __all__)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_of_features()})

@@ -7,7 +7,6 @@ The rooms, from the top down. A module imports from its own room and from the ro
     commands      what each verb does, and the text that it prints
     api           the Python API: plans and runs a sweep
     plan_request  what the verbs and the API take, each argument with its option
-    fitting       what fits on which GPU, how fast and for how much
     running       runs a plan: Ray Tune, workers, progress, writing to the store
     searching     which trial to run next, if the best one is asked for
     planning      which trials run, in which order, how long they take, and which do not fit

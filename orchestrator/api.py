@@ -7,11 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
-from functools import update_wrapper
-from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar, get_type_hints
 
 import psutil
 from rich.console import Console
@@ -21,10 +18,7 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
-from lmsweep.orchestrator.fitting.fit import Fit
-from lmsweep.orchestrator.fitting.fit_request import FitRequest
-from lmsweep.orchestrator.fitting.predicted_fits import find_fits
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import PlanRequest, with_options
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
     device_memory,
@@ -58,32 +52,8 @@ from lmsweep.trials.store.store import Store
 MANY = 50
 """Predictions for which the command says what it waits for: five seconds on two cores."""
 
-Options = ParamSpec("Options")
-Request = TypeVar("Request")
-Result = TypeVar("Result")
 
-
-def _with_options(
-    record: Callable[Concatenate[str, Options], Request],
-) -> Callable[[Callable[[Request], Result]], Callable[Concatenate[str | Path, Options], Result]]:
-    """Make a function of a request one of the record's fields; the first is text or a path."""
-
-    def decorate(function: Callable[[Request], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
-        def call(sweep: str | Path, *args: Options.args, **options: Options.kwargs) -> Result:
-            return function(record(str(sweep), *args, **options))
-
-        update_wrapper(call, function)
-        shown, hints = signature(record), get_type_hints(record)
-        parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]
-        vars(call)["__signature__"] = shown.replace(
-            parameters=parameters, return_annotation=get_type_hints(function)["return"]
-        )
-        return call  # type: ignore[return-value] # a caller may name the sweep
-
-    return decorate
-
-
-@_with_options(PlanRequest)
+@with_options(PlanRequest)
 def plan(request: PlanRequest) -> Planned:
     """Return what `lmsweep plan` shows: `.plan.trials`, each with its action, and `.plan.to_run`. Nothing runs.
 
@@ -95,7 +65,7 @@ def plan(request: PlanRequest) -> Planned:
     return make_planned(request)
 
 
-@_with_options(PlanRequest)
+@with_options(PlanRequest)
 def run(request: PlanRequest) -> Run:
     """Run the trials of a sweep that the store lacks, and return when they have ended; `lmsweep.load` reads them.
 
@@ -109,17 +79,6 @@ def run(request: PlanRequest) -> Run:
     with ready.progress:
         run_plan(ready, grace=grace)
     return ready
-
-
-@_with_options(FitRequest)
-def fits(request: FitRequest) -> list[Fit]:
-    """Return which GPUs and methods fit a model, the best first, as `lmsweep fits` shows it. Needs no GPU and no Ray.
-
-    model: a size, `hf:` and a name, folder or JSON file, or your own by reference. devices: names of GPUs. gpus: how
-    many of them, `(1, 8)`. methods: full, lora, dora, qlora. tokens: `1B`, for hours and dollars. prices: `H100=2.5`,
-    dollars per hour. settings: other fields of the trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
-    """
-    return find_fits(request)
 
 
 def make_ready(request: PlanRequest, *, began: float, phases: Path | None = None) -> Run:

@@ -1,6 +1,6 @@
 """What a feature registers, and all that are there: the folders of `features`, and those that packages add."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -28,6 +28,10 @@ class Feature:
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Verb -> MODULE:NAME of the record that its `--format json` prints."""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """Verb -> MODULE:NAME of the function that makes such a record an HTML page, for `lmsweep report FILE.json`."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """NAME -> MODULE:NAME of the function that is `lmsweep.NAME`."""
 
     def __post_init__(self) -> None:
         if self.job not in get_args(Job):
@@ -40,3 +44,14 @@ def features() -> dict[str, Feature]:
     folders = sorted(path.parent.name for path in Path(__file__).parent.glob("features/*/__init__.py"))
     ours = {name: import_module(f"{__package__}.features.{name}").feature for name in folders}
     return with_offered(ours, ENTRY_POINTS, Feature)
+
+
+def registered(kind: Literal["outputs", "pages", "functions"], core: Collection[str] = ()) -> dict[str, str]:
+    """Return what all features register of this kind. Raises RequestError for a name that the core or another has."""
+    found: dict[str, str] = {}
+    for feature in features().values():
+        ours: Mapping[str, str] = getattr(feature, kind)
+        if again := ours.keys() & {*found, *core}:
+            raise RequestError(f"the feature {feature.name} adds {min(again)} to {kind}, but there is one already")
+        found |= ours
+    return found

@@ -3,9 +3,10 @@
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import wraps
+from functools import update_wrapper, wraps
 from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, get_args, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_args, get_type_hints
 
 from typer import Argument, Option
 from typer.models import OptionInfo
@@ -133,3 +134,32 @@ def _option(name: str) -> Parameter:
     elif default is True:
         default = False
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+Options = ParamSpec("Options")
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+def with_options(
+    record: Callable[Concatenate[str, Options], Request],
+) -> Callable[[Callable[[Request], Result]], Callable[Concatenate[str | Path, Options], Result]]:
+    """Make a function of a request one of the record's fields; the first is text or a path."""
+
+    def decorate(function: Callable[[Request], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
+        shown, hints = signature(record), get_type_hints(record)
+        first = next(iter(shown.parameters))
+
+        def call(*args: Any, **options: Any) -> Result:
+            given = shown.bind(*args, **options)
+            given.arguments[first] = str(given.arguments[first])
+            return function(record(*given.args, **given.kwargs))
+
+        update_wrapper(call, function)
+        parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]
+        vars(call)["__signature__"] = shown.replace(
+            parameters=parameters, return_annotation=get_type_hints(function)["return"]
+        )
+        return call
+
+    return decorate

@@ -2,7 +2,6 @@
 
 pivot.py            lays results out as a `Table`: rows and columns of medians, intervals, statuses and flags
 listing.py          a `Listing`: a table with one line per item, whose columns have different units
-fit_listing.py      what `lmsweep fits` answers, as a `Listing`
 number_format.py    the unit of a column, and the digits of a number and its interval
 text_table.py       the texts of a `Table` or a `Listing`, whatever the output format
 terminal_table.py   fits a table to the width of a terminal, in colour

@@ -1,7 +1,6 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py           the verbs
-fits.py          fits
 measure.py       plan, run, noise, trial, doctor
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints

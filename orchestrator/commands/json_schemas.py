@@ -11,8 +11,7 @@ from lmsweep.analysis.comparison.compare import VERDICTS
 from lmsweep.analysis.metrics.status import StatusOutput
 from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
 from lmsweep.orchestrator.commands.text.step_text import StepOutput
-from lmsweep.orchestrator.feature import features
-from lmsweep.orchestrator.fitting.fit import FitsOutput
+from lmsweep.orchestrator.feature import registered
 from lmsweep.trials.results.outcome import Flag
 
 Scalar = str | int | float | bool | None
@@ -111,19 +110,17 @@ _CORE: dict[str, Any] = {
     "compare": Compared | Explained | ListingOutput,
     "diff": ListingOutput,
     "plan": PlanOutput | FrontierOutput | StepOutput,
-    "fits": FitsOutput,
 }
 """Verb -> the record or model of its output, without those of features."""
 
 
 def printing_verbs() -> list[str]:
     """Return the verbs with a schema."""
-    return [*_CORE, *(verb for one in features().values() for verb in one.outputs)]
+    return [*_CORE, *registered("outputs", _CORE)]
 
 
 def _output_of(verb: str) -> Any:
-    offered = {verb: path for one in features().values() for verb, path in one.outputs.items()}
-    return resolve_name(offered[verb]) if verb in offered else _CORE[verb]
+    return _CORE[verb] if verb in _CORE else resolve_name(registered("outputs", _CORE)[verb])
 
 
 class _RecordSchema(GenerateJsonSchema):

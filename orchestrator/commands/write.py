@@ -2,17 +2,20 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated
 
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.read import StoreArgument, names_of, pairs
+from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
 
-STORES = "A store: a folder or a URI; with --history, several. Or a file of `lmsweep fits --format json`."
+STORES = "A store: a folder or a URI; with --history, several. Or the JSON of a verb, if its help says so."
 BESIDE = "Show `published`, a reference store, or another store beside it; repeatable."
 
 
@@ -37,10 +40,8 @@ def report(
 
     prices = parse_prices(price)
     store, *more = stores
-    if store.endswith(".json"):
-        from lmsweep.analysis.report.fits_page import fits_page
-
-        _write(lambda: [fits_page(store)], output, write_page)
+    if store.endswith(".json") and registered("pages"):
+        _write(lambda: [_page_of_answer(store)], output, write_page)
         return
     if more and not history:
         raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
@@ -53,6 +54,22 @@ def report(
         say(f"{charts}: {len(written)} charts as {format.upper()}")
         return
     _write(lambda: page_of(store, others, prices, names_of(across), history=history), output, write_page)
+
+
+def _page_of_answer(location: str) -> str:
+    """Return the page of what a verb printed as JSON. Raises RequestError if no verb with pages prints such a file."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        text = Path(location).expanduser().read_bytes()
+    except OSError as error:
+        raise RequestError(f"{location}: cannot be read ({error.strerror})") from error
+    outputs, pages = registered("outputs"), registered("pages")
+    for verb, page in pages.items():
+        with suppress(ValidationError, ArithmeticError):  # such as more bytes than a float holds
+            written: str = resolve_name(page)(TypeAdapter(resolve_name(outputs[verb])).validate_json(text, strict=True))
+            return written
+    raise RequestError(f"{location}: not what `lmsweep {' or '.join(pages)} ... --format json > FILE` writes")
 
 
 def _write(page: Callable[[], Iterable[str]], output: str, write_page: Callable[[Iterable[str], Path], int]) -> None:

@@ -1,8 +1,12 @@
 """Features: what each registers is in the command, and the command works without it."""
 
+import ast
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -29,6 +33,64 @@ def test_a_feature_of_another_package_is_a_verb_with_help_and_a_schema(tmp_path:
     printed = json.loads(lmsweep("slowest", STORE, "--format", "json", PYTHONPATH=path).stdout)
     jsonschema.validate(printed, schema)
     assert printed["seconds"] > 0 and {*schema["properties"]} == {*printed}
+
+
+DOUBLED = """
+from dataclasses import dataclass
+from lmsweep.orchestrator.feature import Feature
+
+@dataclass
+class Number:
+    value: int
+
+def double(format: str = "json") -> None: ...
+def page(number: Number) -> str: return f"<p>{number.value}</p>"
+def doubled(value: int) -> Number: return Number(2 * value)
+
+record = Feature(name="doubled", job="Read", verbs=(double,), outputs={"double": "doubled:Number"},
+                 pages={"double": "doubled:page"}, functions={"doubled": "doubled:doubled"})
+"""
+
+
+def python(script: str, path: str) -> str:
+    """What the script prints where these folders are on the search path, or the last line of its error."""
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    return (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+def test_a_feature_of_another_package_adds_a_function_and_a_page_of_its_json(tmp_path: Path) -> None:
+    path = install(tmp_path, GROUP, "doubled", DOUBLED)
+    used = "import lmsweep; print(lmsweep.doubled(21), 'doubled' in dir(lmsweep), hasattr(lmsweep, 'tripled'))"
+    assert python(used, path) == "Number(value=42) True False"
+    answer, page = tmp_path / "answer.json", tmp_path / "page.html"
+    answer.write_text('{"value": 42}')
+    assert lmsweep("report", answer, "-o", page, PYTHONPATH=path).returncode == 0
+    assert page.read_text() == "<p>42</p>"
+    answer.write_text('{"value": "42"}')
+    done = lmsweep("report", answer, "-o", page, PYTHONPATH=path)
+    assert done.returncode == 2 and re.search(r"not what `lmsweep .*\bdouble\b.* --format json", done.stderr)
+
+
+def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
+    taken = DOUBLED.replace('"double":', '"table":').replace('"doubled":', '"plan":')
+    path = install(tmp_path, GROUP, "doubled", taken)
+    done = lmsweep("schema", "table", PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "lmsweep: the feature doubled adds table to outputs, but there is one already\n",
+    )
+    refusal = "RequestError: the feature doubled adds plan to functions, but there is one already"
+    assert python("import lmsweep; lmsweep.doubled", path).endswith(refusal)
+
+
+def test_type_checkers_know_each_function_that_a_feature_adds() -> None:
+    (block,) = (one for one in ast.parse((ROOT / "lmsweep/__init__.py").read_text()).body if isinstance(one, ast.If))
+    imported = {
+        f"{one.module}:{name.name}" for one in block.body if isinstance(one, ast.ImportFrom) for name in one.names
+    }
+    added = {path for feature in features().values() for path in feature.functions.values()}
+    assert added and added <= imported
 
 
 @pytest.mark.parametrize(
@@ -72,6 +134,8 @@ def test_without_a_feature_there_is_all_else(
         assert listed[0] - listed[1] == {*verbs} and listed[1] < listed[0]
         for verb in verbs:
             assert f"No such command '{verb}'" in lmsweep(verb, "--help", **elsewhere).stderr
+        for name in features()[feature].functions:
+            assert python(f"import lmsweep; print(hasattr(lmsweep, {name!r}))", str(copy)) == "False"
         store = tmp_path / "store"
         words = [("run", write_sweep(tmp_path), "--store", store), ("table", store)]
         for each in (*words, ("report", store, "-o", tmp_path / "page.html")):

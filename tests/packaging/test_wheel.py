@@ -95,7 +95,7 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
         *(ROOT / "analysis" / "notebooks").glob("*.ipynb"),
         *reference.rglob("*.parquet"),
         reference / "SOURCES.md",
-        ROOT / "orchestrator" / "features" / "accept" / "accept.html",
+        *(ROOT / "orchestrator" / "features").glob("*/*.html"),
         *(ROOT / "trials" / "analytic" / "rates" / "data").iterdir(),
         *(ROOT / "trials" / "code" / "configurations").iterdir(),
         *(path for path in assets.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")),

@@ -1,13 +1,21 @@
-"""The verb `fits`: which GPU and method fits a model, how fast, and for how much."""
+"""`fits`: which GPU and method fits a model, how fast, and for how much. Needs no GPU and no Ray.
+
+fit_request.py      what is asked, read and checked
+fit.py              one answer per GPU, number of GPUs and method
+predicted_fits.py   predicts the answers, and ranks them; `lmsweep.fits`
+fit_listing.py      the answers as a table
+fits_page.py        the answers as an HTML page
+"""
 
 from typing import Annotated
 
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.measure import Prices
+from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say_data
-from lmsweep.trials.results.record_json import json_of, json_values
+from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -39,11 +47,11 @@ def fits(
     """
     if format not in ("text", "json"):
         raise RequestError(f"--format {format}: write text or json")
-    from lmsweep.analysis.tables.fit_listing import fits_listing
     from lmsweep.orchestrator.commands.text.show_table import show_table
-    from lmsweep.orchestrator.fitting.fit import FitsOutput
-    from lmsweep.orchestrator.fitting.fit_request import FitRequest
-    from lmsweep.orchestrator.fitting.predicted_fits import find_fits
+    from lmsweep.orchestrator.features.fits.fit import FitsOutput
+    from lmsweep.orchestrator.features.fits.fit_listing import fits_listing
+    from lmsweep.orchestrator.features.fits.fit_request import FitRequest
+    from lmsweep.orchestrator.features.fits.predicted_fits import find_fits
 
     request = FitRequest(
         model,
@@ -68,7 +76,7 @@ def fits(
     if format == "json":
         say_data(json_of(answer))
     else:
-        show_table(fits_listing(json_values(answer)))
+        show_table(fits_listing(answer))
 
 
 def _listed(text: str) -> list[str]:
@@ -79,3 +87,13 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise RequestError(f"--gpus {text}: write numbers of GPUs, such as 1,2,8")
     return int(text)
+
+
+feature = Feature(
+    name="fits",
+    job="Measure",
+    verbs=(fits,),
+    outputs={"fits": f"{__name__}.fit:FitsOutput"},
+    pages={"fits": f"{__name__}.fits_page:fits_page"},
+    functions={"fits": f"{__name__}.predicted_fits:fits"},
+)

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lmsweep.orchestrator.fitting.fit import Fit
-from lmsweep.orchestrator.fitting.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
+from lmsweep.orchestrator.features.fits.fit import Fit
+from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
+from lmsweep.orchestrator.plan_request import with_options
 from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
 from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
@@ -36,6 +37,17 @@ class Candidate:
     @property
     def workload(self) -> str:
         return "ddp" if self.gpus > 1 else "timing"
+
+
+@with_options(FitRequest)
+def fits(request: FitRequest) -> list[Fit]:
+    """Return which GPUs and methods fit a model, the best first, as `lmsweep fits` shows it. Needs no GPU and no Ray.
+
+    model: a size, `hf:` and a name, folder or JSON file, or your own by reference. devices: names of GPUs. gpus: how
+    many of them, `(1, 8)`. methods: full, lora, dora, qlora. tokens: `1B`, for hours and dollars. prices: `H100=2.5`,
+    dollars per hour. settings: other fields of the trial, `adapter_args.rank=64`. Raises RequestError, a ValueError.
+    """
+    return find_fits(request)
 
 
 def find_fits(request: FitRequest) -> list[Fit]:

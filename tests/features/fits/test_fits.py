@@ -7,8 +7,8 @@ from importlib.util import find_spec
 import pytest
 
 import lmsweep
-from lmsweep.orchestrator.fitting.fit import Fit, FitsOutput
-from lmsweep.orchestrator.fitting.fit_request import FitRequest, recipe_of
+from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
+from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
 from lmsweep.trials.code.hub_configurations import shipped_names
@@ -118,7 +118,7 @@ def altered(**changes: object) -> str:
     return json.dumps({**ANSWER, "fits": [{**ANSWER["fits"][0], **changes}]})
 
 
-OTHERS = ["{}", "[" * 100_000, "[]", '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second=None)]
+OTHERS = ["{}", "[" * 100_000, "[]", '{"fits": [1]}', altered(peak_bytes=10**400), altered(tokens_per_second="fast")]
 
 
 @pytest.mark.parametrize(
