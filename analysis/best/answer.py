@@ -20,7 +20,7 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.trials.results.roles import AXES, JOB, MODEL
-from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError, TrialConfig
+from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 
 DEVICE = "device"
@@ -157,7 +157,7 @@ def job_of(cell: Cell) -> tuple[object, ...]:
 def job_words(config: TrialConfig) -> str:
     model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
     rest = [name for name in JOB if name not in (*MODEL, "context_length", "mode")]
-    unusual = [name for name in rest if getattr(config, name) != CONFIG_FIELDS[name].default]
+    unusual = [name for name in rest if not config.is_default(name)]
     return ", ".join([model, *(f"{name} {getattr(config, name)}" for name in ("context_length", *unusual, "mode"))])
 
 

@@ -19,7 +19,7 @@ from lmsweep.trials.results.environment import expected_with
 from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.quantities import gib
-from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.rules.combination_rules import why_not
 
 SHOW_SECONDS = 1.0
 """Seconds between two updates of the line; they are few, as the measuring process itself writes it."""

@@ -22,7 +22,8 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.rules import Capabilities, why_not, why_not_on
+from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.rules.device_rules import Capabilities, why_not_on
 from lmsweep.trials.store.store import Outcome, Store
 
 Action = Literal["run", "stored", "predicted_oom", "unsupported"]

@@ -8,7 +8,7 @@ from lmsweep.trials.bench import run_trial
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial
-from lmsweep.trials.spec.rules import Capabilities
+from lmsweep.trials.spec.rules.device_rules import Capabilities
 from tests.support.made_up_results import config
 
 

@@ -20,7 +20,7 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, WORDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import measurement_id, trial_id
-from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES

@@ -279,3 +279,4 @@ def test_the_tour_of_the_code_names_every_room_and_every_verb() -> None:
     diagram = page.partition("┌")[0]
     verbs = [verb for verb in typer.main.get_command(app).commands if not re.search(rf"\b{verb}\b", diagram)]  # type: ignore[attr-defined]
     assert not missing and not verbs
+    assert len(page.split()) <= 1200, "a tour is read in six minutes"

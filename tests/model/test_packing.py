@@ -26,7 +26,7 @@ from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
-from lmsweep.trials.spec.rules import WITH_WINDOW
+from lmsweep.trials.spec.rules.step_rules import WITH_WINDOW
 from lmsweep.trials.timing.validity_flags import least_forward_flops
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts

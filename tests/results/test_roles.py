@@ -37,7 +37,7 @@ WRITERS = (
 """They choose which columns a table shows or an answer reads."""
 SOURCES = (
     "trials/results/roles.py",
-    "trials/spec/rules.py",
+    "trials/spec/rules",
     "trials/spec/config.py",
     "trials/spec/reference.py",
     "trials/results/roles.py",

@@ -8,7 +8,8 @@ import pytest
 
 from lmsweep.trials.analytic.datasheets import DEVICES, capabilities_of, device_named
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.rules import Capabilities, why_not, why_not_on
+from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.rules.device_rules import Capabilities, why_not_on
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import BUILT_IN
 

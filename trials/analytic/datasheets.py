@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lmsweep.trials.spec.rules import Capabilities
+from lmsweep.trials.spec.rules.device_rules import Capabilities
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Precision
 

@@ -42,7 +42,8 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code, is_reference
-from lmsweep.trials.spec.rules import why_not, why_not_on
+from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.rules.device_rules import why_not_on
 from lmsweep.trials.spec.workloads import BUILT_IN, workload_named
 
 

@@ -30,7 +30,7 @@ from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import StepFlops, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import Code
-from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.workloads import workload_named
 
 

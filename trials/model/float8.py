@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmsweep.trials.machine.torch_private import scaled_mm
 from lmsweep.trials.model.adapted_layers import use_linear_of_pytorch
 from lmsweep.trials.spec.config import UnsupportedError
-from lmsweep.trials.spec.rules import FLOAT8_MULTIPLE
+from lmsweep.trials.spec.rules.step_rules import FLOAT8_MULTIPLE
 
 
 def convert_to_float8(blocks: Sequence[nn.Module], recipe: str, *, tokens: int, emulate: bool = False) -> None:

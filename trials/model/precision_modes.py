@@ -7,7 +7,7 @@ import torch
 
 from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.spec.config import UnsupportedError
-from lmsweep.trials.spec.rules import why_no_value
+from lmsweep.trials.spec.rules.device_rules import why_no_value
 from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
 
 

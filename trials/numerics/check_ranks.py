@@ -24,7 +24,7 @@ from lmsweep.trials.results.record import Attempt, Record, records_of
 from lmsweep.trials.results.roles import PARTITION, arguments_for
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.rules.combination_rules import why_not
 
 MOST_RANKS = 2
 

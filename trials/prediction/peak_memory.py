@@ -17,7 +17,7 @@ from lmsweep.trials.prediction.without_device.caching_allocator import MIB, Cach
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves_something, step_run
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.spec.rules import why_not
+from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.ways.compilations import EAGER
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS

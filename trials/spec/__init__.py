@@ -3,7 +3,7 @@
 config.py          TrialConfig: every field of a configuration, with its default and its checks
 words.py           the words that fields accept
 errors.py          RequestError and UnsupportedError
-rules.py           combinations that no machine, or no device with these capabilities, can run, with the reason
+rules/             combinations that no machine, or no device with these capabilities, can run, with the reason
 workloads.py       one record per workload: all that planning, tables and the store ask about it
 offered.py         records that installed packages add
 identity.py        trial_id and measurement_id: hashes of what was asked for

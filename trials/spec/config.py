@@ -224,6 +224,9 @@ class TrialConfig:
                     "rotary embeddings need an even head dimension"
                 )
 
+    def is_default(self, name: str) -> bool:
+        return bool(getattr(self, name) == CONFIG_FIELDS[name].default)
+
     @property
     def micro_batch_size(self) -> int:
         return self.batch_size // self.accumulate

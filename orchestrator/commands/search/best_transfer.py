@@ -15,7 +15,7 @@ from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.spec.rules import why_not_on
+from lmsweep.trials.spec.rules.device_rules import why_not_on
 
 
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:

@@ -18,7 +18,8 @@ from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
-from lmsweep.trials.spec.rules import why_not, why_not_on
+from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.rules.device_rules import why_not_on
 from lmsweep.trials.store.store import Store
 
 RECOMPUTED = ("none", "block")

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 from torch.profiler import ProfilerActivity
 
-from lmsweep.trials.spec.rules import CHUNKED_LOSS, OPTIONAL_MODULES, Capabilities, why_no_value
+from lmsweep.trials.spec.rules.device_rules import CHUNKED_LOSS, OPTIONAL_MODULES, Capabilities, why_no_value
 
 
 def device_module(device_type: str) -> ModuleType:

@@ -10,7 +10,7 @@ from lmsweep.trials.code.importing import load
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, CONFIG_FIELDS, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import ARGUMENTS, COMBINATION_FIELDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.timing.clock import Phase
 
@@ -69,7 +69,7 @@ def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
 
 
 def _check_effect(config: TrialConfig, taken: set[str]) -> None:
-    changed = [name for name in COMBINATION_FIELDS if getattr(config, name) != CONFIG_FIELDS[name].default]
+    changed = [name for name in COMBINATION_FIELDS if not config.is_default(name)]
     idle = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
     if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:
         idle.append("model")

@@ -22,7 +22,7 @@ from lmsweep.trials.machine.torch_private import (
     tree_map_only,
     without_python_code,
 )
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION, WIDEST
 
@@ -108,7 +108,7 @@ def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
     1, which makes some operations unnecessary, if the model has further dimensions, if the batch is divided, which no
     prime can be, or if the width of a head decides which kernel a GPU takes."""
     further = (name for name in SHAPE_FIELDS if name not in _WITHOUT_DIMENSIONS)
-    if config.accumulate > 1 or any(getattr(config, name) != CONFIG_FIELDS[name].default for name in further):
+    if config.accumulate > 1 or not all(config.is_default(name) for name in further):
         return None
     on_gpu = config.device_type == "cuda" and config.attention in FUSED_ATTENTION
     if on_gpu and (config.head_width % 8 or config.head_width > WIDEST):

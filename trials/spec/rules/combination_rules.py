@@ -1,0 +1,124 @@
+"""Which combinations no machine runs: known before anything is built or reserved.
+
+What only PyTorch or the user's code knows is left to the trial.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.rules.device_rules import Capabilities, builds_or_is, builds_step, why_not_on
+from lmsweep.trials.spec.rules.rank_rules import of_collectives, of_ddp
+from lmsweep.trials.spec.rules.step_rules import (
+    of_adapter,
+    of_attention,
+    of_attention_alone,
+    of_ceiling,
+    of_loss,
+    of_loss_alone,
+    of_step,
+)
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
+
+
+def _of_one_field(c: TrialConfig, w: Workload) -> Iterator[str]:
+    readers = {"ddp": ("reshard", "gather", "shards"), "collectives": ("collective", "message_bytes")}
+    for name, fields in readers.items():
+        for field in fields:
+            if w.name != name and not c.is_default(field):
+                yield f"{field} {getattr(c, field)} has no effect in the workload {w.name}; it is for {name}"
+    if c.adapter != "none" and (w.needs != "model" or c.step):
+        yield f"adapter {c.adapter} has no effect {f'with step {c.step}' if c.step else f'in the workload {w.name}'}"
+    for field in ("compile", "compile_mode", "dynamic_shapes", "capture", "model_code", "blocks"):
+        if c.step and w.takes_own_step and not c.is_default(field):
+            yield f"{field} has no effect with step {c.step}, which brings all of its own code"
+
+
+def _of_workload(c: TrialConfig, w: Workload) -> Iterator[str]:
+    if w.has_ranks and c.device_type not in ("cpu", "cuda"):
+        yield (
+            f"ranks on {c.device_type} are not measured, because collectives are found by the names that gloo and "
+            f"nccl give them; {w.name} runs on cpu and cuda"
+        )
+    if not w.has_ranks and (c.world_size > 1 or c.ddp != "none"):
+        yield f"{w.name} runs in one process; world_size and ddp are for {_names(lambda one: one.has_ranks)}"
+    if c.capture != "none" and not w.captures:
+        yield f"{w.name} measures no captured step; capture is for {_names(lambda one: one.captures)}"
+    if c.accumulate > 1 and not w.accumulates:
+        counting = _names(lambda one: one.accumulates)
+        yield f"{w.name} looks into a step with one batch; accumulate is for {counting}"
+    if c.step and not w.takes_own_step:
+        timing = _names(lambda one: one.takes_own_step)
+        yield f"{w.name} looks into the model, and of the step {c.step} only its phases are known; {timing} measure it"
+    if c.memory_budget is not None and (w.has_ranks or w.holds != "model"):
+        budgeted = _names(lambda one: one.holds == "model" and not one.has_ranks)
+        yield f"{w.name} does not keep a step within memory_budget; {budgeted} do"
+
+
+def _of_capture(c: TrialConfig, _: Workload) -> Iterator[str]:
+    if c.capture == "none":
+        return
+    if c.device_type != "cuda":
+        yield f"capture: step records CUDA graphs, which device {c.device_type} does not have"
+    if c.records_cuda_graphs:
+        yield f"compile_mode {c.compile_mode} records CUDA graphs of its own; use capture without it"
+    if c.accumulate > 1:
+        yield "capture: step captures each phase once; with accumulate a phase runs once per micro-batch"
+    optimizer = OPTIMIZERS.get(c.optimizer)
+    if c.mode == "train_step" and not (optimizer and optimizer.capturable):
+        yield f"capture: step needs a capturable optimizer, and {c.optimizer} is none; use AdamW"
+    if c.precision == "fp16" and c.mode == "train_step" and not (optimizer and optimizer.is_fused):
+        yield (
+            f"with precision fp16 and optimizer {c.optimizer}, the host waits in each step for the result of the "
+            "gradient scaler, which a CUDA graph cannot record; adamw_fused reads it on the device"
+        )
+
+
+def _names(has: Callable[[Workload], object]) -> str:
+    return ", ".join(name for name, workload in workloads().items() if has(workload))
+
+
+def _any(config: TrialConfig, workload: Workload) -> bool:
+    return True
+
+
+def _is(*names: str) -> Callable[[TrialConfig, Workload], bool]:
+    return lambda _, workload: workload.name in names
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What no machine runs, of some workloads."""
+
+    applies: Callable[[TrialConfig, Workload], bool]
+    """Whether the rule is about such a configuration and workload."""
+    why: Callable[[TrialConfig, Workload], Iterator[str]]
+    """Every reason why they are unsupported."""
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(_any, _of_one_field),
+    Rule(_any, _of_workload),
+    Rule(_is("ddp"), of_ddp),
+    Rule(_is("collectives"), of_collectives),
+    Rule(builds_or_is("attention"), of_attention),
+    Rule(_is("attention"), of_attention_alone),
+    Rule(_is("timing"), _of_capture),
+    Rule(builds_step, of_step),
+    Rule(builds_step, of_adapter),
+    Rule(builds_or_is("loss"), of_loss),
+    Rule(_is("loss"), of_loss_alone),
+    Rule(_is("ceiling"), of_ceiling),
+)
+"""Every combination that a configuration alone rules out."""
+
+
+def why_not(config: TrialConfig, workload: str) -> str | None:
+    """Return the first reason why no machine runs this workload with this configuration; None if some may."""
+    record = workload_named(workload)
+    if workload == "precision":  # it computes gradients in every mode
+        config = replace(config, mode="forward_backward")
+    reasons = (reason for rule in RULES if rule.applies(config, record) for reason in rule.why(config, record))
+    without_gpu = None if config.device_type == "cuda" else Capabilities(f"device: {config.device_type}")
+    return (without_gpu and why_not_on(config, workload, without_gpu)) or next(reasons, None)

@@ -1,0 +1,130 @@
+"""Which values of a field a device lacks, or the packages beside it: known before the device is reserved."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.losses import LOSSES
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
+from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
+from lmsweep.trials.spec.workloads import Workload, workload_named
+
+CHUNKED_LOSS = "torch.nn.functional.linear_cross_entropy"
+
+
+class Capabilities(NamedTuple):
+    """What a device can compute."""
+
+    name: str
+    compute: tuple[int, int] = (0, 0)
+    """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
+    bfloat16: bool = True
+    """Whether it multiplies in bfloat16."""
+    missing: frozenset[str] = frozenset()
+    """Those of OPTIONAL_MODULES that cannot be imported there."""
+
+    @property
+    def instead(self) -> str:
+        """What it has instead of a capability: `; NVIDIA T4 has 7.5`, or `, not device: cpu`."""
+        return f"; {self.name} has {self.compute[0]}.{self.compute[1]}" if any(self.compute) else f", not {self.name}"
+
+
+class DeviceRule(NamedTuple):
+    """Values of one field that some devices lack."""
+
+    field: str
+    values: tuple[str, ...]
+    lacks: Callable[[Capabilities], bool]
+    why: str
+    """The reason, with {value}, and {name} and {instead} of the device."""
+
+
+def _needs_tensor_cores(precision: str, formats: NumberFormats) -> DeviceRule:
+    least = formats.compute_capability or (0, 0)
+    cores = "float8 tensor cores" if formats.float8_recipe else "tensor cores"
+    return DeviceRule(
+        field="precision",
+        values=(precision,),
+        lacks=lambda device: device.compute < least,
+        why="{value} needs the " + f"{cores} of an NVIDIA GPU of compute capability {least[0]}.{least[1]} or higher"
+        "{instead}",
+    )
+
+
+def _needs_module(field: str, value: str, module: str, package: str) -> tuple[str, DeviceRule]:
+    """package: what to say of it after "needs"."""
+    why = f"{field} {{value}} needs {package}"
+    return module, DeviceRule(field, (value,), lambda device: module in device.missing, why)
+
+
+def _needs_package(field: str, value: str, path: str) -> tuple[str, DeviceRule]:
+    package = path.partition(".")[0]
+    return _needs_module(field, value, package, f"the package {package.replace('_', '-')}")
+
+
+_PEFT = "the package peft; pip install 'lmsweep[adapters]'"
+_BITS = "the package bitsandbytes; pip install 'lmsweep[qlora]'"
+_MODULES = (
+    *(_needs_package("loss", name, one.function) for name, one in LOSSES.items() if one.function),
+    _needs_module("loss", "chunked", CHUNKED_LOSS, "PyTorch 2.13 or later"),
+    *(_needs_module("adapter", name, "peft", _PEFT) for name in ADAPTERS),
+    *(_needs_module("adapter", name, "bitsandbytes", _BITS) for name, one in ADAPTERS.items() if one.stored_bits),
+    *(_needs_package("optimizer", name, one.factory) for name, one in OPTIMIZERS.items() if not one.is_of_torch),
+    *(_needs_package("precision", name, "torchao") for name in FLOAT8_PRECISIONS),
+)
+OPTIONAL_MODULES = tuple(sorted({module for module, _ in _MODULES}))
+"""What some values need and not every installation has."""
+
+DEVICE_RULES: tuple[DeviceRule, ...] = (
+    *(_needs_tensor_cores(name, formats) for name, formats in PRECISIONS.items() if formats.compute_capability),
+    DeviceRule(
+        field="precision",
+        values=tuple(name for name, formats in PRECISIONS.items() if formats.operand == "bfloat16"),
+        lacks=lambda device: not device.bfloat16,
+        why="{name} has no bfloat16 arithmetic",
+    ),
+    DeviceRule(
+        field="attention",
+        values=tuple(name for name, one in ATTENTIONS.items() if one.is_16_bit),
+        lacks=lambda device: (0, 0) < device.compute < (8, 0),  # AMD's GPUs have kernels of their own
+        why="{value} needs compute capability 8.0 or higher{instead}",
+    ),
+    *(rule for _, rule in _MODULES),
+)
+"""Every value that a device, or what is installed beside it, rules out."""
+_BY_VALUE = {
+    (field, value): [rule for rule in DEVICE_RULES if rule.field == field and value in rule.values]
+    for field, value in {(rule.field, value) for rule in DEVICE_RULES for value in rule.values}
+}
+
+
+def why_not_on(config: TrialConfig, workload: str, device: Capabilities) -> str | None:
+    """Return why this device does not run this workload with this configuration; None if it may."""
+    record = workload_named(workload)
+    about = {
+        "precision": True,
+        "attention": builds_or_is("attention")(config, record),
+        "loss": builds_or_is("loss")(config, record),
+        "adapter": builds_step(config, record),
+        "optimizer": builds_step(config, record) and config.mode == "train_step",
+    }
+    fields = [field for field, applies in about.items() if applies]
+    reasons = (why_no_value(field, getattr(config, field), device) for field in fields)
+    return next((reason for reason in reasons if reason), None)
+
+
+def why_no_value(field: str, value: str, device: Capabilities) -> str | None:
+    """Return why a device lacks a value of a field; None if it may have it."""
+    rules = (rule for rule in _BY_VALUE.get((field, value), ()) if rule.lacks(device))
+    return next((rule.why.format(value=value, name=device.name, instead=device.instead) for rule in rules), None)
+
+
+def builds_step(config: TrialConfig, workload: Workload) -> bool:
+    return workload.needs == "model" and config.step is None
+
+
+def builds_or_is(name: str) -> Callable[[TrialConfig, Workload], bool]:
+    return lambda config, workload: builds_step(config, workload) or workload.name == name
