@@ -14,7 +14,6 @@ What the commands do, as functions:
 """
 
 from importlib import import_module
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from lmsweep.trials import __version__
@@ -55,6 +54,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(module), there)
     if name.startswith("_") or name not in _of_features():
         raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
+    from pkgutil import resolve_name  # here, as `--help` needs none
+
     return resolve_name(_of_features()[name])
 
 

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Annotated
 
 from typer import Argument, Option
@@ -58,6 +57,8 @@ def report(
 
 def _page_of_answer(location: str) -> str:
     """Return the page of what a verb printed as JSON. Raises RequestError if no verb with pages prints such a file."""
+    from pkgutil import resolve_name
+
     from pydantic import TypeAdapter, ValidationError
 
     try:
