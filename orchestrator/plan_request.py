@@ -56,7 +56,7 @@ class PlanRequest:
     budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
     until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
     device: str | None = None
-    """A GPU that is not here, as after `plan --for`."""
+    """The GPU to plan for, of `plan --for`; it need not be in this machine."""
     nodes: Annotated[Text, Option("--nodes", help="With --for 64xH100: the number of nodes. Default: 8 GPUs each.")] = (
         None
     )
@@ -104,11 +104,16 @@ OPTIONS: dict[str, str] = {
 
 
 def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb these options, in the order of its help: fields of its PlanRequest, and parameters of its own."""
+    """Decorate a verb `verb(request: PlanRequest, **own)` with its options, as typer takes them.
+
+    names: the options, separated by spaces, in the order of --help: parameters of the verb, or else fields of
+    PlanRequest, whose values the verb gets as `request`.
+    """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         own = signature(verb).parameters
         options = [own.get(name) or _option(name) for name in names.split()]
+        # A field that is True by default has an option that turns it off, so its value is inverted.
         turned_off = {one.name for one in options if one.name not in own and getattr(PlanRequest, one.name, 0) is True}
 
         @wraps(verb)
@@ -144,7 +149,7 @@ Result = TypeVar("Result")
 def with_options(
     record: Callable[Concatenate[str, Options], Request],
 ) -> Callable[[Callable[[Request], Result]], Callable[Concatenate[str | Path, Options], Result]]:
-    """Make a function of a request one of the record's fields; the first is text or a path."""
+    """Turn a function of a `record` into one of the record's fields; the first may be a str or a Path."""
 
     def decorate(function: Callable[[Request], Result]) -> Callable[Concatenate[str | Path, Options], Result]:
         shown, hints = signature(record), get_type_hints(record)

@@ -87,10 +87,11 @@ def stored_rows(store: Store) -> pd.DataFrame:
         advice = "" if item.is_newer else f". {_STAYS if item.stays else _SET_ASIDE}"
         warnings.warn(f"{item.path} in the store {store.location} {left_out} ({item.error}){advice}", stacklevel=2)
     frame = table.to_pandas(types_mapper=_column_type)
-    own = frame["model_code"].notna() | frame["step"].notna()
+    # Null is the default in a row that is older than the field; of the user's code, fields of OF_STEP are unknown.
+    has_users_code = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():
         filled = frame[name].fillna(default)
-        frame[name] = filled.where(~own, frame[name]) if name in OF_STEP else filled
+        frame[name] = filled.where(~has_users_code, frame[name]) if name in OF_STEP else filled
     for name in AUTO_FIELDS:
         frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
     frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
@@ -142,21 +143,25 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     closed_form = counted_flops(
         convention, other=other, attention=attention, forward=forward, backward=backwards, share=share
     )
-    own = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
-    flops = np.where(own, _flops_of_trials(frame), closed_form)
-    known = ~np.isnan(flops) | (own & ~np.isnan(forward))
+    users_model = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
+    flops = np.where(users_model, _flops_of_trials(frame), closed_form)
+    # A timed phase of the user's model has tokens, also where its FLOPs are unknown.
+    known = ~np.isnan(flops) | (users_model & ~np.isnan(forward))
     tokens = np.where(known, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
     peaks = _peaks(frame)
+    # Checkpointing computes blocks again, and never the output head.
     head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
     of_blocks = other - head + attention * share
     again = np.where(alone, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
-    again = np.where(own, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
+    again = np.where(users_model, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
-        flops_convention=np.where(own, "model", convention),  # a trial counts its own model by the model convention
+        flops_convention=np.where(
+            users_model, "model", convention
+        ),  # a trial counts its own model by the model convention
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / peaks,
         hfu=(flops + again) / seconds_or_joules / peaks,

@@ -86,7 +86,7 @@ def _read(address: str) -> bytes:
                     raise OSError(f"it is not whole after {ANSWER_SECONDS} s; copy the folder and read the copy")
             if answer.length:
                 raise OSError(f"it ends {answer.length} bytes too early")
-    # Beyond OSError: an answer that is not HTTP, and an address, also of a redirection, that is none.
+    # HTTPException: the answer is not HTTP. ValueError: the address, or one that it redirects to, is no valid URL.
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise RequestError(
             f"{address} cannot be read ({' '.join(str(error).split()) or type(error).__name__})"

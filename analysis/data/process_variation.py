@@ -18,26 +18,31 @@ SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) 
     "device_time", "kernel_time", "enqueue_time", "busy_time", "local_step_time", "exposed_time", "overlap_time",
     "late_time",
 }  # fmt: skip
-BY_DEVICE = ("device_time", "kernel_time")
-OF_HOST = ("enqueue_time", "latency", "late_host")
-BY_HOST = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
+"""Metrics of what happens once in a process, as compiling does. Those that are taken out recur in each step."""
+DEVICE_METRICS = ("device_time", "kernel_time")
+HOST_METRICS = ("enqueue_time", "latency", "late_host")
+HOST_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
+"""Flags of a time that the host decides."""
 
 _KEY = ["measurement_id", "environment_id", "phase", "metric"]
 
 
 def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """Return the `Kind` of variation of each row."""
+    """Return the `Kind` of variation of each row, the first that applies: any recurring time on a CPU is `cpu`.
+
+    rows: the columns unit, metric, device and flags of `lmsweep.load`.
+    """
     timed = rows["unit"].isin(["s", "J"]).to_numpy(bool)
     metric = rows["metric"].astype(object)
-    host = np.array([not BY_HOST.isdisjoint(words) if _is_list(words) else False for words in rows["flags"]], bool)
+    host = np.array([not HOST_FLAGS.isdisjoint(words) if _is_list(words) else False for words in rows["flags"]], bool)
     return np.select(
         [
             metric.isin(["resident", "peak_resident"]).to_numpy(bool),
             ~timed,
             metric.isin(SETUP).to_numpy(bool),
             (rows["device"] == "cpu").to_numpy(bool),
-            metric.isin(BY_DEVICE).to_numpy(bool),
-            host | metric.isin(OF_HOST).to_numpy(bool),
+            metric.isin(DEVICE_METRICS).to_numpy(bool),
+            host | metric.isin(HOST_METRICS).to_numpy(bool),
         ],
         ["resident", "exact", "setup", "cpu", "device", "host"],
         "wall",

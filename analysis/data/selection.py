@@ -68,7 +68,11 @@ def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataF
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """Return the default values to show: `step.time` if a whole step was timed, not attention alone."""
+    """Return the default values to show, the first of these that the frame has.
+
+    `step.time` of a whole step, not of attention alone; times of its parts; the errors of the workload `precision`; a
+    peak of memory; the rates of the workload `ceiling`; the first value by name.
+    """
     known = values_in(frame)
     if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
         return [WALL_TIME]
@@ -115,8 +119,9 @@ def values_in(frame: pd.DataFrame) -> list[str]:
 def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFrame:
     """Return the chosen rows that hold the value, with its numbers in `median`, `low` and `high`.
 
-    Includes failed trials whose workload measures the value elsewhere in the frame. `flags` are tuples; `reason` says
-    why a successful row has no number. Raises RequestError if no row of the frame has the value.
+    frame: rows of `lmsweep.load`. chosen: some of these rows, with the frame's index. Includes failed trials whose
+    workload measures the value elsewhere in the frame. `flags` are tuples; `reason` says why a successful row has
+    no number. Raises RequestError if no row of the frame has the value.
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
@@ -125,6 +130,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
         raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
     phase, _, metric = value.partition(".")
     holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED.get(metric, metric))
+    # A failed trial has one row, without phase and metric. If all failed, these are all rows.
     workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
     failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads) & chosen["phase"].isna()
     cells = chosen[holding[chosen.index] | failed]

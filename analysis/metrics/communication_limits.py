@@ -23,6 +23,7 @@ from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
+"""mesh: data times tensor parallel, whose collectives overlap each other; serial_mesh: one after the other."""
 MEASURED, DATASHEET = "measured", "datasheet"
 
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
@@ -36,9 +37,9 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     in ranks. NaN if unknown.
     """
     ok = results[results["status"] == Status.OK]
-    ranks, sharing = (ok[name].to_numpy(dtype=np.float64, na_value=1.0) for name in ("world_size", "tp"))
-    slices = ranks / sharing
-    tokens = ok["batch_size"].to_numpy(dtype=np.float64) * ok["context_length"].to_numpy(dtype=np.float64) * slices
+    world_size, tp = (ok[name].to_numpy(dtype=np.float64, na_value=1.0) for name in ("world_size", "tp"))
+    data_ranks = world_size / tp  # ranks of one tensor-parallel group share a batch
+    tokens = ok["batch_size"].to_numpy(dtype=np.float64) * ok["context_length"].to_numpy(dtype=np.float64) * data_ranks
     steps = ok.assign(tokens=tokens)[ok["d_ff"].notna() & ok["num_layers"].notna()]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
     found = [_limits(row, ok) for row in rows.to_dict("records")]
@@ -104,7 +105,8 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
     trials = ddp.drop_duplicates(_TRIAL).sort_values("ddp", key=lambda words: words.map([*SHARED].index), kind="stable")
     rows = []
     for (_, trial), moment in product(trials.iterrows(), HELD):
-        parameters = parameter_count(**{name: values[0] for name, values in size_terms(trial.to_frame().T).items()})
+        terms = size_terms(trial.to_frame().T)  # of a frame with one row
+        parameters = parameter_count(**{name: values[0] for name, values in terms.items()})
         held = rank_bytes(
             parameters=float(parameters),
             ranks=int(trial["world_size"]),

@@ -19,13 +19,14 @@ HOUR = 3600.0
 
 
 def dollars_per_million(seconds: T, tokens: T, hourly: T) -> T:
-    """Return the dollars per million tokens, of a device that takes so many seconds for its own tokens."""
+    """Return dollars per million tokens at `hourly` dollars an hour, where `tokens` take `seconds`."""
     return seconds / HOUR * hourly / tokens * MILLION
 
 
 def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """Return the successful steps of the workload `timing` with their cost per million tokens.
 
+    frame: rows of `lmsweep.load`.
     Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`, for the time that is paid for;
     `device_dollars`, as if the device never waited; `joules`, of the workload `energy` on the same trial, mode and
     environment. NaN if unknown. Raises RequestError for a price of a device that the frame does not contain, and for
@@ -66,9 +67,9 @@ _SAME = [name for name in DISTINGUISHING_COLUMNS if name not in _OF_COMPILATION]
 def break_even(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the compiled steps of the workload `timing` that have an eager counterpart, one row each.
 
-    Added columns, in seconds: `eager_step` and `compiled_step`, medians; `compile_time`, the first iteration less one
-    step, in the process where it took longest; `saved` of each step. `steps` is compile_time / saved, NaN if no time is
-    saved.
+    frame: rows of `lmsweep.load`. Added columns, in seconds: `eager_step` and `compiled_step`, medians; `compile_time`,
+    the first calls of all phases less one step, each phase in the process where its first call took longest; `saved` of
+    each step. `steps` is compile_time / saved, NaN if no time is saved. `compile_flags`: flags of the first phase.
     """
     timed = frame[(frame["status"] == Status.OK) & (frame["workload"] == "timing")]
     steps = timed[(timed["phase"] == "step") & (timed["metric"] == "time")]

@@ -100,7 +100,8 @@ class TracedHistory:
     """Enables stacks in CUDA's allocator history, and its full trace within `recording`.
 
     Stacks are gathered at allocations only. At a free they can lose a Python exception that is on its way, which is how
-    a checkpoint ends a recomputation (PyTorch 2.11, CPython 3.12). The phase of an entry follows from its number.
+    a checkpoint ends a recomputation (PyTorch 2.11, CPython 3.12). An entry of the trace has no phase: it follows from
+    its position, as `Part.since` counts the entries before each phase.
     """
 
     def __init__(self, sources: Sources) -> None:

@@ -18,9 +18,9 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 FLOAT8 = "float8_e4m3fn"
 SCALING = (("_to_copy", 12), ("clamp", 16), ("reciprocal", 16), ("mul", 16), ("_to_copy", 12))
-"""What turns the largest element into a scale, in float64 (`amax_to_scale`), and bytes per scale."""
+"""What turns the largest element into a scale, in float64 (`amax_to_scale`), and bytes moved per scale."""
 ROUNDING = (("log2", 8), ("floor", 8), ("exp2", 8))
-"""The same to the power of two below, of scales of rows."""
+"""What then rounds a scale of a row or column down to a power of two, and the bytes per scale."""
 
 RESCALING = 4
 """Time in which compiled code multiplies a product by the scales of its rows and columns, over that of its bytes: it
@@ -46,7 +46,7 @@ class _Layers:
     is_compiled: bool
     seen: Sequence[Seen]
     numbers: Iterator[int] = field(default_factory=lambda: count(-1, -1))
-    """Of storages that no run has."""
+    """Negative: storages that no recorded run has."""
     scales: dict[Storage, Item] = field(default_factory=dict)
     """Value -> the scale of all of it, which compiled code keeps for backward."""
     rounded: dict[tuple[object, ...], Item] = field(default_factory=dict)
@@ -95,9 +95,10 @@ class _Layers:
         narrow = []
         for place, (item, elements) in enumerate(zip(operands, sizes, strict=True)):
             wide = weights.get(item[0]) if place == 1 and not of_weight else None
+            # The scale runs along the dimension that the product keeps: in a row-major operand rows (0) or columns (1).
             axis: int | None = None
             if by_rows and not (self.recipe == "rowwise_with_gw_hp" and place == 1 and not forward):
-                axis = int(of_weight or (place == 1 and not forward))  # of a row-major operand: 0 its rows, 1 columns
+                axis = int(of_weight or (place == 1 and not forward))
             transposed = not forward and (of_weight or place == 1)
             lines = rows[0] if place == 0 else columns[1]
             cast = self._cast(operator, one.block, wide or (item[0], 2 * elements), elements, axis, lines, transposed)
@@ -105,7 +106,7 @@ class _Layers:
             narrow.append(cast.result)
         kind = ("rows" if by_rows else "fast") if forward else "exact"
         result = one.wrote
-        moved = operator.bytes - sum(sizes)
+        moved = operator.bytes - sum(sizes)  # an element of an operand has one byte instead of two
         if not self.is_compiled:
             yield from (self._tiny(operator, one.block, "reciprocal", 8) for _ in range(2))
         product = replace(operator, name="_scaled_mm", dtype=FLOAT8, bytes=moved, layout=kind)
@@ -175,7 +176,10 @@ class _Layers:
         size = sum(bytes for _, bytes in result)
         plain = replace(like, flops=0, layout="", shapes=((size // 2,),), dtype="bfloat16")
         if self.is_compiled:
-            more = (self._new(), (RESCALING - 1) * 2 * size)  # time that stands as bytes
+            more = (
+                self._new(),
+                (RESCALING - 1) * 2 * size,
+            )  # a read that takes RESCALING times the bytes of the product
             yield Seen(replace(plain, name="mul_", bytes=2 * size), block, (*result, more), result)
             return
         outer = replace(plain, name="mul", dtype="float32", shapes=((size // 2, 1), (1, size // 2)), bytes=2 * size)

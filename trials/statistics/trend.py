@@ -30,7 +30,7 @@ def is_drifting(series: Sequence[float]) -> bool:
 
 
 def have_trend(samples: Floats) -> NDArray[np.bool_]:
-    """Return the same for each row of a (rows, n) matrix."""
+    """Return, for each row of a (rows, n) matrix, whether its samples have a trend that matters."""
     rows, n = samples.shape
     if n < FEWEST:
         return np.zeros(rows, dtype=bool)
@@ -58,6 +58,7 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
     centred = steps - steps.mean(axis=1, keepdims=True)
     variance = (centred**2).sum(axis=1)
     covariance = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
+    # Neighbouring differences of an AR(1) process correlate by (rho - 1) / 2: -0.5 without autocorrelation.
     of_steps = np.divide(covariance, variance, out=np.full_like(variance, -0.5), where=variance > 0)
     rho: Floats = np.clip(1 + 2 * of_steps, 0, 0.9)
     return rho
@@ -67,7 +68,7 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
 # split where the variance between both sides is largest (Otsu, IEEE Transactions on Systems, Man, and Cybernetics 9,
 # 1979). Of normal noise the split explains 2 / pi of the variance, of two levels more; and two levels change sides
 # seldom. Medians of BLOCK neighbours are tested as well, which shows levels through more noise.
-# benchmarks/slow_regimes.py simulates it.
+# benchmarks/slow_regimes.py measures how often the tests miss a slow period.
 
 LEAST_STEP = 0.02
 """Share of the median by which the means of both levels must differ."""
@@ -76,7 +77,9 @@ FEWEST_FOR_LEVELS = 4
 """Fewest samples of a level."""
 
 BLOCK = 5
+"""Neighbours whose median is tested as one sample."""
 FEWEST_BLOCKS = 8
+"""Fewest blocks for a test of their medians: two levels of four."""
 
 
 def has_levels(series: Sequence[float]) -> bool:
@@ -85,7 +88,7 @@ def has_levels(series: Sequence[float]) -> bool:
 
 
 def have_levels(samples: Floats) -> NDArray[np.bool_]:
-    """Return the same for each row of a (rows, n) matrix."""
+    """Return, for each row of a (rows, n) matrix, whether its samples have two levels that matter."""
     rows, n = samples.shape
     found = _have_levels(samples, fewest=max(FEWEST_FOR_LEVELS, n // 20), extra=1.0, changes=0.35)
     blocks = n // BLOCK

@@ -29,9 +29,12 @@ class Inputs:
 
 
 def mark_inputs(model: nn.Module, config: TrialConfig, device: str) -> None:
-    """Find out how `call_model` calls a model: with the tokens, and by name with what else its `forward` requires. With
-    targets too if it returns the logits of all tokens only then, as nanoGPT does; its own loss then counts. Raises
-    CodeError if `forward` requires anything else, UnsupportedError if the chosen loss would not be used."""
+    """Find out how `call_model` calls a model: with the tokens, and by name with what else its `forward` requires.
+
+    The model also gets targets if it returns the logits of all tokens only when given them, as nanoGPT does; a loss
+    that it returns is then the loss of the step. Raises CodeError if `forward` requires anything else, UnsupportedError
+    if the chosen loss would not be used.
+    """
     if config.is_hugging_face:
         setattr(model, _MARK, Inputs())
         return

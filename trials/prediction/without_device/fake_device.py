@@ -39,7 +39,7 @@ class UnpredictableError(Exception):
 
 
 class Fakes(FakeTensorMode):
-    """A context in which tensors have no storage. A copy of a layer shares it with the layer."""
+    """A context in which tensors have no storage. Deep-copying a layer keeps this mode."""
 
     def __init__(self, replaced: Replaced | None = None) -> None:
         """`replaced` are operators that run otherwise than on the CPU."""
@@ -97,7 +97,7 @@ def unpacked_batches(config: TrialConfig) -> Iterator[None]:
 
 
 def block_of(config: TrialConfig) -> int:
-    """The device's allocator hands out multiples of so many bytes."""
+    """Return the number of bytes to which the device's allocator rounds sizes up."""
     return CUDA_BLOCK if config.device_type == "cuda" else 1
 
 
@@ -124,8 +124,10 @@ def differs_by_device(config: TrialConfig) -> bool:
 
 
 def make_state(step: TrainingStep, fake: Fakes) -> None:
-    """Create the state that AdamW creates at its first step. It reads its counts of steps, which are on the CPU and so
-    real, unless it is fused."""
+    """Create the state that AdamW creates at its first step.
+
+    Unless it is fused, AdamW reads the values of its step counters, so these are real tensors on the CPU.
+    """
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
     for part in step.optimizer.parts if isinstance(step.optimizer, MatricesAndOthers) else (step.optimizer,):
         if not isinstance(part, torch.optim.AdamW):

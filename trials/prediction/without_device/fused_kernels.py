@@ -1,8 +1,9 @@
 """The kernels that torch.compile makes of the operators of a step: element-wise operators and reductions fuse.
 
-An estimate, without Inductor: an operator joins the kernels that make its operands, or else one that reads one of them,
-unless it would then need a result of its own. A kernel moves the bytes that enter and leave it. A value of forward that
-only kernels of backward read is computed again there, from what the kernel that made it read.
+An estimate, without Inductor: an operator joins the kernels that make its operands, or else a kernel that reads one of
+the same operands, unless the joined kernel would then need its own result. A kernel moves the bytes that enter and
+leave it. A value of forward that only kernels of backward read is computed again there, from what the kernel that made
+it read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,7 +40,7 @@ class Kernel:
 
     first: Operator
     part: object
-    """Kernels of different parts never fuse, and one without a part, as a product, with none."""
+    """Only kernels of the same part fuse. A kernel without a part, such as a matrix product, never does."""
     block: str
     """The layer; empty outside of layers, and where the whole model is one graph."""
     after: set["Kernel"] = field(default_factory=set)
@@ -154,6 +155,7 @@ def _to_join(
         if one.part != part or one in found:
             continue
         together = {*found, one}
+        # What must run before the joined kernel may not itself wait for it.
         before = {other.now for kernel in together for other in kernel.after} | {*makers}
         if not any(_needs(other, together) for other in before - together):
             found.append(one)
@@ -195,11 +197,12 @@ def _sums_columns(operator: Operator) -> bool:
     for length in shape:
         elements *= length
     size = 4 if operator.dtype == "float32" else 2
+    # The bytes beyond those of the input are the result: at most one float32 for each column.
     return 0 < operator.bytes - elements * size <= 4 * shape[-1] < elements
 
 
 def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Kernel]]) -> None:
-    """Find what the kernel writes; what only kernels of backward read, they compute again."""
+    """Set what the kernel writes. Values that only kernels of backward read are not written but computed again."""
     largest = max((bytes_of[value] for value in kernel.inside), default=0)
     for value in kernel.inside:
         readers = [one.now for one in read_by.get(value, []) if one.now is not kernel]
@@ -208,7 +211,7 @@ def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Ker
         if readers and len(again) == len(readers) and bytes_of[value] > SMALL * largest:
             for reader in again:
                 reader.read.pop(value, None)
-                reader.read |= kernel.read
+                reader.read |= kernel.read  # computing it again reads what its maker read
         elif readers or is_final:
             kernel.wrote[value] = bytes_of[value]
 
