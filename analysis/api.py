@@ -67,9 +67,9 @@ def tables(store: str, *, where: Mapping[str, str]) -> list[Table]:
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
     whole = _pivot(frame, conditions)
-    if "workload" not in whole.median.index.names:
+    if "workload" not in whole.rows:
         return [whole]
-    names = whole.median.index.get_level_values("workload")
+    names = whole.cells["workload"]
     shown = [name for name in [*BUILT_IN, *names] if name in set(names)]
     return [
         replace(_pivot(frame, {**conditions, "workload": name}), title=short_name(name))

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in, with_above_peak
-from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, default_layout, pivot, varying_keys
+from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.statistics.median_interval import RatioInterval, ratio_interval
+from lmsweep.trials.statistics.median_interval import ratio_interval
 
 Kind = Literal["speed_up", "change"]
 """speed_up: baseline / median; change: median / baseline - 1."""
+
+_NUMBERS = ("median", "low", "high")
 
 
 def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
@@ -24,48 +24,29 @@ def with_ratios(table: Table, *, key: str, baseline: str, kind: Kind) -> Table:
 
     A ratio needs both medians, and has the flags of both.
     """
-    columns = table.median.columns
-    names = [str(name) for name in columns.names]
-    place = names.index(key)
-    parts = {name: [getattr(table, name)] for name in CELL_CONTENTS}
-    units: dict[str, str | None] = {}
-    for column in columns:
-        base = (*column[:place], baseline, *column[place + 1 :])
-        if column[place] == baseline or base not in columns:
-            continue
-        value = kind if column[-1] == "time" else f"{column[-1]}.{kind}"
-        units[value] = "share" if kind == "change" else "x"
-        made = pd.MultiIndex.from_tuples([(*column[:-1], value)], names=columns.names)
-        for name, wide in _ratio(table, column, base, kind).items():
-            parts[name].append(wide.set_axis(made, axis="columns"))
-    return replace(
-        table, **{name: pd.concat(frames, axis="columns") for name, frames in parts.items()}, units=table.units | units
-    )
-
-
-def _ratio(table: Table, column: Any, base: Any, kind: Kind) -> dict[str, pd.DataFrame]:
-    of, to = (
-        [getattr(table, name)[which].to_numpy() for name in ("median", "low", "high")] for which in (column, base)
-    )
-    numbers = ratio_interval(*of, *to) if kind == "change" else ratio_interval(*to, *of)
-    if kind == "change":
-        numbers = RatioInterval(*(number - 1 for number in numbers))
-    known = ~np.isnan(numbers[0])
+    cells, sides = table.cells.reset_index(), ("", "_of_baseline")
+    is_base = cells[key].eq(baseline).to_numpy(bool, na_value=False)
+    same = ["row", *(name for name in (*table.cols, "value") if name != key)]
+    pairs = cells[~is_base].merge(cells[is_base], on=same, suffixes=sides)
+    of, to = ([pairs[f"{name}{side}"].to_numpy() for name in _NUMBERS] for side in sides)
+    ratio = ratio_interval(*of, *to) if kind == "change" else ratio_interval(*to, *of)
+    less = 1.0 if kind == "change" else 0.0
     flags = [
-        tuple(dict.fromkeys((*one, *other))) if both else ()
-        for one, other, both in zip(table.flags[column], table.flags[base], known, strict=True)
+        tuple(dict.fromkeys(one + other)) for one, other in zip(pairs["flags"], pairs[f"flags{sides[1]}"], strict=True)
     ]
-    index = table.median.index
-    contents = {
-        **dict(zip(("median", "low", "high"), numbers, strict=True)),
-        **{
-            name: np.full(len(index), empty) for name, empty in CELL_CONTENTS.items() if name in ("processes", "spread")
-        },
-        "status": np.where(known, str(Status.OK), NO_VALUE),
-        "flags": pd.Series(flags, index, dtype=object),
-        "reason": np.full(len(index), ""),
-    }
-    return {name: pd.DataFrame({0: content}, index) for name, content in contents.items()}
+    found = pairs[[*table.rows, *table.cols]].assign(
+        row=pairs["row"],
+        column=pairs["column"] + cells["column"].max() + 1,
+        value=[kind if value == "time" else f"{value}.{kind}" for value in pairs["value"]],
+        flags=pd.Series(flags, dtype=object),
+        status=str(Status.OK),
+        reason="",
+        **{name: number - less for name, number in zip(_NUMBERS, ratio, strict=True)},
+    )
+    found = found[found["median"].notna()]
+    units: dict[str, str | None] = dict.fromkeys(found["value"], "share" if kind == "change" else "x")
+    whole = pd.concat([cells, found]).set_index(["row", "column"]).sort_index()
+    return replace(table, cells=whole, units=table.units | units)
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def _named_tables(results: Results) -> Iterator[NamedTable]:
             table = preset.make(results)
         except RequestError:  # the store lacks the results that this table shows
             continue
-        if len(table.median if isinstance(table, Table) else table.frame) <= MOST_LINES:
+        if len(table) <= MOST_LINES:
             yield _named(table, name, preset.question)
 
 

@@ -3,18 +3,19 @@
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from lmsweep.analysis.comparison.compare import ResultKey
-from lmsweep.analysis.data.selection import cells_of, select, unit_of, values_in
+from lmsweep.analysis.data.selection import unit_of, values_in
 from lmsweep.analysis.report.drilled import JsonObject, value_text
 from lmsweep.analysis.report.lines import chart_of
 from lmsweep.analysis.report.views import View, html_of
 from lmsweep.analysis.tables.number_format import choose_unit
-from lmsweep.analysis.tables.pivot import arrange, default_layout, pivot
+from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import Markup as Written
 from lmsweep.analysis.tables.text_table import sheet_of
@@ -76,15 +77,9 @@ def _of_workload(
     only: bool,
 ) -> View:
     condition = {} if only else {"workload": workload}
-    chosen = select(frame, condition)
     table = pivot(frame, **layout, where=condition)
-    found = pd.concat([cells_of(frame, chosen, value) for value in layout["values"]], ignore_index=True)
-    found = found.assign(cell=range(len(found)))
-    grid = arrange(
-        found.assign(median=found["cell"].astype(float), low=np.nan, high=np.nan, reason="", status=Status.OK.value),
-        **layout,
-    )
-    ids = iter(grid.median.to_numpy().ravel())
+    found = table.cells.assign(cell=range(len(table.cells)))
+    ids = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())
     names = list(ResultKey._fields)
     results = [numbers[ResultKey(*key)] for key in found[names].itertuples(index=False, name=None)]
     cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
@@ -106,7 +101,7 @@ def _of_workload(
         if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
             charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
     sheet = sheet_of(table, Written())
-    html = html_of(table) if len(table.median) <= MOST_ROWS else ""
+    html = html_of(table) if len(table) <= MOST_ROWS else ""
     head, body, rest = html.partition("<tbody>")
     marked = re.sub("<td", lambda _: _numbered(next(ids)), rest)
     words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]
@@ -117,7 +112,7 @@ def _of_workload(
         name=QUESTIONS.get(workload, f"What did {workload} measure?"), cells=cells, charts=charts,
         caption=sheet.caption, conditions=sheet.conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
         command=shlex.join(words) if where else "",
-        note="" if html else f"The table has {len(table.median)} rows; the command below prints it.",
+        note="" if html else f"The table has {len(table)} rows; the command below prints it.",
     )  # fmt: skip
 
 

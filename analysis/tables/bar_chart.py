@@ -3,13 +3,10 @@
 import math
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import axis_names
 
 LONGEST_BAR = 28
 """Characters."""
@@ -24,21 +21,15 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def bar_charts(table: Table) -> list[Listing]:
     """Return a listing for each value of the table, with a bar from 0 in each line."""
-    names = [*axis_names(table.median.index), *axis_names(table.median.columns)[:-1]]
-    found = []
+    keys, cells, found = [*table.rows, *table.cols], table.cells, []
     for value, unit in table.units.items():
-        lines = [
-            [*row, *column[:-1], table.median.at[row, column], table.status.at[row, column]]
-            for row in table.median.index
-            for column in table.median.columns
-            if column[-1] == value and table.status.at[row, column] != NO_VALUE
-        ]
-        frame = pd.DataFrame(lines, columns=[*names, value, "status"])
+        lines = cells.loc[cells["value"] == value, [*keys, "median", "status"]]
+        frame = lines.rename(columns={"median": value}).reset_index(drop=True)
         longest = frame[value].abs().max()
         frame["bar"] = [_bar(0.0 if math.isnan(one) else abs(one) / longest) for one in frame[value]]
         title, conditions = f"{value}, bars from 0", table.conditions
         units = {value: unit} if unit else {}
-        found.append(Listing(title=title, frame=frame, keys=names, units=units, conditions=conditions))
+        found.append(Listing(title=title, frame=frame, keys=keys, units=units, conditions=conditions))
     return found
 
 

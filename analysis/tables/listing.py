@@ -45,3 +45,6 @@ class Listing:
 
     def __post_init__(self) -> None:
         assert set(self.keys) | set(self.units) <= set(self.frame.columns), "every name is a column"
+
+    def __len__(self) -> int:
+        return len(self.frame)

@@ -1,7 +1,7 @@
 """Pivots results into wide tables: which keys are rows and columns, and which values the cells show."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,12 +25,6 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestErro
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED, LEAST_WORTH
-
-CELL_CONTENTS: dict[str, object] = {
-    "median": np.nan, "low": np.nan, "high": np.nan, "processes": 0.0, "spread": np.nan,
-    "status": NO_VALUE, "flags": (), "reason": "",
-}  # fmt: skip
-"""The contents of a cell, and their value in a cell without a result."""
 
 CONDITIONS = (
     "device_name",
@@ -71,24 +65,16 @@ USUAL = {name: label(CONFIG_FIELDS[name].default) for name in STORED_FIELDS if n
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A pivot. All frames have the row keys as index, and the column keys followed by the value as columns."""
+    """A pivot: a line for each result. Only a printer makes it wide."""
 
-    median: pd.DataFrame
-    """In SI units; NaN if there is none."""
-    low: pd.DataFrame
-    """Ends of the 95 % interval of the median; NaN if unknown."""
-    high: pd.DataFrame
-    processes: pd.DataFrame
-    spread: pd.DataFrame
-    """Range of the processes' medians as a share of the median; NaN for a single process."""
-    status: pd.DataFrame
-    """A value of `Status`; "-" if the store has no such result."""
-    flags: pd.DataFrame
-    """A tuple of values of `Flag` in each cell."""
-    reason: pd.DataFrame
-    """Why the median is NaN although the status is ok; else empty."""
+    cells: pd.DataFrame
+    """Rows of `cells_of`. The index is the place in the wide table, `row` and `column`, and is sorted."""
+    rows: list[str]
+    """The row keys."""
+    cols: list[str]
+    """The column keys, which the value follows."""
     units: dict[str, str | None]
-    """Unit of each value in the order of the columns; None if no cell has a number."""
+    """Unit of each value, in their order; None if no cell has a number."""
     conditions: dict[str, str]
     """Keys that are neither rows nor columns and have the same value in all results, and the value."""
     differing: dict[str, str] = field(default_factory=dict)
@@ -99,6 +85,19 @@ class Table:
     notes: tuple[str, ...] = ()
     counted: str = ""
     """How FLOPs are counted; empty if no value is a rate of FLOPs."""
+
+    def __len__(self) -> int:
+        return self.cells.index.get_level_values("row").nunique()
+
+    def wide(self, name: str, empty: str | None = None) -> pd.DataFrame:
+        """Return a column of the cells in their places, with `empty` where the store has no result.
+
+        The index has the row keys, the columns have the column keys and the value.
+        """
+        row, column = (self.cells[~self.cells.index.get_level_values(level).duplicated()] for level in (0, 1))
+        index = pd.MultiIndex.from_frame(row[self.rows])
+        columns = pd.MultiIndex.from_frame(column.sort_index(level="column")[[*self.cols, "value"]])
+        return self.cells[name].unstack(fill_value=empty).set_axis(index).set_axis(columns, axis="columns")
 
 
 class Layout(NamedTuple):
@@ -131,20 +130,12 @@ def arrange(cells: pd.DataFrame, *, rows: list[str], cols: list[str], values: li
 
     Raises RequestError if a cell would hold more than one result.
     """
-    row_codes, index = _axis(cells, rows)
-    column_codes, columns = _axis(cells, [*cols, "value"], values)
-    _check_unambiguous(cells, row_codes * len(columns) + column_codes, [*rows, *cols, "value"])
-
-    def wide(name: str) -> pd.DataFrame:
-        empty = CELL_CONTENTS[name]
-        grid = np.empty((len(index), len(columns)), dtype=np.float64 if isinstance(empty, float) else object)
-        grid.fill(empty)
-        grid[row_codes, column_codes] = cells[name].to_numpy()
-        return pd.DataFrame(grid, index=index, columns=columns)
-
-    frames: dict[str, Any] = {name: wide(name) for name in CELL_CONTENTS}
+    places = [_places(cells, rows), _places(cells, [*cols, "value"], values)]
+    _check_unambiguous(cells, places[0] * len(cells) + places[1], [*rows, *cols, "value"])
     return Table(
-        **frames,
+        cells=cells.set_axis(pd.MultiIndex.from_arrays(places, names=["row", "column"])).sort_index(),
+        rows=rows,
+        cols=cols,
         units={value: unit_of(cells, value) for value in values},
         conditions=common_conditions(cells, [*rows, *cols]),
         differing={name: _few(_readings(cells, name)) for name in _distinguishing(cells, [*rows, *cols])},
@@ -288,15 +279,12 @@ def _check_request(rows: list[str], cols: list[str], values: list[str]) -> None:
             raise RequestError(f"{name} is given twice in --rows, --cols and --value")
 
 
-def _axis(
-    cells: pd.DataFrame, names: list[str], values: list[str] | None = None
-) -> tuple[NDArray[np.int64], pd.MultiIndex]:
+def _places(cells: pd.DataFrame, names: list[str], values: list[str] | None = None) -> NDArray[np.int64]:
+    """Number the combinations of these keys in their natural order."""
     ranks = {name: natural_ranks(cells, name) for name in names if name != "value"}
     if values is not None:
         ranks["value"] = cells["value"].map(values.index).to_numpy()
-    codes = np.asarray(pd.DataFrame(ranks).groupby(names).ngroup(), dtype=np.int64)
-    _, first = np.unique(codes, return_index=True)
-    return codes, pd.MultiIndex.from_frame(cells[names].iloc[first])
+    return np.asarray(pd.DataFrame(ranks).groupby(names).ngroup(), dtype=np.int64)
 
 
 def _check_unambiguous(cells: pd.DataFrame, places: NDArray[np.int64], keys: list[str]) -> None:

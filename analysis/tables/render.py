@@ -12,7 +12,6 @@ import pandas as pd
 from pandas.io.formats.style import Styler
 from tabulate import tabulate
 
-from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.text_table import Markup, Sheet, axis_names, sheet_of
@@ -98,11 +97,8 @@ def _csv(table: Table | Listing) -> str:
 
 
 def _long(table: Table) -> pd.DataFrame:
-    contents = {name: getattr(table, name) for name in ("status", "median", "low", "high", "flags", "reason")}
-    keys = [*table.status.index.names, *table.status.columns.names]
-    levels = list(range(table.status.columns.nlevels))
-    long = pd.DataFrame({name: wide.stack(levels) for name, wide in contents.items()}).reset_index()
-    long = long[long["status"] != NO_VALUE]
+    keys = [*table.rows, *table.cols, "value"]
+    long = table.cells[[*keys, "status", "median", "low", "high", "flags", "reason"]].reset_index(drop=True)
     long.insert(len(keys), "unit", long["value"].map(table.units))
     return long
 

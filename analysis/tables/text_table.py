@@ -1,7 +1,7 @@
 """The texts of a pivot or a listing: caption, cells and notes, in the markup of any output format."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -62,14 +62,16 @@ def sheet_of(table: Table | Listing, markup: Markup) -> Sheet:
 
 
 def _of_pivot(table: Table, markup: Markup) -> Sheet:
-    escape = markup.escape
+    cells, escape = table.cells, markup.escape
     units = {value: choose_unit(unit, _numbers(table, value)) for value, unit in table.units.items() if unit}
-    letters = _letters(
-        [*(word for row in table.flags.to_numpy() for words in row for word in words), *table.reason.to_numpy().ravel()]
-    )
+    letters = _letters([*chain.from_iterable(cells["flags"]), *cells["reason"]])
+    contents = cells[["value", "status", "median", "low", "high", "flags", "reason"]].itertuples(index=False, name=None)
+    texts = [_cell(*cell, unit=units.get(value), letters=letters, markup=markup) for value, *cell in contents]
+    written = cells.assign(text=pd.Series(texts, cells.index, dtype=object))
+    wide = replace(table, cells=written).wide("text", escape(NO_VALUE))
     names = {value: f"{value} ({units[value].name})" if value in units else value for value in table.units}
-    keys: list[Any] = table.median.columns.to_list()
-    columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(table.median.columns)
+    keys: list[Any] = wide.columns.to_list()
+    columns, levels = [(*key[:-1], names[key[-1]]) for key in keys], axis_names(wide.columns)
     shows = "median and 95 % interval"
     # The mode says how much of a training step the value `step` covers.
     with_mode = "mode" in table.conditions and any(value.startswith("step.") for value in table.units)
@@ -79,26 +81,14 @@ def _of_pivot(table: Table, markup: Markup) -> Sheet:
         columns, levels = [key[:-1] for key in columns], levels[:-1]
     shows = f"{', '.join(said)}: {shows}" if said else shows
     shows = f"{shows}; {table.counted}" if table.counted else shows
-    index = table.median.index
-    models = index.get_level_values("model").unique() if "model" in index.names else ()  # each names its code
+    models = cells["model"].unique() if "model" in table.rows else ()  # each names its code
     conditions = _conditions(table.conditions, [*said, *(f"model_code {model}" for model in models)])
     differing = ", ".join(f"{name} ({some})" for name, some in table.differing.items())
-    contents = [getattr(table, name).to_numpy() for name in ("status", "median", "low", "high", "flags", "reason")]
-    cells = [
-        [
-            _cell(*(grid[row, column] for grid in contents), unit=units.get(key[-1]), letters=letters, markup=markup)
-            for column, key in enumerate(keys)
-        ]
-        for row in range(len(table.median))
-    ]
     return Sheet(
         caption=escape(f"{table.title}; {shows}" if table.title else shows),
         conditions=escape("; ".join(filter(None, [conditions, differing and f"cells differ in {differing}"]))),
-        cells=pd.DataFrame(
-            cells,
-            index=_labels(table.median.index, axis_names(table.median.index), escape),
-            columns=_labels(columns, levels, escape),
-            dtype=object,
+        cells=wide.set_axis(_labels(wide.index, table.rows, escape)).set_axis(
+            _labels(columns, levels, escape), axis="columns"
         ),
         notes=_explained(letters, markup) + [escape(note) for note in table.notes],
     )
@@ -208,7 +198,7 @@ def _number(median: float, low: float, high: float, *, unit: Unit, markup: Marku
 
 def _numbers(table: Table, value: str) -> np.ndarray:
     values = table.together if value in table.together else (value,)
-    return table.median.loc[:, table.median.columns.get_level_values("value").isin(values)].to_numpy().ravel()
+    return table.cells["median"][table.cells["value"].isin(values)].to_numpy()
 
 
 def axis_names(axis: pd.Index) -> list[str]:

@@ -44,7 +44,7 @@ def test_an_argument_is_a_key_of_a_table_and_the_others_stay_together(store: str
         values=["forward.time"],
         where=both,
     )
-    assert found.median.to_numpy().tolist() == [[3.0, 4.0], [5.0, 6.0]]
+    assert found.wide("median").to_numpy().tolist() == [[3.0, 4.0], [5.0, 6.0]]
     with pytest.raises(RequestError, match=r'differ in attention_args \({"stages":1}, {"stages":2}\)'):
         lmsweep.table(store, rows=["attention_args.tile"], cols=[], values=["forward.time"], where=both)
 
@@ -52,11 +52,11 @@ def test_an_argument_is_a_key_of_a_table_and_the_others_stay_together(store: str
 def test_an_argument_is_a_condition_and_rows_that_do_not_give_it_are_null(store: str) -> None:
     where = {"attention_args.tile": "64", "attention_args.stages": "2"}
     found = lmsweep.table(store, rows=["attention"], cols=[], values=["forward.time"], where=where)
-    assert found.median.to_numpy().tolist() == [[6.0]]
+    assert found.wide("median").to_numpy().tolist() == [[6.0]]
     every = lmsweep.table(
         store, rows=["attention_args.tile", "attention_args.stages"], cols=[], values=["forward.time"]
     )
-    assert every.median.to_numpy().ravel().tolist() == [1.0, 3.0, 4.0, 5.0, 6.0], "sdpa, which has none, comes first"
+    assert every.cells["median"].to_list() == [1.0, 3.0, 4.0, 5.0, 6.0], "sdpa, which has none, comes first"
 
 
 def test_two_values_of_an_argument_are_compared_cell_by_cell(store: str) -> None:

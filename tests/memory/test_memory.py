@@ -496,10 +496,10 @@ def test_the_timeline_and_the_largest_allocations_come_from_the_store_alone(stor
 
 def test_the_tables_by_name_show_peaks_parts_and_lines(store: str):
     peaks = make_preset("memory", store)
-    assert [column[0] for column in peaks.median.columns] == ["train_forward", "train_step"]
+    assert [column[0] for column in peaks.wide("median").columns] == ["train_forward", "train_step"]
     modes = [replace(CONFIG, mode="train_forward"), CONFIG]
-    assert list(peaks.median.iloc[0]) == [measured(config)["step.peak_tensors"] for config in modes]
-    parts = make_preset("memory-parts", store).median
+    assert list(peaks.wide("median").iloc[0]) == [measured(config)["step.peak_tensors"] for config in modes]
+    parts = make_preset("memory-parts", store).wide("median")
     assert (parts.iloc[:, :-1].sum(axis=1) == parts.iloc[:, -1]).all()
     assert "trials/model/transformer/transformer.py:" in render(make_preset("allocations", store), "text")
 

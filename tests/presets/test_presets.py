@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.data.columns import NO_VALUE
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS, make_preset
 from lmsweep.analysis.reference import published
@@ -150,9 +149,9 @@ def test_a_preset_is_printed_as_its_golden_file_and_all_formats_have_the_same_ce
         assert printed_cells(printed[each], each, cells.shape[1])[-len(cells) :] == cells.to_numpy().tolist(), each
     lines = csv.DictReader(io.StringIO(printed["csv"]))
     is_listing = isinstance(table, Listing)
-    assert len(list(lines)) == (len(table.frame) if is_listing else (table.status.to_numpy() != NO_VALUE).sum())
+    assert len(list(lines)) == len(table.frame if is_listing else table.cells)
     names = {name.partition(" (")[0] for name in lines.fieldnames or ()}
-    assert names >= set(table.keys if is_listing else table.status.index.names)
+    assert names >= set(table.keys if is_listing else table.rows)
 
 
 def printed_cells(text: str, output_format: str, columns: int) -> list[list[str]]:
@@ -185,7 +184,7 @@ def test_a_preset_of_trials_that_all_failed_shows_how(attempts: Attempts) -> Non
     for name in ("attention", "attention-compile"):
         table = make_preset(name, attempts.store)
         assert isinstance(table, Table)
-        assert set(table.status.iloc[0]) - {"-"} == {"oom"}  # a ratio of failures is none
+        assert set(table.cells["status"]) == {"oom"} and "speed_up" not in table.units
 
 
 def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: Attempts) -> None:
@@ -203,10 +202,10 @@ def test_parts_of_a_step_come_from_the_mode_that_measures_them_alone(attempts: A
     attempts.ok(gpu("2.7b", mode="train_forward"), {"forward.time": samples(0.5, 1e-4)})
     table = make_preset("end-to-end", attempts.store)
     assert isinstance(table, Table)
-    small = table.median.loc[("small", 256)].to_dict()
+    small = table.wide("median").loc[("small", 256)].to_dict()
     wanted = {"forward": 0.010, "backward": 0.020, "forward_backward": 0.032, "optimizer": 0.005, "step": 0.039}
     assert {key[-1].removesuffix(".time"): value for key, value in small.items()} == pytest.approx(wanted)
-    large = {key[-1].removesuffix(".time"): word for key, word in table.status.loc[("2.7b", 256)].items()}
+    large = {key[-1].removesuffix(".time"): word for key, word in table.wide("status", "-").loc[("2.7b", 256)].items()}
     assert large == {"forward": "ok", "backward": "oom", "forward_backward": "-", "optimizer": "oom", "step": "oom"}
 
 
@@ -215,7 +214,7 @@ def test_devices_are_groups_of_columns(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(2.0, 1e-2)}, fingerprint=LAPTOP)
     table = make_preset("end-to-end", attempts.store)
     assert isinstance(table, Table)
-    assert list(table.median.columns) == [
+    assert list(table.wide("median").columns) == [
         ("cpu", LAPTOP.device_name, "step.time"), ("cuda", "NVIDIA H200", "step.time")
     ]  # fmt: skip
 
@@ -228,7 +227,7 @@ def test_gloo_and_nccl_are_never_in_one_column(name: str, tmp_path: Path) -> Non
             shutil.copy(path, tmp_path / "measurements" / f"{number}-{path.name}")
     table = make_preset(name, str(tmp_path))
     assert isinstance(table, Table)
-    assert table.median.columns.names[:2] == ["device", "device_name"]
+    assert table.wide("median").columns.names[:2] == ["device", "device_name"]
     libraries = {
         device: set(part["collective_library"]) for device, part in results(tmp_path).of("ddp").groupby("device")
     }
@@ -245,11 +244,11 @@ def test_a_speed_up_is_the_ratio_of_medians_and_backward_with_optimizer_is_summe
         attempts.ok(gpu(compile=compiled), times | {"step.time": samples(0.1 * factor, 1e-3)})
     table = make_preset("compile-speed", attempts.store)
     assert isinstance(table, Table)
-    assert table.median.loc[("small", 256, "step"), ("block", "speed_up")] == pytest.approx(2.0)
+    assert table.wide("median").loc[("small", 256, "step"), ("block", "speed_up")] == pytest.approx(2.0)
     # Medians are 0.03 and 0.006.
     sums = [one + other for one, other in zip(up, down, strict=True)]
-    assert table.median.loc[("small", 256, "backward_optimizer"), ("none", "time")] == pytest.approx(0.036)
-    assert table.low.loc[("small", 256, "backward_optimizer"), ("none", "time")] < describe_samples(sums)[1]
+    assert table.wide("median").loc[("small", 256, "backward_optimizer"), ("none", "time")] == pytest.approx(0.036)
+    assert table.wide("low").loc[("small", 256, "backward_optimizer"), ("none", "time")] < describe_samples(sums)[1]
     assert "2.00 ± 0.1" in analysis.render(table, "text")
 
 

@@ -77,7 +77,7 @@ def test_a_table_without_options_shows_every_result_of_the_store(hardware: pd.Da
     assert rows == ["model", "context_length", "device_name", "torch_version"]
     assert (cols, values) == (["precision", "compile"], ["step.time"])
     table = analysis.pivot(hardware, rows=rows, cols=cols, values=values, where={})
-    assert (table.status != "-").to_numpy().sum() == 12
+    assert len(table.cells) == 12
     check_golden(analysis.render(table, "text"), GOLDEN / "default.txt")
 
 
@@ -104,17 +104,17 @@ def test_the_default_layout_completes_what_is_given(hardware: pd.DataFrame) -> N
     on_gpu = {"device": "cuda"}
     rows, cols, values = analysis.default_layout(hardware, where=on_gpu)
     assert rows == ["model", "context_length"]
-    assert analysis.pivot(hardware, rows=rows, cols=cols, values=values, where=on_gpu).status.shape == (4, 3)
+    assert analysis.pivot(hardware, rows=rows, cols=cols, values=values, where=on_gpu).wide("status").shape == (4, 3)
 
 
 def test_the_cells_hold_medians_and_intervals_in_si_units(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model context_length", "precision compile device_name", "step.time")
     cell = (("small", 256), ("fp32", "none", "NVIDIA H200", "step.time"))
-    assert table.median.loc[cell] == pytest.approx(0.045678)
-    ends = (table.low.loc[cell], table.high.loc[cell])
+    assert table.wide("median").loc[cell] == pytest.approx(0.045678)
+    ends = (table.wide("low").loc[cell], table.wide("high").loc[cell])
     half = np.hypot(np.log(0.046078 / 0.045678), HOST)
     assert ends == pytest.approx((0.045678 * np.exp(-half), 0.045678 * np.exp(half)), rel=1e-3)
-    assert table.status.loc[cell] == "ok" and table.flags.loc[cell] == ("host_bound",)
+    assert table.wide("status").loc[cell] == "ok" and table.wide("flags").loc[cell] == ("host_bound",)
     assert table.units == {"step.time": "s"}
     assert table.conditions["mode"] == "train_step" and "precision" not in table.conditions
 
@@ -123,15 +123,15 @@ def test_the_low_end_of_a_speed_is_the_high_end_of_its_time(hardware: pd.DataFra
     table = pivot(hardware, "model", "device_name", "step.tokens_per_second step.tflops", context_length="256",
                   precision="fp32", compile="none")  # fmt: skip
     cell = (("2.7b",), ("NVIDIA H200", "step.tokens_per_second"))
-    assert table.median.loc[cell] == pytest.approx(1024 / 0.45)
+    assert table.wide("median").loc[cell] == pytest.approx(1024 / 0.45)
     half = np.hypot(np.log(0.451 / 0.45), WALL)
-    ends = (table.low.loc[cell], table.high.loc[cell])
+    ends = (table.wide("low").loc[cell], table.wide("high").loc[cell])
     assert ends == pytest.approx((1024 / 0.45 * np.exp(-half), 1024 / 0.45 * np.exp(half)), rel=1e-4)
     assert table.units == {"step.tokens_per_second": "tokens/s", "step.tflops": "TFLOP/s"}
 
 
 def test_a_failed_trial_shows_its_status_and_what_was_not_tried_a_dash(hardware: pd.DataFrame) -> None:
-    status = pivot(hardware, "context_length", "precision compile", "forward.time", model="2.7b").status
+    status = pivot(hardware, "context_length", "precision compile", "forward.time", model="2.7b").wide("status", "-")
     assert status.loc[(1024,), ("fp32", "none", "forward.time")] == "oom"
     assert status.loc[(256,), ("fp32", "block", "forward.time")] == "timeout"
     assert status.loc[(1024,), ("fp32", "block", "forward.time")] == "-"
@@ -142,7 +142,7 @@ def test_a_failure_of_another_workload_is_not_shown_as_one_of_this_value(attempt
     attempts.failed(config(), "oom", workload="noop")
     frame = analysis.load(attempts.store)
     table = pivot(frame, "model", "", "step.time")
-    assert table.status.to_numpy().tolist() == [["ok"]]
+    assert table.wide("status").to_numpy().tolist() == [["ok"]]
 
 
 def test_a_store_of_failures_alone_still_has_a_table(attempts: Attempts) -> None:
@@ -292,7 +292,7 @@ def test_results_that_differ_in_the_driver_alone_are_distinguished_too(attempts:
     frame = analysis.load(attempts.store)
     rows, cols, values = analysis.default_layout(frame)
     assert rows == ["model", "context_length", "driver_version"]
-    assert analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}).status.shape == (2, 1)
+    assert analysis.pivot(frame, rows=rows, cols=cols, values=values, where={}).wide("status").shape == (2, 1)
 
 
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
@@ -302,8 +302,8 @@ def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_a
     attempts.ok(config(), {"step.time": samples(1.1, 0.1)})
     attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)})
     table = pivot(analysis.load(attempts.store), "context_length", "", "step.time")
-    assert table.processes.iloc[:, 0].to_list() == [2, 1]
-    assert table.spread.iloc[0, 0] == pytest.approx(0.1 / 1.05)
+    assert table.wide("processes").iloc[:, 0].to_list() == [2, 1]
+    assert table.wide("spread").iloc[0, 0] == pytest.approx(0.1 / 1.05)
     mixed = lmsweep_here("table", attempts.store.location)
     assert "1 or 2 processes per cell; their medians differ by up to 9.5 %" in mixed
     assert "Cells with one process" in mixed
@@ -320,7 +320,7 @@ def test_a_table_and_a_comparison_of_one_store_have_the_same_numbers(attempts: A
     (row,) = compare(sides[0], sides[1], between=sides[2]).frame.itertuples()
     for side, compiled in (("baseline", "none"), ("contrast", "block")):
         printed = [getattr(row, f"{side}{end}") for end in ("", "_low", "_high")]
-        shown = [getattr(table, name)[(compiled, "step.time")].item() for name in ("median", "low", "high")]
+        shown = [table.wide(name)[(compiled, "step.time")].item() for name in ("median", "low", "high")]
         assert printed == shown
     assert row.contrast == pytest.approx(0.04525) and row.processes == "3 (20 %), 3 (15 %)"
 
@@ -341,20 +341,20 @@ def test_rows_and_columns_are_in_natural_order(attempts: Attempts) -> None:
     for version in ("2.9.1", "2.11.0", "2.13.0+cpu"):
         attempts.ok(config(), {"forward.time": (1.0,)}, fingerprint=replace(LAPTOP, torch_version=version))
     frame = analysis.load(attempts.store)
-    table = pivot(frame, "model context_length", "precision", "step.time").median
+    table = pivot(frame, "model context_length", "precision", "step.time").wide("median")
     assert list(dict.fromkeys(table.index.get_level_values("model"))) == ["tiny", "small", "medium", "10b-2026"]
     assert list(table.index.get_level_values("context_length")) == [128, 1024, 65536] * 4
     assert list(table.columns.get_level_values("precision")) == ["fp32", "tf32", "bf16"]
-    versions = pivot(frame, "torch_version", "", "forward.time").median.index.get_level_values(0)
+    versions = pivot(frame, "torch_version", "", "forward.time").wide("median").index.get_level_values(0)
     assert list(versions) == ["2.9.1", "2.11.0", "2.13.0+cpu"]
 
 
 def test_where_takes_several_values_with_commas_and_nulls_as_a_dash(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model context_length", "precision", "step.time", device="cuda", compile="none",
                   precision="bf16,fp32", context_length="256")  # fmt: skip
-    assert table.status.to_numpy().tolist() == [["ok", "ok"], ["ok", "ok"]]
+    assert table.wide("status").to_numpy().tolist() == [["ok", "ok"], ["ok", "ok"]]
     table = pivot(hardware, "model", "precision", "step.time", driver_version="-")
-    assert table.status.to_numpy().tolist() == [["ok", "unsupported", "ok"]]
+    assert table.wide("status").to_numpy().tolist() == [["ok", "unsupported", "ok"]]
 
 
 @pytest.mark.parametrize(
@@ -397,16 +397,16 @@ def test_csv_gives_back_every_number_and_status_exactly(hardware: pd.DataFrame) 
     for line in lines:
         cell = (line["model"], int(line["context_length"]), line["device_name"])
         column = (line["precision"], line["compile"], line["value"])
-        assert line["status"] == table.status.loc[cell, column] and line["unit"] == "s"
-        median = table.median.loc[cell, column]
+        assert line["status"] == table.wide("status").loc[cell, column] and line["unit"] == "s"
+        median = table.wide("median").loc[cell, column]
         assert (float(line["median"]) == median) if line["median"] else pd.isna(median)
-        assert line["flags"] == " ".join(table.flags.loc[cell, column])
+        assert line["flags"] == " ".join(table.wide("flags").loc[cell, column])
 
 
 def test_an_interval_that_is_not_even_is_written_with_both_ends_in_every_format(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": tuple(0.053 + 0.0001 * x for x in (500, -80, 300, 0, 0, 200, -20, -60))})
     table = pivot(analysis.load(attempts.store), "model", "", "step.time")
-    assert (table.low.iloc[0, 0], table.high.iloc[0, 0]) == pytest.approx((0.0439, 0.1037), rel=1e-2)
+    assert (table.wide("low").iloc[0, 0], table.wide("high").iloc[0, 0]) == pytest.approx((0.0439, 0.1037), rel=1e-2)
     for output_format in ("text", "markdown", "latex", "html"):
         assert "53 [44, 104]" in analysis.render(table, output_format)
     assert r"53 \[44, 104\]" in analysis.render(table, "typst")
@@ -504,7 +504,7 @@ def test_a_table_says_why_numbers_have_no_interval(attempts: Attempts) -> None:
     for median in (1.0, 5.0):
         attempts.ok(config(batch_size=8), {"step.time": samples(median, 0.01)})
     table = pivot(analysis.load(attempts.store), "context_length batch_size", "", "step.time")
-    assert table.low.isna().to_numpy().all() and "[" not in analysis.render(table, "text")
+    assert table.wide("low").isna().to_numpy().all() and "[" not in analysis.render(table, "text")
     assert [note.partition(":")[2].split(",")[0] for note in table.notes if "No interval in 1 cell" in note] == [
         " the processes differ too much for so few.",
         " fewer than 6 samples.",

@@ -250,7 +250,7 @@ def test_steps_that_were_auto_are_stored_as_null_and_read_as_auto(attempts: Atte
     assert sorted(stored["warmup_steps"].to_pylist(), key=str) == [10, 2, None]
     frame = analysis.load(attempts.store)
     table = analysis.pivot(frame, rows=["warmup_steps"], cols=[], values=["step.time"], where={})
-    assert list(table.median.index.get_level_values(0)) == [2, 10, "auto"]
+    assert list(table.wide("median").index.get_level_values(0)) == [2, 10, "auto"]
     only = analysis.pivot(frame, rows=["model"], cols=[], values=["step.time"], where={"warmup_steps": "auto"})
     assert only.conditions["warmup_steps"] == "auto"
 
@@ -263,8 +263,8 @@ def test_energy_per_token_follows_from_the_energy_of_a_step(attempts: Attempts):
     attempts.ok(longer, {"step.energy": None, "step.time": (1.0,)}, reason="no counter", **in_joules)
     frame = analysis.load(attempts.store)
     table = analysis.pivot(frame, rows=["context_length"], cols=[], values=["step.energy_per_token"], where={})
-    assert table.median.iloc[0, 0] == pytest.approx(0.1) and table.units == {"step.energy_per_token": "J"}
-    assert table.reason.iloc[1, 0] == "no counter"
+    assert table.wide("median").iloc[0, 0] == pytest.approx(0.1) and table.units == {"step.energy_per_token": "J"}
+    assert table.wide("reason").iloc[1, 0] == "no counter"
     assert "100" in analysis.render(table, "text") and "(mJ)" in analysis.render(table, "text")
 
 

@@ -162,7 +162,7 @@ def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     layout = default_layout(frame)
     table = pivot(frame, **layout._asdict(), where={})
     printed = ""
-    if len(table.median) <= MOST_ROWS:
+    if len(table) <= MOST_ROWS:
         show_table(table, pages=False)
         printed = render(table, "text")
         say("")

@@ -3,6 +3,7 @@
 Matplotlib is imported only when something is drawn.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ def bars(table: Table, *, stacked: bool = False) -> "Figure":
     All values of the table have one unit. stacked: the columns are parts of a whole, without intervals.
     """
     series, unit = _series(table)
-    groups = _names(table.median.index, usual=0)
+    groups = _names(table.wide("median").index, usual=0)
     figure, (axes,) = _axes(1, width=max(5.0, 0.5 + 0.28 * len(groups) * (1 if stacked else len(series))))
     base, slot = np.zeros(len(groups)), 0.8 / (1 if stacked else len(series))
     for number, one in enumerate(series):
@@ -66,12 +67,11 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
 
     panels: the row key whose values have axes of their own. A failed trial ends a line, with its status.
     """
-    levels = table.median.index.names
-    apart = [None] if panels is None else list(table.median.index.unique(panels))
+    keys = table.wide("median").index.to_frame(index=False)
+    apart = [None] if panels is None else list(keys[panels].unique())
     figure, all_axes = _axes(len(apart), width=4.2 * min(2, len(apart)) if len(apart) > 1 else 6.0)
     series, unit = _series(table)
-    others = [name for name in levels if name not in (over, panels)]
-    keys = table.median.index.to_frame(index=False)
+    others = [name for name in table.rows if name not in (over, panels)]
     for axes, value in zip(all_axes, apart, strict=False):
         here = np.full(len(keys), True) if panels is None else (keys[panels] == value).to_numpy()
         parts = [*keys[here].groupby(others, sort=False, dropna=False)] if others else [((), keys[here])]
@@ -179,14 +179,14 @@ def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: st
 def _series(table: Table) -> tuple[list[_Series], Unit]:
     """The columns of the table, and the unit of all; those whose unit differs from the first one's are left out."""
     stored = next(iter(filter(None, table.units.values())), "1")
-    columns = table.median.columns
-    kept = columns[[table.units[name] in (stored, None) for name in columns.get_level_values("value")]]
-    unit = choose_unit(stored, table.median[kept].to_numpy(dtype=float).ravel())
+    shown = replace(table, cells=table.cells[table.cells["value"].map(table.units).isin([stored, None])])
+    unit = choose_unit(stored, shown.cells["median"].to_numpy(float))
+    medians, lows, highs = (shown.wide(name) / unit.size for name in ("median", "low", "high"))
     found = []
-    for column, name in zip(kept, _names(kept, usual=-1), strict=True):
-        median = table.median[column].to_numpy(dtype=float) / unit.size
-        low, high = (part[column].to_numpy(dtype=float) / unit.size for part in (table.low, table.high))
-        status = ["" if word in (Status.OK, "-") else str(word) for word in table.status[column]]
+    for column, name in zip(medians, _names(medians.columns, usual=-1), strict=True):
+        median = medians[column].to_numpy(float)
+        low, high = (ends[column].to_numpy(float) for ends in (lows, highs))
+        status = ["" if word == Status.OK else word for word in shown.wide("status", "")[column]]
         found.append(_Series(name, median, median - low, high - median, status))
     return found, unit
 

@@ -14,7 +14,7 @@ from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
 from lmsweep.analysis.presets.layout import Pivot, device_columns
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.pivot import CELL_CONTENTS, Table, arrange, varying_keys
+from lmsweep.analysis.tables.pivot import Table, arrange, varying_keys
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Mode
@@ -136,6 +136,5 @@ _HELD = ("weights", "gradients", "optimizer_state", "communication", "activation
 
 
 def with_values(table: Table, values: Sequence[str]) -> Table:
-    kept = [column for column in table.median.columns if column[-1] in values]
-    frames = {name: getattr(table, name)[kept] for name in CELL_CONTENTS}
-    return replace(table, units={value: table.units[value] for value in values}, **frames)
+    kept = table.cells[table.cells["value"].isin(values)]
+    return replace(table, cells=kept, units={value: table.units[value] for value in values})
