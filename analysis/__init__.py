@@ -7,7 +7,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     api           what the commands `table` and `compare` answer, as functions
     sharing       a store to commit or to send, without names of machines and people
     report        the HTML report of a store
-    best          the best configuration for a goal, what it beats, and how to use it
+    cells         the measured cells of a job: in what they differ, what is best, the Pareto front
     presets       named tables, each answering one question for any store
     comparison    two selections of results: ratios, intervals, verdicts
     metrics       quantities derived from measurements: cost, roofline, scaling, kernels, memory

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lmsweep.analysis.best.standing import CLOSE, WRONG
+from lmsweep.orchestrator.features.best.standing import CLOSE, WRONG
 from lmsweep.trials.statistics.variation import Kind
 from tests.support.simulated_grids import FAMILIES, TEST_SEEDS, simulate
 

@@ -35,10 +35,10 @@ from functools import partial
 import numpy as np
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import axes_of, job_of, value_of
-from lmsweep.analysis.best.cells import Cell, cells_of
-from lmsweep.analysis.best.standing import CLOSE
-from lmsweep.analysis.best.surrogate import Axis, Space
+from lmsweep.analysis.cells.cell_axes import axes_of, job_of, value_of
+from lmsweep.analysis.cells.cells import Cell, cells_of
+from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.time_model import (
     NOMINAL,
     datasheet_of,

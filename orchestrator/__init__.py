@@ -8,7 +8,6 @@ The rooms, from the top down. A module imports from its own room and from the ro
     api           the Python API: plans and runs a sweep
     plan_request  what the verbs and the API take, each argument with its option
     running       runs a plan: Ray Tune, workers, progress, writing to the store
-    searching     which trial to run next, if the best one is asked for
     planning      which trials run, in which order, how long they take, and which do not fit
     cluster       Ray, the nodes of a cluster, and what each can hold
     sweep         the sweep file: its schema, its errors, the combinations in it

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.rooms import core, lines
+
 ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "trials": ("trials",),
@@ -171,6 +173,15 @@ def test_a_feature_that_is_named_elsewhere_is_found(place, tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("import lmsweep.orchestrator.features.c.d\n")
     assert features_named_elsewhere(tmp_path) == [f"{place} names c"]
+
+
+MOST_LINES_OF_CORE = 53_100
+"""May only be lowered: what a new question needs goes into a feature."""
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout of git")
+def test_no_feature_makes_the_core_larger():
+    assert core(lines()) <= MOST_LINES_OF_CORE
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)

@@ -22,12 +22,16 @@ def lines(commit: str = "") -> Counter[str]:
     return found
 
 
+def core(count: Counter[str]) -> int:
+    """Return the lines of all rooms but those of features."""
+    return sum(number for room, number in count.items() if f"/{FEATURES}/" not in room)
+
+
 def table(before: Counter[str], after: Counter[str]) -> str:
     """Return both as a Markdown table with lines of totals."""
     rows = [(f"`{room}`", before[room], after[room]) for room in sorted(before.keys() | after.keys())]
-    features = [sum(count[room] for room in count if f"/{FEATURES}/" in room) for count in (before, after)]
-    rows.append(("core", before.total() - features[0], after.total() - features[1]))
-    rows.append(("features", *features))
+    rows.append(("core", core(before), core(after)))
+    rows.append(("features", before.total() - core(before), after.total() - core(after)))
     rows.append(("all", before.total(), after.total()))
     return "\n".join(f"| {room} | {old or ''} | {new or ''} |" for room, old, new in rows)
 

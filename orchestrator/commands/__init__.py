@@ -8,6 +8,5 @@ write.py         report, badge, share
 sweep_files.py   sweeps, show, init, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers
 one_trial.py     `trial`: whether it fits here, its software, its live line
-search/          the verb that searches: best
 text/            what verbs print
 """

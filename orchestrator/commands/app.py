@@ -9,7 +9,6 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from lmsweep.orchestrator.commands import measure, read, sweep_files, write
-from lmsweep.orchestrator.commands.search.best import best
 from lmsweep.orchestrator.feature import Job, features
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 JOBS: dict[Job, list[Callable[..., None]]] = {
-    "Measure": [measure.plan, measure.run, measure.trial, measure.noise, best],
+    "Measure": [measure.plan, measure.run, measure.trial, measure.noise],
     "Read": [read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report],
     "Share": [write.share, write.badge, sweep_files.notebooks],
     "Set up": [sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor],

@@ -19,8 +19,8 @@ from lmsweep.trials.spec.config import RequestError
 if TYPE_CHECKING:
     from lmsweep.orchestrator.planning.plan import Plan, Planned
     from lmsweep.orchestrator.planning.step_estimate import StepEstimates
+    from lmsweep.orchestrator.running.chooser import Chooser
     from lmsweep.orchestrator.running.run_plan import Account, Run
-    from lmsweep.orchestrator.searching.search import Search
 
 Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
 
@@ -218,7 +218,7 @@ def exit_if_failed(ready: "Run") -> None:
         raise typer.Exit(1)
 
 
-def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Search | None" = None) -> None:
+def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Chooser | None" = None) -> None:
     """Run the plan. If that is interrupted or the store fails, print the command that resumes it, and exit."""
     from lmsweep.orchestrator.interrupt import RayFailedError, cause, exit_code, last_words
     from lmsweep.orchestrator.running.run_plan import run_plan

@@ -1,6 +1,7 @@
 """Runs a plan: Ray Tune, the workers, progress, and rows on their way to the store.
 
     run_plan.py       a whole run: order, launch, collect, account for the time
+    chooser.py        what decides which trial comes next, if not the plan
     admission.py      which trials may still begin, given `--budget` and Ctrl-C
     tune_runner.py    Ray Tune's searcher, scheduler and callback, and the run through them
     supervisor.py     the Ray actor of one slot, and those on the other nodes of its trial

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
@@ -19,6 +18,7 @@ from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.chooser import Chooser
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
@@ -29,9 +29,6 @@ from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.results.record import Attempt, Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-
-if TYPE_CHECKING:
-    from lmsweep.orchestrator.searching.search import Search
 
 COMPACT_FROM = 32
 """Files from which a finished run merges a store: opening one costs as much as reading thousands of rows."""
@@ -134,7 +131,7 @@ def prepare(
     )
 
 
-def run_plan(run: Run, *, grace: float = 0.0, search: "Search | None" = None) -> None:
+def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> None:
     """Run the plan's trials, or those that `search` chooses, and store why the others do not run.
 
     What runs at the end of the time is cut. grace: seconds in which running trials may end after a termination signal.

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ray import tune
 from ray.tune.execution.tune_controller import TuneController
@@ -21,13 +21,11 @@ from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.placement import LiveNode, LiveNodes, Placement
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.running.admission import Gate
+from lmsweep.orchestrator.running.chooser import Chooser
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
 from lmsweep.trials.machine.scratch import scratch_folder
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt, Row
-
-if TYPE_CHECKING:
-    from lmsweep.orchestrator.searching.search import Search
 
 OnStart = Callable[[PlannedTrial], None]
 OnRows = Callable[[PlannedTrial, list[Row]], None]
@@ -50,7 +48,7 @@ def launch(
     on_death: Callable[[LiveNode], None],
     code: bytes | None = None,
     standby: Path | None = None,
-    search: "Search | None" = None,
+    search: Chooser | None = None,
 ) -> None:
     """Run the trials that the gate admits, or those of them that a search chooses. Ray must be running.
 
@@ -98,7 +96,7 @@ class PlanSearcher(NotPickled, Searcher):
     It takes the next from the placement with the fewest running trials per slot, so no kind of node stays idle.
     """
 
-    def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate, search: "Search | None" = None) -> None:
+    def __init__(self, trials: Sequence[PlannedTrial], *, gate: Gate, search: Chooser | None = None) -> None:
         super().__init__(metric="position", mode="max")  # Tune requires both; a search learns from the rows
         self._trials = trials
         self._gate = gate

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmsweep.analysis.best.recipe import pytorch_snippet
 from lmsweep.trials.memory.labels import lasting_labels
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -166,7 +165,6 @@ def test_a_new_optimizer_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     for phase in step.phases():
         phase.run()
     assert type(step.optimizer) is torch.optim.NAdam
-    assert "torch.optim.NAdam(model.parameters(), lr=0.0001)" in pytorch_snippet(nadam)
     assert predict(nadam).step_end == pytest.approx(predict(SMALL).step_end, rel=0.01)
 
 

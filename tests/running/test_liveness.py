@@ -4,6 +4,7 @@ import io
 import re
 import signal
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.store_writer import StoreWriter
-from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG
@@ -113,6 +115,44 @@ def test_a_trial_begins_if_what_is_left_of_those_before_it_leaves_the_time(tmp_p
     eta.started(trials[0])
     time.sleep(0.8)
     assert gate.admits(trials[1]), "of the first, 0.2 s are left"
+
+
+class LastFirst:
+    """Chooses the last trial left, and withdraws what does not begin."""
+
+    def __init__(self) -> None:
+        self.likely: list[int] = []
+        self.withdrawn: list[int] = []
+
+    def choose(self, left: Collection[int]) -> int | None:
+        *self.likely, chosen = sorted(left) or [None]
+        return chosen
+
+    def withdraw(self, position: int) -> None:
+        self.withdrawn.append(position)
+
+    def learn_trial(self, position: int, config: TrialConfig, records: Sequence[Record]) -> None:
+        raise AssertionError("no trial ends here")
+
+
+def test_any_chooser_decides_the_order_and_hears_of_what_does_not_begin(tmp_path: Path) -> None:
+    from lmsweep.orchestrator.running.tune_runner import PlanSearcher
+
+    placement = Placement(bundle=(("CPU", 1.0),), nodes=1, node_ids=(), slots=2)
+    trials = [replace(planned(index), placement=placement) for index in range(3)]
+    estimates = {one.index: replace(Estimates(Store(str(tmp_path))).of(one), seconds=100.0) for one in trials}
+    estimates[1] = replace(estimates[1], seconds=1000.0)
+    eta = Eta(trials, estimates)
+    gate = Gate(eta, until=time.monotonic() + 250, on_close=lambda: None, budget=250.0)
+    chooser = LastFirst()
+    searcher = PlanSearcher(trials, gate=gate, search=chooser)
+    first, second = searcher.suggest("a"), searcher.suggest("b")
+    assert first and (first["position"], first["likely"]) == (2, [0, 1])
+    assert second and (second["position"], second["likely"]) == (0, [])
+    assert chooser.withdrawn == [1] and searcher.suggest("c") is None
+    for name in "ab":
+        searcher.on_trial_complete(name)
+    assert searcher.suggest("c") == PlanSearcher.FINISHED
 
 
 def test_a_trial_that_does_not_fit_behind_another_begins_if_that_one_ends_early(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmsweep.analysis.best.cells import Processes
-from lmsweep.analysis.best.standing import CLOSE
-from lmsweep.analysis.best.surrogate import Space
-from lmsweep.orchestrator.searching.beliefs import MARGIN
-from lmsweep.orchestrator.searching.search import MOST_PROCESSES, Search
+from lmsweep.analysis.cells.cells import Processes
+from lmsweep.orchestrator.features.best.searching.beliefs import MARGIN
+from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
+from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import Kind
 

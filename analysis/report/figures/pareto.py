@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from lmsweep.analysis.best.answer import DEVICE, axes_of, job_of, job_words
-from lmsweep.analysis.best.answer_text import cell_words
-from lmsweep.analysis.best.cells import Cell, cells_of
-from lmsweep.analysis.best.front import Quantity, pareto_front
-from lmsweep.analysis.best.goal import Aim, parse_aim
+from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, cell_words, job_of, job_words
+from lmsweep.analysis.cells.cells import Cell, cells_of
+from lmsweep.analysis.cells.front import Quantity, pareto_front
+from lmsweep.analysis.cells.goal import Aim, parse_aim
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.report.figures.charts import Figure

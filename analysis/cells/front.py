@@ -5,8 +5,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmsweep.analysis.best.cells import Cell, Error
-from lmsweep.analysis.best.goal import Aim
+from lmsweep.analysis.cells.cells import Cell, Error
+from lmsweep.analysis.cells.goal import Aim
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.statistics.variation import reach
 

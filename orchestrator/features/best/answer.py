@@ -8,23 +8,20 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.cells import Cell, Error, Value, key_of
-from lmsweep.analysis.best.effects import Effect, main_effects
-from lmsweep.analysis.best.front import pareto_front
-from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.analysis.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
-from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
+from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, value_of
+from lmsweep.analysis.cells.cells import Cell, Error, Value, key_of
+from lmsweep.analysis.cells.front import pareto_front
+from lmsweep.analysis.cells.goal import Aim
 from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.trials.results.roles import AXES, JOB, MODEL
+from lmsweep.orchestrator.features.best.effects import Effect, main_effects
+from lmsweep.orchestrator.features.best.more_memory import TOO_LARGE, Larger, best_larger
+from lmsweep.orchestrator.features.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
+from lmsweep.orchestrator.features.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-
-DEVICE = "device"
-"""The axis of a cell's device; its value is the device's full name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,30 +139,6 @@ def _side(cell: Cell, frames: dict[str, pd.DataFrame]) -> Side:
         if len(rows):
             return Side(rows, kernels_of(location), location)
     raise AssertionError("a cell is from a store")
-
-
-def value_of(cell: Cell | TrialConfig, name: str) -> object:
-    if isinstance(cell, TrialConfig):
-        return None if name == DEVICE else getattr(cell, name)
-    return cell.environment.device_name if name == DEVICE else getattr(cell.config, name)
-
-
-def job_of(cell: Cell) -> tuple[object, ...]:
-    return tuple(getattr(cell.config, name) for name in JOB)
-
-
-def job_words(config: TrialConfig) -> str:
-    model = config.model or config.model_code or f"d_model {config.d_model}, {config.num_layers} layers"
-    rest = [name for name in JOB if name not in (*MODEL, "context_length", "mode")]
-    unusual = [name for name in rest if not config.is_default(name)]
-    return ", ".join([model, *(f"{name} {getattr(config, name)}" for name in ("context_length", *unusual, "mode"))])
-
-
-def axes_of(cells: Sequence[Cell | TrialConfig]) -> list[str]:
-    """Return the fields in which these cells differ; DEVICE is the first if they ran on several devices."""
-    devices = {one.environment.device_name for one in cells if isinstance(one, Cell)}
-    varying = [name for name in AXES if len({value_of(one, name) for one in cells}) > 1]
-    return [DEVICE, *varying] if len(devices) > 1 else varying
 
 
 def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:

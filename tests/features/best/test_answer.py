@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, job_of, job_words
-from lmsweep.analysis.best.cells import cells_of, key_of, with_predicted_peaks
-from lmsweep.analysis.best.front import pareto_front
-from lmsweep.analysis.best.goal import Goal, parse_aim
+from lmsweep.analysis.cells.cell_axes import job_of, job_words
+from lmsweep.analysis.cells.cells import cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.cells.front import pareto_front
+from lmsweep.analysis.cells.goal import Goal, parse_aim
 from lmsweep.analysis.metrics.cost import cost
+from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here

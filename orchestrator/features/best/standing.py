@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from lmsweep.analysis.best.cells import Error
-from lmsweep.analysis.best.surrogate import Belief, Space, Surrogate
+from lmsweep.analysis.cells.cells import Error
+from lmsweep.orchestrator.features.best.surrogate import Belief, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import reach
 

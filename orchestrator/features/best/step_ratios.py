@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import exp, hypot
 from typing import NamedTuple
 
-from lmsweep.analysis.best.cells import Cell
-from lmsweep.analysis.best.transfer import Ratio
+from lmsweep.analysis.cells.cells import Cell
 from lmsweep.orchestrator.cluster.nodes import Refusal
+from lmsweep.orchestrator.features.best.transfer import Ratio
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.step_estimate import in_precision
 from lmsweep.trials.analytic.datasheets import Device, find_device

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.answer import DEVICE, axes_of, value_of
-from lmsweep.analysis.best.answer_text import cell_words
-from lmsweep.analysis.best.cells import Cell, Value, key_of
-from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, cell_words, value_of
+from lmsweep.analysis.cells.cells import Cell, Value, key_of
+from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.results.metrics import DEVICE_TIME

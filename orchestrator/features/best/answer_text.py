@@ -1,16 +1,14 @@
 """The answer of `lmsweep best` in words, short enough for a terminal."""
 
-from collections.abc import Sequence
-
-from lmsweep.analysis.best.answer import DEVICE, Answer, Beaten, value_of
-from lmsweep.analysis.best.cells import Cell
-from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.analysis.best.recipe import pytorch_snippet, trial_command
-from lmsweep.analysis.best.standing import CLOSE
+from lmsweep.analysis.cells.cell_axes import DEVICE, cell_words, value_of
+from lmsweep.analysis.cells.cells import Cell
+from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
+from lmsweep.orchestrator.features.best.answer import Answer, Beaten
+from lmsweep.orchestrator.features.best.recipe import pytorch_snippet, trial_command
+from lmsweep.orchestrator.features.best.standing import CLOSE
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
-from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.quantities import gib
 
 MOST_BEATEN, MOST_ON_FRONT, MOST_EFFECTS = 3, 4, 5
@@ -108,11 +106,6 @@ def _peak_words(cell: Cell) -> str:
     assert cell.peak is not None, "only a known peak has words"
     unit = choose_unit("B", [cell.peak])
     return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(cell.peak / unit.size)} {unit.name}"
-
-
-def cell_words(cell: Cell | TrialConfig, names: Sequence[str]) -> str:
-    """Return the cell's values of these axes as `compile block, batch_size 8`."""
-    return ", ".join(f"{name} {label(value_of(cell, name))}" for name in names if value_of(cell, name) is not None)
 
 
 def _beaten_words(found: Answer) -> str:

@@ -7,15 +7,15 @@ from math import log
 
 import numpy as np
 
-from lmsweep.analysis.best.answer import DEVICE, axes_of
-from lmsweep.analysis.best.cells import Cell, key_of
-from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.analysis.best.surrogate import Space
+from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of
+from lmsweep.analysis.cells.cells import Cell, key_of
+from lmsweep.analysis.cells.goal import Aim, Goal
+from lmsweep.orchestrator.features.best.searching.search import Search
+from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, graph_seconds, step_seconds
-from lmsweep.orchestrator.searching.search import Search
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.spec.config import Trial, TrialConfig

@@ -6,10 +6,10 @@ from math import exp, log
 
 import numpy as np
 
-from lmsweep.analysis.best.cells import Cell
-from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.analysis.best.standing import WITHIN
-from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.analysis.cells.cells import Cell
+from lmsweep.analysis.cells.goal import Aim, Goal
+from lmsweep.orchestrator.features.best.standing import WITHIN
+from lmsweep.orchestrator.features.best.surrogate import Space, Surrogate
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.median_interval import Floats
 

@@ -1,4 +1,19 @@
-"""The verb `best`: searches a sweep, or the results of a store, for the best configuration."""
+"""`best`: the best configuration for a goal: of a sweep, searched by as few trials as possible, or among results.
+
+best_sweep.py      the search through a sweep, and what it prints at its end
+best_transfer.py   what `best STORE --for DEVICE` prints
+answer_text.py     the answer in words and tables
+answer.py          the winner and what it beats
+standing.py        how surely a cell is the best
+effects.py         which axis mattered most
+transfer.py        predictions for another device, by datasheets and cells measured on both
+step_ratios.py     how long measured steps take on another device, as predicted
+recipe.py          the command that measures it again, and plain PyTorch that sets it up
+more_memory.py     what would come next with more memory
+surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
+
+`searching` chooses the trials of a sweep.
+"""
 
 import os
 import time
@@ -10,13 +25,14 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.measure import Prices
+from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.analysis.best.cells import Cell
-    from lmsweep.analysis.best.goal import Aim
+    from lmsweep.analysis.cells.cells import Cell
+    from lmsweep.analysis.cells.goal import Aim
     from lmsweep.analysis.tables.listing import Listing
 
 
@@ -52,7 +68,7 @@ def best(
     """
     began = time.monotonic()
     _keep_arithmetic_to_one_core()
-    from lmsweep.analysis.best.goal import parse_aim
+    from lmsweep.analysis.cells.goal import parse_aim
     from lmsweep.trials.analytic.prices import parse_prices
 
     aim = parse_aim(goal, subject_to, parse_prices(price))
@@ -84,7 +100,7 @@ def best(
         )
     if where:
         raise RequestError("--where selects results of a store; --set changes a sweep")
-    from lmsweep.orchestrator.commands.search.best_sweep import best_of_sweep
+    from lmsweep.orchestrator.features.best.best_sweep import best_of_sweep
 
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
@@ -128,13 +144,14 @@ def _best_of_stores(
     explain: bool,
 ) -> None:
     from lmsweep.analysis import load
-    from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, explain_lead, job_of, job_words
-    from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts, winner_words
-    from lmsweep.analysis.best.cells import cells_of, with_predicted_peaks
+    from lmsweep.analysis.cells.cell_axes import job_of, job_words
+    from lmsweep.analysis.cells.cells import cells_of, with_predicted_peaks
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
     from lmsweep.orchestrator.commands.read import pairs
     from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
+    from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words
     from lmsweep.trials.analytic.prices import hourly_dollars
 
     conditions = pairs(where, "--where")
@@ -147,12 +164,12 @@ def _best_of_stores(
     # Of many jobs no memory is shown.
     predict = predict and (len({job_of(cell) for cell in cells}) == 1 or aim.peak is not None)
     if predict:
-        from lmsweep.orchestrator.commands.search.best_sweep import largest_batch_words
-        from lmsweep.orchestrator.searching.candidates import predicted_peaks_of
+        from lmsweep.orchestrator.features.best.best_sweep import largest_batch_words
+        from lmsweep.orchestrator.features.best.searching.candidates import predicted_peaks_of
 
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))
     if devices:
-        from lmsweep.orchestrator.commands.search.best_transfer import say_transfers
+        from lmsweep.orchestrator.features.best.best_transfer import say_transfers
 
         more = [cell for other in others for cell in cells_of(load(other))]
         say_transfers([*cells, *more], devices, aim, title=", ".join(locations))
@@ -184,3 +201,6 @@ def _best_of_stores(
     if explain:
         parts.append(explain_lead(next(iter(found.values())), locations).listing())
     show_parts(parts)
+
+
+feature = Feature(name="best", job="Measure", verbs=(best,))

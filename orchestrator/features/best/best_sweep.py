@@ -8,22 +8,27 @@ from dataclasses import replace
 import typer
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.answer import Answer, NoAnswer, answer, explain_lead
-from lmsweep.analysis.best.answer_text import answer_parts, recipe_parts
-from lmsweep.analysis.best.cells import Cell, cells_of, key_of, with_predicted_peaks
-from lmsweep.analysis.best.goal import Aim, Goal
+from lmsweep.analysis.cells.cells import Cell, cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
+from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
+from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
+from lmsweep.orchestrator.features.best.searching.beliefs import MARGIN
+from lmsweep.orchestrator.features.best.searching.candidates import (
+    Candidates,
+    candidates_of,
+    predicted_peaks,
+    search_of,
+)
+from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.plan_request import PlanRequest
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
-from lmsweep.orchestrator.searching.beliefs import MARGIN
-from lmsweep.orchestrator.searching.candidates import Candidates, candidates_of, predicted_peaks, search_of
-from lmsweep.orchestrator.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars

@@ -14,12 +14,12 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.cells import Processes
-from lmsweep.analysis.best.goal import Aim
-from lmsweep.analysis.best.standing import CLOSE
-from lmsweep.analysis.best.surrogate import Indices, Space
+from lmsweep.analysis.cells.cells import Processes
+from lmsweep.analysis.cells.goal import Aim
 from lmsweep.analysis.data.process_variation import kinds
-from lmsweep.orchestrator.searching.beliefs import Beliefs, Results
+from lmsweep.orchestrator.features.best.searching.beliefs import Beliefs, Results
+from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.surrogate import Indices, Space
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record

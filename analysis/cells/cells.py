@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.best.goal import Aim, Goal, tokens_of
+from lmsweep.analysis.cells.goal import Aim, Goal, tokens_of
 from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.analysis.data.process_variation import kinds
 from lmsweep.trials.results.environment import Fingerprint

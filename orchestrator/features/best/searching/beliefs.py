@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.best.cells import Error, Processes, variations_of
-from lmsweep.analysis.best.standing import CONTENDERS, TAIL, Standing, believed, chance_of_better, standing
-from lmsweep.analysis.best.surrogate import Belief, Indices, Space, Surrogate
+from lmsweep.analysis.cells.cells import Error, Processes, variations_of
+from lmsweep.orchestrator.features.best.standing import CONTENDERS, TAIL, Standing, believed, chance_of_better, standing
+from lmsweep.orchestrator.features.best.surrogate import Belief, Indices, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import Kind, Variation
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.analysis.best.cells import Cell, cells_of, key_of
-from lmsweep.analysis.best.transfer import Transfer, is_on, transfers
-from lmsweep.orchestrator.searching.step_ratios import StepRatios
+from lmsweep.analysis.cells.cells import Cell, cells_of, key_of
+from lmsweep.orchestrator.features.best.step_ratios import StepRatios
+from lmsweep.orchestrator.features.best.transfer import Transfer, is_on, transfers
 from lmsweep.trials.analytic.datasheets import device_named
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lmsweep.analysis.best.answer import job_of, job_words
-from lmsweep.analysis.best.cells import Cell
-from lmsweep.analysis.best.goal import Aim, Goal
-from lmsweep.analysis.best.transfer import Predicted, Transfer, how_wrong, job_tables, transfers
+from lmsweep.analysis.cells.cell_axes import job_of, job_words
+from lmsweep.analysis.cells.cells import Cell
+from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.features.best.step_ratios import StepRatios
+from lmsweep.orchestrator.features.best.transfer import Predicted, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
-from lmsweep.orchestrator.searching.step_ratios import StepRatios
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars

@@ -6,8 +6,8 @@ from math import exp
 
 import numpy as np
 
-from lmsweep.analysis.best.standing import WITHIN
-from lmsweep.analysis.best.surrogate import Indices, Space, Surrogate
+from lmsweep.orchestrator.features.best.standing import WITHIN
+from lmsweep.orchestrator.features.best.surrogate import Indices, Space, Surrogate
 
 MOST = 200
 """Maximum number of cells for averaging an effect; a larger grid is sampled evenly."""

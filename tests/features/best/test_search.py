@@ -5,14 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from lmsweep.analysis.best.cells import Processes
-from lmsweep.analysis.best.goal import parse_aim
-from lmsweep.analysis.best.standing import CLOSE, WRONG
-from lmsweep.analysis.best.surrogate import Space, Surrogate
+from lmsweep.analysis.cells.cells import Processes
+from lmsweep.analysis.cells.goal import parse_aim
+from lmsweep.orchestrator.features.best.searching.candidates import search_of
+from lmsweep.orchestrator.features.best.searching.search import DOUBT, FEWEST_REPEATS, Search
+from lmsweep.orchestrator.features.best.standing import CLOSE, WRONG
+from lmsweep.orchestrator.features.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
-from lmsweep.orchestrator.searching.candidates import search_of
-from lmsweep.orchestrator.searching.search import DOUBT, FEWEST_REPEATS, Search
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id

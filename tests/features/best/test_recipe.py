@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmsweep.analysis.best.recipe import LINE, pytorch_snippet, trial_command
+from lmsweep.orchestrator.features.best.recipe import LINE, pytorch_snippet, trial_command
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
@@ -24,6 +24,7 @@ from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
 from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, Optimizer
 from lmsweep.trials.spec.words import Mode, ZeroGrad
 from tests.support.made_up_results import config
 
@@ -210,6 +211,11 @@ def test_the_snippet_computes_again_what_the_measured_step_does(checkpointing: s
     with Products() as found:
         names["step"](step.inputs, step.targets)
     assert found.count == measured.count > 0
+
+
+def test_the_snippet_of_a_new_optimizer_needs_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIMIZERS, "nadam", Optimizer(factory="torch.optim.NAdam", state_copies=2))
+    assert "torch.optim.NAdam(model.parameters(), lr=0.0001)" in pytorch_snippet(tiny(optimizer="nadam"))
 
 
 def test_the_snippet_clears_gradients_where_the_step_does():
