@@ -16,10 +16,9 @@ Known = Mapping[tuple[str, Kind], Variation]
 
 SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) - {
     "device_time", "kernel_time", "enqueue_time", "busy_time", "local_step_time", "exposed_time", "overlap_time",
-    "late_time",
 }  # fmt: skip
 BY_DEVICE = ("device_time", "kernel_time")
-OF_HOST = ("enqueue_time", "latency", "late_host")
+OF_HOST = ("enqueue_time", "latency")
 BY_HOST = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
 
 _KEY = ["measurement_id", "environment_id", "phase", "metric"]
