@@ -16,11 +16,10 @@ Known = Mapping[tuple[str, Kind], Variation]
 
 SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) - {
     "device_time", "kernel_time", "enqueue_time", "busy_time", "local_step_time", "exposed_time", "overlap_time",
-    "late_time",
 }  # fmt: skip
 """Metrics of what happens once in a process, as compiling does. Those that are taken out recur in each step."""
 DEVICE_METRICS = ("device_time", "kernel_time")
-HOST_METRICS = ("enqueue_time", "latency", "late_host")
+HOST_METRICS = ("enqueue_time", "latency")
 HOST_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
 """Flags of a time that the host decides."""
 

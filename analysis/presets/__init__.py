@@ -116,10 +116,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
             ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"
         ),
         "ddp-stages": Preset(ddp.stages, "What does a rank hold after init, around a step and at its peak?"),
-        "late-gathers": Preset(
-            ddp.late_gathers,
-            "Which all-gathers of sharded weights end too late, by how much, and is it the host or the link?",
-        ),
         "collectives": Preset(ddp.collectives, "How fast is each collective by itself, for small and large messages?"),
     },
     "What is possible, and what does it cost?": {

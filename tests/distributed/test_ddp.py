@@ -30,7 +30,7 @@ from lmsweep.trials.distributed.parallel.step_checks import RanksDisagreeError
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, parts_of, run_ranks
-from lmsweep.trials.distributed.traffic.comm_trace import SETTLE_SECONDS, on_gpu
+from lmsweep.trials.distributed.traffic.comm_trace import SETTLE_SECONDS, kind_of, on_gpu
 from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, exposed_flags, local_step
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.machine.cpu_affinity import usable_cores
@@ -174,6 +174,21 @@ def signal_later(sign: int, generation: str) -> threading.Thread:
 def _depth(process: psutil.Process) -> int:
     """1 for the server, 2 for its child, 3 for a rank."""
     return [parent.pid for parent in process.parents()].index(os.getpid()) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
+        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+        ("ncclSymkDevKernel_AllGather_LL(ncclSymkDevWorkArgs)", "all_gather"),
+        ("gloo:all_gather", "all_gather"),
+        ("aten::mm", None),
+    ],
+)
+def test_a_collective_is_known_by_the_name_of_its_kernel(name: str, kind: str | None) -> None:
+    assert kind_of(name) == kind
 
 
 # One gradient

@@ -41,8 +41,8 @@ GOLDEN = ROOT / "tests" / "support" / "golden" / "presets"
 SUFFIXES = {"text": "txt", "markdown": "md", "latex": "tex", "typst": "typ", "csv": "csv", "html": "html"}
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-CPU, RANKS, WAITS, RESIDUALS, UPGRADE = (
-    ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "waits", "residuals", "upgrade")
+CPU, RANKS, RESIDUALS, UPGRADE = (
+    ROOT / "tests/support/stores" / name for name in ("cpu", "ranks", "residuals", "upgrade")
 )
 END_TO_END, BEST, ATTENTION, TWO_GPUS = (
     ROOT / "analysis/reference" / name
@@ -86,7 +86,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "ddp-links": (CPU, {}),
     "ddp-traffic": (RANKS, {}),
     "ddp-stages": (RANKS, {"ddp": "fsdp"}),
-    "late-gathers": (WAITS, {}),
     "collectives": (RANKS, {}),
     "scaling-limits": (RANKS, {}),
     "sharding": (RANKS, {}),

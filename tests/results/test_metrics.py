@@ -10,6 +10,8 @@ from tests.support.command import ROOT
 
 NAMED_BY_DTYPE = {"accumulation", "reciprocal_rms"}
 """Phases of the workload `precision` whose metrics are dtypes."""
+FORMER = "late_"
+"""How metrics begin that `ddp` once stored; stores that ship with lmsweep still have them."""
 KEPT = {"cpu": str(ROOT / "tests" / "support" / "stores" / "cpu"), **stores()}
 
 
@@ -21,6 +23,7 @@ def test_each_stored_metric_is_registered_with_its_unit_and_its_workload(name: s
         (row["workload"], row["phase"], row["metric"], row["unit"])
         for row in rows.to_pylist()
         if row["phase"] not in NAMED_BY_DTYPE
+        and not row["metric"].startswith(FORMER)
         and (
             (metric := METRICS.get(row["metric"])) is None
             or (metric.unit, row["workload"] in metric.workloads) != (row["unit"], True)

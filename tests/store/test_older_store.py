@@ -24,7 +24,7 @@ from tests.support.command import ROOT, lmsweep_here
 
 OLD = ROOT / "tests" / "support" / "stores" / "cpu"
 SWEEP = ROOT / "tests" / "support" / "stores" / "cpu.yaml"
-ADDED = ("residuals", "waits", "operator_times")
+ADDED = ("residuals", "operator_times")
 """Detail tables that were added since."""
 
 Row = dict[str, Any]

@@ -229,28 +229,6 @@ def sleep_on(device: Any, cycles: int) -> None:
     device._sleep(cycles)
 
 
-# Profiler
-
-
-def traced_without_operators(run: Callable[[], object], activities: set[Any]) -> list[Any]:
-    """Run under the profiler with ranges but without operators, which torch.profiler cannot leave out."""
-    from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
-    from torch.autograd import (  # type: ignore[attr-defined]  # PyTorch does not export them explicitly
-        _disable_profiler,
-        _enable_profiler,
-        _prepare_profiler,
-    )
-
-    settings = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
-    _prepare_profiler(settings, activities)
-    _enable_profiler(settings, activities, {RecordScope.USER_SCOPE})  # type: ignore[call-arg]  # not annotated
-    try:
-        run()
-    finally:
-        found = _disable_profiler()
-    return list(found.events())
-
-
 # torch.compile
 
 

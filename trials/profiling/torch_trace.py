@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.machine.gpu.accelerator import activity
-from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent, traced_without_operators
+from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
 from lmsweep.trials.model.annotations import ranges_on
 from lmsweep.trials.profiling.device_time import CALL, device_event
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
@@ -44,13 +44,6 @@ def take_trace(run: Callable[[], object], device_type: str, *, with_file: bool =
         file=gzip.compress(content, compresslevel=1, mtime=0) if with_file else b"",
         file_name="trace.json.gz",
     )
-
-
-def ranges_traced(run: Callable[[], object], *, cuda: bool) -> list[KinetoEvent]:
-    """Run under PyTorch's profiler without operators; return kernels, calls of the driver, and ranges. Recording
-    operators slows the host by so much that a step may wait for it. The run must wait for the device."""
-    activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if cuda else {ProfilerActivity.CPU}
-    return traced_without_operators(run, activities)
 
 
 def events_of(

@@ -157,34 +157,6 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wait:
-    """Detail row: a collective of a traced step, and how long the computation of a rank waited for it."""
-
-    rank: int
-    position: int
-    """1 for the first that the rank's computation needed."""
-    kind: str
-    block: str
-    """The module whose weights or gradients it moves: `blocks.3`; root for what is outside of the blocks."""
-    phase: str
-    """When it is needed: forward or backward."""
-    needed_by: str
-    """The module that needs it, or optimizer."""
-    time: float
-    """Seconds from its begin on this rank to its end."""
-    late: float
-    """Seconds for which the computation waited; the sum of the four below."""
-    late_host: float
-    """The host could have launched it earlier: as soon as the device was ready for it."""
-    late_queue: float
-    """From its launch until it began: behind other collectives, or copies of what it sends."""
-    late_rank: float | None
-    """From then until it began on the last rank; None, and part of `late_link`, if the clocks differ."""
-    late_link: float
-    """The rest, in which all ranks were communicating."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class OperatorTime:
     """Detail row: the time of an operator of one size, by its kernels' own durations."""
 
@@ -223,7 +195,7 @@ class Artifact:
         assert FILE_NAME.fullmatch(self.name), f"{self.name!r} is not a plain file name"
 
 
-Detail = Allocation | Timeline | Residual | TensorDtype | Kernel | Operator | Wait | OperatorTime
+Detail = Allocation | Timeline | Residual | TensorDtype | Kernel | Operator | OperatorTime
 DETAIL_TABLES: dict[str, type] = {
     "allocations": Allocation,
     "timelines": Timeline,
@@ -231,7 +203,6 @@ DETAIL_TABLES: dict[str, type] = {
     "dtypes": TensorDtype,
     "kernels": Kernel,
     "operators": Operator,
-    "waits": Wait,
     "operator_times": OperatorTime,
 }
 """The detail tables of a store, and what a row of each holds in addition to its trial."""

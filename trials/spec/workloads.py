@@ -147,7 +147,6 @@ BUILT_IN: dict[str, Workload] = {
             accumulates=True,
             preloads=True,
             runs_per_step=2,
-            tables=("waits",),
         ),
     )
 }

@@ -22,14 +22,12 @@ from lmsweep.trials.distributed.traffic.comm_trace import (
 )
 from lmsweep.trials.distributed.traffic.step_pairs import StepPairs, pair_rows
 from lmsweep.trials.distributed.traffic.step_report import report_rows, report_step
-from lmsweep.trials.distributed.traffic.wait_rows import wait_rows
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.profiling.device_time import device_row
 from lmsweep.trials.profiling.torch_trace import trace_file
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import TrialConfig
 
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
@@ -94,7 +92,6 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         does_not_fit=pairs.does_not_fit,
     )
     yield from _communication(traces)
-    yield from _waits(traces, config)
     yield from report_rows(reports)
     yield trace_file(FILE_NAME, merged)
     yield from _memory(memory, config.device_type)
@@ -109,17 +106,6 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
     for kind, found in last.kinds.items():
         yield Measurement(phase=kind, metric="busy_time", unit="s", samples=(found.busy,))
         yield Measurement(phase=kind, metric="overlap_time", unit="s", samples=(found.overlap,))
-
-
-def _waits(traces: Sequence[Communication], config: TrialConfig) -> Iterator[Yielded]:
-    if not config.fully_shards:
-        return
-    if not all(trace.needed for trace in traces):
-        reason = "the trace has no collectives in ranges of fully_shard"
-        yield Measurement(phase="all_gather", metric="late_time", unit="s", samples=None, reason=reason)
-        return
-    same_ranks = config.shard_ranks == config.world_size and config.nodes == 1 and not config.reshard.isdecimal()
-    yield from wait_rows([trace.needed for trace in traces], same_ranks=same_ranks)
 
 
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:

@@ -127,7 +127,7 @@ PROBLEMS: dict[str, Problem] = {
         pictures=draw.memory_by_moment,
     ),
     "fsdp_accounting": Problem(
-        asks="What sharding of weights, gradients and state saves; whether gathers end in time.",
+        asks="What sharding of weights, gradients and state saves; communication by kind.",
         tables={"sharding": make.preset("sharding"), "stages": make.stages, **_DDP},
         pictures=draw.memory_by_moment,
     ),

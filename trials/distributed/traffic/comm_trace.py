@@ -2,22 +2,32 @@
 
 import gzip
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, get_args
 
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
-from lmsweep.trials.distributed.traffic.block_waits import Needed, kind_of, needed_on_cpu, needed_on_gpu
 from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
 from lmsweep.trials.profiling.device_time import union_length
-from lmsweep.trials.profiling.torch_trace import events_of, ranges_traced, take_trace
+from lmsweep.trials.profiling.torch_trace import take_trace
 from lmsweep.trials.spec.words import Collective
 
 SETTLE_SECONDS = 0.01
 """Time, after a run, for gloo's threads to write the end of their last operations into the trace."""
+
+_NCCL: dict[str, Collective] = {kind.title().replace("_", ""): kind for kind in get_args(Collective)}
+_KERNEL = re.compile(rf"nccl\w*_({'|'.join(_NCCL)})")
+_GLOO: dict[str, Collective] = {f"gloo:{kind.removesuffix('_recv')}": kind for kind in get_args(Collective)}
+
+
+def kind_of(name: str) -> Collective | None:
+    """The collective of a kernel of NCCL, ncclDevKernel_AllGather_..., or an operation of gloo, gloo:all_gather."""
+    kernel = _KERNEL.match(name)
+    return _NCCL[kernel[1]] if kernel else next((kind for word, kind in _GLOO.items() if name.startswith(word)), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +50,6 @@ class Communication(Busy):
     """Seconds in which the rank communicated, computed, or both."""
     kinds: Mapping[Collective, Busy] = field(default_factory=dict)
     """The parts of `busy` and `overlap` by kind of collective. gloo runs a reduce-scatter as an all-reduce."""
-    needed: tuple[Needed, ...] = ()
-    """With `fully_shard`, the collectives that the rank's computation needed, in order."""
 
 
 def trace_communication(step: DataParallelStep) -> Communication:
@@ -49,16 +57,15 @@ def trace_communication(step: DataParallelStep) -> Communication:
     for every collective that it starts. gloo's threads write into the trace when an operation ends, even if the trace
     has been freed by then; the process then crashes later, in unrelated code (PyTorch 2.13)."""
     step.align()
-    if step.config.device_type == "cuda":
-        events = ranges_traced(step.run, cuda=True)
-        found = replace(on_gpu(events), needed=tuple(needed_on_gpu(*events_of(events))))
-    else:
-        with profile(activities=[ProfilerActivity.CPU]) as trace:
-            step.run()
+    is_cuda = step.config.device_type == "cuda"
+    # On a GPU without operators: recording them slows the host by so much that the step may wait for it.
+    with profile(activities=[ProfilerActivity.CUDA if is_cuda else ProfilerActivity.CPU]) as trace:
+        step.run()
+        if not is_cuda:
             time.sleep(SETTLE_SECONDS)  # DistributedDataParallel returns a moment before its last operation has ended
-        # Raw events: converting each to a FunctionEvent would take longer than the step.
-        events = trace.profiler.kineto_results.events()
-        found = replace(on_cpu(events), needed=tuple(needed_on_cpu(events_of(events)[0])))
+    # Raw events: converting each to a FunctionEvent would take longer than the step.
+    events = trace.profiler.kineto_results.events()
+    found = on_gpu(events) if is_cuda else on_cpu(events)
     step.forget_gradients()
     return found
 
