@@ -3,11 +3,11 @@
 compare.py            compares two selections cell by cell; the result of `lmsweep compare`
 pairing.py            pairs results, and refuses pairs that differ in other conditions
 cell_verdicts.py      numbers and verdict of each cell; verdicts by device time, and what the host explains
+claim.py              what cells say together: a number, an interval, a direction; and its words
 explanation.py        what the differences consist of, for `compare --explain`
 step_causes.py        divides the difference of two profiled steps into parts of the model, idle time and the rest
 kernel_changes.py     what changed in one part: operators, kernels, calls or time alone
 noise.py              how far processes of the same cell differ, and what difference therefore counts
 environment_diff.py   the environments of two stores, side by side
-findings.py           what a run found, in sentences
 side_by_side.py       a store's times next to published or reference times, without a verdict
 """

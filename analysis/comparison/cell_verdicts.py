@@ -18,11 +18,9 @@ from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.statistics.mean_ratio import MeanRatio, mean_ratio
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.pooling import pool_statistics
 from lmsweep.trials.statistics.significance import Processes, differences, direction, holm
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 
 def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats, known: Known) -> pd.DataFrame:
@@ -48,13 +46,13 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
     widest[:, row["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # the last one stays
     found = differences(_processes(row, medians), widest[0], widest[1], least)
-    numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "error")}
+    numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "half")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
     # One attempt that stands on both sides was measured once: its ratio to itself is exactly 1.
     one, other = (row[row["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1))
     same = (one.reindex(range(count)) == other.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
-    exact = {"p": 1.0, "p_same": 0.0, "error": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
+    exact = {"p": 1.0, "p_same": 0.0, "half": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
     numbers |= {name: np.where(same, one, numbers[name]) for name, one in exact.items()}
     numbers["itself"] = same
     # Zeros have no ratio.
@@ -114,9 +112,6 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
 
 
 HOST_LIMITED = "host-limited"
-MOST_UNSURE = 4.0
-"""If the ends of a mean's interval are further apart, the mean is not printed."""
-
 _ENDS = ("", LOW, HIGH)
 _BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
 _PROCESS = ["side", "attempt_id", "workload", "phase"]
@@ -138,7 +133,7 @@ def judge_by_device(
     judged = judge(device, order, "s", least, known)
     by_device = judged["ratio"].notna().to_numpy()
     replaced = [
-        name for name in (*_BY_DEVICE, "processes", "p", "p_same", "error", "kind", *VARIATION) if name in judged
+        name for name in (*_BY_DEVICE, "processes", "p", "p_same", "half", "kind", *VARIATION) if name in judged
     ]
     found = wall.assign(
         **{name: judged[name].where(by_device, wall[name]) for name in replaced if name in wall},
@@ -161,68 +156,3 @@ def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | No
     times = times[times["median"].notna()].drop(columns="cell", errors="ignore")
     found = times.merge(cells[[*_PROCESS, "cell"]].drop_duplicates(), on=_PROCESS)
     return None if found.empty else found
-
-
-def summary(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> str:
-    """Return one sentence about all cells: the geometric mean of their ratios, for these cells and for others like
-    them, and the host's part.
-
-    frame: what `judge_by_device` returned; levels: the values of the axes in each cell; one_machine: whether both sides
-    ran on it.
-    """
-    words = [f"{len(frame)} cell{'s' if len(frame) > 1 else ''}"]
-    by_device = frame["clock"] == "device" if "clock" in frame else np.zeros(len(frame), dtype=bool)
-    shown = frame[by_device] if np.any(by_device) else frame
-    shown = shown[shown["ratio"].gt(0)]
-    if itself := int(shown["itself"].sum()):
-        words.append(f"{itself} with the same attempts on both sides")
-        shown = shown[~shown["itself"]]
-    if len(shown):
-        mean = geometric_mean(shown, levels.loc[shown.index], one_machine=one_machine)
-        time = "device time" if np.any(by_device) else "time"
-        words[0] += f": {time} {mean_text(mean, one_machine=one_machine, as_speed_up=True)}"
-        if np.any(by_device):
-            wall = float(np.exp(np.log(shown["wall_ratio"]).mean()))
-            words[0] += f", wall time {_speed_up(wall)} (through the host {_speed_up(wall / mean.mean)})"
-    if limited := int((frame["verdict"] == HOST_LIMITED).sum()):
-        words.append(f"{limited} {HOST_LIMITED}")
-    return "; ".join(words)
-
-
-def mean_text(mean: MeanRatio, *, one_machine: bool, as_speed_up: bool = False) -> str:
-    """Return a geometric mean with its interval for these cells, and for others; as a speed-up in per cent."""
-    ends, of_others = (mean.low, mean.high), (mean.others_low, mean.others_high)
-    if mean.high > MOST_UNSURE * mean.low:
-        return "not known to within a factor of two"
-    first = f"{mean.mean:.3g}x"
-    if as_speed_up:
-        first = _speed_up(mean.mean)
-        ends, of_others = ((100 / high - 100, 100 / low - 100) for low, high in (ends, of_others))
-    low, high, others_low, others_high = (_digits(one) for one in (*ends, *of_others))
-    text = f"{first} [{low}, {high}] in these cells"
-    if np.isnan(of_others[0]):
-        return text
-    others = "other cells" if one_machine else "other cells and machines"
-    return f"{text}, [{others_low}, {others_high}] in {others}"
-
-
-def _speed_up(ratio: float) -> str:
-    change = 100 / ratio - 100
-    return f"{_digits(abs(change))} % {'faster' if change >= 0 else 'slower'}"
-
-
-def _digits(number: float) -> str:
-    return f"{number:.0f}" if abs(number) >= 10 else f"{number:.2g}"
-
-
-def geometric_mean(frame: pd.DataFrame, levels: pd.DataFrame, *, one_machine: bool) -> MeanRatio:
-    """Return that of the ratios of the rows, whose columns `error` and `kind` are those of `judge`."""
-    codes = np.stack([pd.factorize(levels[name])[0] for name in levels], axis=1) if len(levels.columns) else None
-    machines = 0.0 if one_machine else 2**0.5 * float(frame["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
-    return mean_ratio(
-        np.log(frame["ratio"].to_numpy(float)),
-        frame["error"].to_numpy(float),
-        min(PRIORS[kind].freedom for kind in frame["kind"]),
-        np.zeros((len(frame), 0), dtype=np.int64) if codes is None else codes,
-        machines,
-    )

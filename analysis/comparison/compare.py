@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device, summary
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device
+from lmsweep.analysis.comparison.claim import Claim, claim_of, words
 from lmsweep.analysis.comparison.noise import percent
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
@@ -91,8 +92,12 @@ class Comparison:
     conditions: dict[str, str]
     """Keys that have the same value in all cells, and the value."""
     title: str
-    summary: str
-    """One sentence about all cells, if they are times and no values were selected; else empty."""
+    claim: Claim | None
+    """Of all cells, if they are times and no values were selected."""
+    cells: pd.DataFrame
+    """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
+    variation; `itself`; `places`, the machines that measured the cell; `least`, the smallest difference that counts.
+    """
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
@@ -101,6 +106,11 @@ class Comparison:
     """Sentences about what the verdicts rest on, and what limits them, such as too few processes."""
     results: tuple[list[ResultKey | None], list[ResultKey | None]]
     """The result of each cell in the baseline and in the contrast; None if a side has none."""
+
+    @property
+    def summary(self) -> str:
+        """The claim in one sentence; empty without one."""
+        return words(self.claim, "table") if self.claim else ""
 
     def listing(self) -> Listing:
         units = dict.fromkeys(("baseline", "contrast"), self.unit)
@@ -229,30 +239,33 @@ def compare(
     known = known_variation(baseline, contrast) if variation is None else variation
     cell_order = first["cell"].to_numpy()
     judged = judge(cells, cell_order, unit, usual, known)
-    summary_of_all = ""
-    if values is None and unit == "s":
+    judges_times = values is None and unit == "s"
+    if judges_times:
         judged = judge_by_device(judged, whole, cells, cell_order, usual, known)
-        hosts = whole.loc[whole["status"] == Status.OK, "host_name"].unique()
-        here = stores is None and cells["environment_id"].nunique() == 1  # what was shared names no hosts
-        one_machine = len(hosts) == 1 and (here or bool(pd.notna(hosts[0])))
-        summary_of_all = summary(judged, frame[keys[:-1]], one_machine=one_machine)
         if "clock" in judged:
             by_device = judged["clock"].to_numpy() == "device"
             frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_time_of))
             judged = judged.drop(columns="clock")
     judged["p"] = holm(judged["p"].to_numpy(float))
-    frame = frame.join(judged.drop(columns=["p_same", "error", "kind", "itself", *VARIATION]))
+    frame = frame.join(judged.drop(columns=["p_same", "half", "kind", "itself", *VARIATION]))
+    machines = places_of(cells, cell_order, stored_together=stores is None)
+    claimed = frame.join(judged[["half", "kind", "itself"]]).assign(places=machines, least=usual)
     for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
     sides_named += [f"{name} {after} against {before}" for name, (before, after) in between.items()]
+    before, after = (
+        ", ".join([*(stores[side : side + 1] if stores else ()), *(one[side] for one in between.values())])
+        for side in (0, 1)
+    )
     return Comparison(
         frame=frame,
         keys=keys,
         unit=unit,
         conditions=common_conditions(cells, [*keys, *free, *unknown]),
         title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
-        summary=summary_of_all,
+        claim=claim_of(claimed, after, before, timed=True, keys=keys[:-1]) if judges_times else None,
+        cells=claimed,
         unpaired=unpaired,
         least=tuple(sorted({*usual.tolist()})),
         warnings=(*_variation_words(judged), *_warnings(cells)),
@@ -265,6 +278,14 @@ def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[R
     names = of_side[list(ResultKey._fields)].itertuples(index=False, name=None)
     known = {cell: ResultKey(*key) for cell, key in zip(of_side["cell"], names, strict=True)}
     return [known.get(cell) for cell in order]
+
+
+def places_of(cells: pd.DataFrame, order: NDArray[np.int64], *, stored_together: bool) -> pd.Series:
+    """Return the machines that measured each cell. One without a name is that of its environment in one store."""
+    ok = cells[cells["status"] == Status.OK]
+    nameless = ok["environment_id"] if stored_together else "side " + ok["side"].astype(str)
+    named = ok.assign(place=ok["host_name"].astype(object).fillna(nameless)).groupby("cell")["place"].agg(frozenset)
+    return pd.Series([named.get(cell, frozenset()) for cell in order], dtype=object)
 
 
 class Sides(NamedTuple):

@@ -8,10 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.cell_verdicts import geometric_mean, mean_text
+from lmsweep.analysis.comparison.cell_verdicts import judge
+from lmsweep.analysis.comparison.claim import claim_of, words
+from lmsweep.analysis.comparison.compare import LEAST_ON_GPU, places_of
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.pooled_rows import pool
+from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.data.selection import flag_tuples, ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, CONDITIONS, public_benchmarks, published, stores
@@ -21,8 +25,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
-from lmsweep.trials.statistics.median_interval import NORMAL, ratio_interval
-from lmsweep.trials.statistics.variation import PRIORS
+from lmsweep.trials.statistics.median_interval import ratio_interval
 
 PUBLISHED = "published"
 
@@ -67,10 +70,11 @@ def reference_names() -> list[str]:
     return [PUBLISHED, *stores()]
 
 
-def beside(frame: pd.DataFrame, name: str) -> Listing:
+def beside(frame: pd.DataFrame, name: str, attempts: pd.DataFrame | None = None) -> Listing:
     """Return the times with a counterpart: steps, their parts, and attention or the loss alone.
 
-    frame: rows of `lmsweep.load`. name: one of `reference_names`, or the location of a store. There is a line for each
+    frame: rows of `lmsweep.load`. name: one of `reference_names`, or the location of a store. attempts: all rows of
+    `lmsweep.load(..., pooled=False)` of the store, for the claim; without, the frame's. There is a line for each
     pair with the same part of the same model, or the same attention, at the same context length. Beside a store that
     has steps, only steps and attention are shown. Columns:
 
@@ -86,7 +90,8 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     """
     mine = _times(frame)
     is_published = name == PUBLISHED
-    theirs = _all_published() if is_published else _of_store(name)
+    every = None if is_published else _attempts_of(name)
+    theirs = _all_published() if every is None else _of_store(every, name)
     mine, theirs = (rows.assign(line=range(len(rows))) for rows in (mine, theirs))
     pairs = mine.merge(theirs, on=["workload", "part", "place"], suffixes=("", "_there"))
     pairs = pairs[_compatible(pairs)]
@@ -109,8 +114,10 @@ def beside(frame: pd.DataFrame, name: str) -> Listing:
     shown = [f"{column}{end}" for column in ("mine", "theirs", "ratio") for end in ("", LOW, HIGH)]
     if pairs["wall_ratio"].notna().any():
         shown.append("wall_ratio")
+    said = "" if every is None else _claim_words(pairs, frame if attempts is None else attempts, every, keys)
+    lines = f"{len(pairs)} line{'s' if len(pairs) > 1 else ''}{said}"
     return Listing(
-        title="\n".join(filter(None, [_title(pairs, name, keys), _summary(pairs, alone, name)])),
+        title=f"{_title(pairs, name, keys)}\n{lines}. Without a counterpart: {alone[0]} of mine, {alone[1]} of {name}.",
         frame=pairs[
             [*keys, "source", "hardware", *shown, "mine_flags", "theirs_flags", "wall_flags", "note", "differs"]
         ],
@@ -177,21 +184,25 @@ def _title(pairs: pd.DataFrame, name: str, keys: list[str]) -> str:
     return f"mine ({mine}) beside {name}{theirs}{', ' if what else ''}{what}; ratio: theirs / mine"
 
 
-def _summary(pairs: pd.DataFrame, alone: list[int], name: str) -> str:
-    by_device = pairs[pairs["time"] == "device"]
-    count = f"{len(pairs)} line{'s' if len(pairs) > 1 else ''}"
-    words = [count]
-    if name != PUBLISHED and len(by_device):
-        known = by_device[by_device["ratio"].notna()]
-        error = np.log(known["ratio_high"] / known["ratio_low"]) / 2 / NORMAL
-        cells = known.assign(error=np.where(np.isnan(error), PRIORS["device"].scale, error), kind="device")
-        mean = geometric_mean(cells, cells[["model", "context_length", "precision", "compile"]], one_machine=False)
-        wall = float(np.exp(np.log(by_device["wall_ratio"]).mean()))
-        words = [
-            f"{count}: device time {mean_text(mean, one_machine=False)}, wall time {wall:.3g}x (the hosts explain "
-            f"{wall / mean.mean:.3g}x)"
-        ]
-    return f"{words[0]}. Without a counterpart: {alone[0]} of mine, {alone[1]} of {name}."
+def _claim_words(pairs: pd.DataFrame, mine: pd.DataFrame, theirs: pd.DataFrame, keys: list[str]) -> str:
+    """What `compare` says of the lines with device times; empty without any. mine, theirs: rows of all attempts."""
+    lines = pairs[(pairs["time"] == "device") & pairs["ratio"].notna()]
+    if lines.empty:
+        return ""
+    sides = []
+    for side, (frame, end) in enumerate(((mine, ""), (theirs, "_there"))):
+        of_line = {name: lines[name if name == "workload" else f"{name}{end}"] for name in _OF_PHASE}
+        times = frame[(frame["metric"] == "device_time") & frame["median"].notna()]
+        sides.append(times.merge(pd.DataFrame({**of_line, "cell": lines.index, "side": side}), on=_OF_PHASE))
+    cells, order = pd.concat(sides, ignore_index=True), lines.index.to_numpy()
+    judged = judge(cells, order, "s", np.full(len(order), LEAST_ON_GPU), known_variation(mine, theirs))
+    cells_of_claim = judged.assign(
+        **{name: lines[name].to_numpy() for name in ("wall_ratio", *keys)},
+        value="step.device_time", places=places_of(cells, order, stored_together=False), least=LEAST_ON_GPU,
+    )  # fmt: skip
+    levels = [name for name in keys if name not in ("part", "time")]
+    said = words(claim_of(cells_of_claim, "theirs", "mine", timed=True, keys=levels), "clocks")
+    return f"; theirs against mine: {said}"
 
 
 def _notes(pairs: pd.DataFrame, *, published: bool) -> list[str]:
@@ -235,12 +246,16 @@ def _place(rows: pd.DataFrame) -> pd.Series:
     return size.astype(str) + "/" + labels(rows["context_length"])
 
 
-def _of_store(name: str) -> pd.DataFrame:
+def _attempts_of(name: str) -> pd.DataFrame:
     if not open_store(name).exists():
         raise RequestError(
             f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
         )
-    rows = _times(load(name))
+    return load(name, pooled=False)
+
+
+def _of_store(attempts: pd.DataFrame, name: str) -> pd.DataFrame:
+    rows = _times(pool(attempts))
     rows = rows.assign(source=name, hardware=rows["device_name"]).rename(columns={"mine_flags": "theirs_flags"})
     return rows.rename(columns={f"{of}{here}": f"{of}theirs{end}" for of in ("", "device_") for here, end in _THERE})
 

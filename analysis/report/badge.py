@@ -7,7 +7,6 @@ import pandas as pd
 
 from lmsweep.analysis.data.selection import cells_of, select, unit_of
 from lmsweep.analysis.report.answers.headline import headline_of, short_headline
-from lmsweep.analysis.report.answers.question import asked_in
 from lmsweep.analysis.report.content import answers_of
 from lmsweep.analysis.report.drilled import value_text
 from lmsweep.analysis.report.joined import joined
@@ -45,7 +44,7 @@ def badge(location: str, value: str = "", where: Mapping[str, str] | None = None
         return _drawn(value, *_of_cell(select(results.measurements, dict(where or {})), value), "number")
     if where:
         raise RequestError("--where selects the cell of a number; name the number with --value, such as step.time")
-    found = next(answers_of(results, asked_in(results.measurements), ()), None)
+    found = next(answers_of(results.attempts), None)
     if found is None:
         raise RequestError(f"{location} compares nothing; name a number of one cell: --value step.time --where ...")
     message, kind = short_headline(found)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
-from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.report.answers.headline import headline_of
 from lmsweep.analysis.report.answers.history import headline_of_history, histories
 from lmsweep.analysis.report.answers.question import DEVICE, Asked, asked_in, measures_of, questions
 from lmsweep.analysis.report.answers.verdicts import Answer, answer
 from lmsweep.analysis.report.drilled import result_numbers
-from lmsweep.analysis.report.joined import Joined, joined
+from lmsweep.analysis.report.joined import STORE, Joined, joined
 from lmsweep.analysis.report.sections import Section, sections_of
 from lmsweep.analysis.report.summary import Summary, summarize
 from lmsweep.analysis.report.views import View, size_text, view_of_answer
@@ -71,7 +71,7 @@ def content_of(
         if frame.empty:
             raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
         asked = None if history else asked_in(frame)
-        answers = list(histories_of(results, across) if history else answers_of(results, asked, across))
+        answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
         first = answers[0] if answers else None
         numbers = result_numbers(frame)
         where = location if len(results.named) == 1 else ""
@@ -94,16 +94,18 @@ def content_of(
     )  # fmt: skip
 
 
-def answers_of(results: Joined, asked: Asked | None, across: Sequence[str]) -> Iterator[Answer]:
-    """Yield the answers of these results, the one of the headline first."""
-    attempts = results.attempts
-    several = len(results.named) > 1
+def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known | None = None) -> Iterator[Answer]:
+    """Yield what these rows of all attempts answer, the answer of the headline first.
+
+    across: keys in which devices may differ, besides those of their software. known: variation of a larger store.
+    """
     size = attempts["attempt_id"].nunique()
     if size > MOST_ATTEMPTS and attempts[DEVICE].nunique() < 2:
         return
+    several = STORE in attempts and attempts[STORE].nunique() > 1
     free = _SOFTWARE if several else ("driver_version",)  # another store was asked for by name, whatever it ran on
-    known = known_variation(attempts)
-    count = 0
+    known = known_variation(attempts) if known is None else known
+    asked, count = asked_in(attempts), 0
     for question in questions(attempts, asked, across, free):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -103,7 +103,7 @@ def _prices(results: Joined, first: Answer | None) -> list[tuple[str, float | No
     if first is None or first.question.fields != (DEVICE,) or not first.timed or first.cells.empty:
         return []
     return [
-        (option.name, by_name.get(option.values[DEVICE]), 1.0 if place == 0 else first.mean(option.name).mean)
+        (option.name, by_name.get(option.values[DEVICE]), 1.0 if place == 0 else first.claim(option.name).gain)
         for place, option in enumerate(first.question.options)
     ]
 

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from lmsweep.analysis.comparison.claim import Gain
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
-from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, Gain
+from lmsweep.analysis.report.answers.verdicts import OPTION, Answer
 from lmsweep.analysis.report.drilled import JsonObject
 from lmsweep.analysis.report.lines import chart_of
 from lmsweep.analysis.tables.listing import Listing
@@ -84,7 +85,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     """Return the cells of an answer, each with its gain."""
     timed, name = found.timed, found.question.text or found.question.title
     keys = [*found.keys, OPTION] if found.cells[OPTION].nunique() > 1 else found.keys
-    best = sorted(found.cells[OPTION].unique(), key=lambda name: -found.ahead(found.mean(name)))
+    best = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
     lead = found.cells["gain"] * (-1 if timed else 1)
     if found.question.over:  # in the order of time
         lead = found.cells[OPTION].map([one.name for one in found.question.options].index)
@@ -119,7 +120,7 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     )  # fmt: skip
     over = OPTION if found.question.over and OPTION in keys else ""
     if over:
-        marks = {name: f"{'▲' if gain.mean > 1 else '▼'} {name}" for name, (_, gain) in found.changes.items()}
+        marks = {name: f"{'▲' if claim.gain > 1 else '▼'} {name}" for name, claim in found.changes.items()}
         names = [one.name for one in found.question.options]
         points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
         best = [marks.get(name, name) for name in names]

@@ -137,9 +137,11 @@ def compare(
             raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
         from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
+        from lmsweep.analysis.data.pooled_rows import pool
         from lmsweep.analysis.data.selection import select
 
-        show_table(place_beside(select(load(store), conditions), beside), format)
+        attempts = load(store, pooled=False)
+        show_table(place_beside(select(pool(attempts), conditions), beside, attempts), format)
         return
     from lmsweep.analysis.api import compare as compare_results
     from lmsweep.analysis.api import explain as explain_results

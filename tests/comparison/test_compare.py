@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.comparison.cell_verdicts import geometric_mean
+from lmsweep.analysis.comparison.claim import claim_of
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.data.process_variation import known_variation
@@ -173,9 +173,12 @@ def test_a_store_beside_its_copy_is_the_same(attempts: Attempts) -> None:
 
 def test_one_cell_on_a_busy_host_does_not_widen_the_mean_in_other_cells_as_if_all_were() -> None:
     def others_low(kinds: list[str]) -> float:
-        frame = pd.DataFrame({"ratio": 1.0, "error": 0.01, "kind": kinds})
-        levels = pd.DataFrame({"context_length": range(len(kinds))})
-        return geometric_mean(frame, levels, one_machine=False).others_low
+        places = [frozenset({"one", "other"})] * len(kinds)
+        frame = pd.DataFrame({"kind": kinds, "places": places}).assign(
+            ratio=1.0, half=0.02, value="step.time", verdict="same", flags=[()] * len(kinds),
+            itself=False, least=0.02, context_length=range(len(kinds)),
+        )  # fmt: skip
+        return claim_of(frame, "one", "other", timed=True, keys=["context_length"]).scope.others[0]
 
     one, none, every = (others_low(kinds) for kinds in (["host", *["wall"] * 9], ["wall"] * 10, ["host"] * 10))
     assert every < 0.6 < one < none and others_low(["wall"] * 9 + ["host"]) == pytest.approx(one)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lmsweep.analysis import load
-from lmsweep.analysis.comparison.findings import findings
 from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.analysis.report.content import range_headline
+from lmsweep.analysis.report.answers.headline import headline_of
+from lmsweep.analysis.report.content import answers_of, range_headline
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import FORMATS, render
 from lmsweep.orchestrator.commands.text.run_summary import show_trial, where_the_time_went
@@ -128,7 +128,7 @@ def frame_of(contents: list[dict[str, Any]]) -> pd.DataFrame:
 def test_tables_in_every_format_and_verdicts_show_any_row(contents: list[dict[str, Any]]) -> None:
     with answers_nothing():
         rows = frame_of(contents)
-        findings(rows, known_variation(rows))
+        [headline_of(one) for one in answers_of(rows, known=known_variation(rows))]
         pooled = pool(rows)
         range_headline(pooled)
         table = pivot(pooled, **default_layout(pooled)._asdict(), where={})

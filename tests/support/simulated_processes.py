@@ -10,7 +10,7 @@ import numpy as np
 
 from lmsweep.trials.statistics.mean_ratio import mean_ratio
 from lmsweep.trials.statistics.significance import Processes, differences, direction, holm
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Variation, centre
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Variation, centre, reach
 
 CELLS, FAMILIES = 24, 1000
 PROCESSES = (1, 2, 3, 5, 8)
@@ -74,12 +74,13 @@ def mean_coverage(*, axis: float, common: float, families: int = FAMILIES) -> tu
     device time; each cell adds 2 % of its own.
     """
     random, error = np.random.default_rng(2), 0.005
+    half = error * float(reach(np.array(8.0)))
     these = others = 0
     for _ in range(families):
         effect = sum(axis * random.standard_normal(4)[AXES[:, place]] for place in range(AXES.shape[1]))
         cells = effect + common * random.standard_normal() + 0.02 * random.standard_normal(CELLS)
         measured = cells + error * random.standard_normal(CELLS)
-        mean = mean_ratio(measured, np.full(CELLS, error), 8, AXES, 2**0.5 * BETWEEN_MACHINES["device"])
+        mean = mean_ratio(measured, np.full(CELLS, half), AXES, 2**0.5 * BETWEEN_MACHINES["device"])
         these += mean.low <= np.exp(cells.mean()) <= mean.high
         others += mean.others_low <= 1 <= mean.others_high
     return these / families, others / families

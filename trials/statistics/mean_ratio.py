@@ -28,19 +28,20 @@ class _Variance(NamedTuple):
 MACHINES_FREEDOM = 3.0
 """Degrees of freedom that the variation between machines is known with."""
 
+FARTHEST = 700.0
+"""Logarithm of a ratio near the largest number."""
+
 CAUTION = 0.6
 """Share of the degrees of freedom that the few values of an axis are worth: Satterthwaite's are too many for so few.
 With it the interval covers 90 % or more in benchmarks/verdicts.py."""
 
 
-def mean_ratio(
-    distances: Floats, errors: Floats, freedom: float, levels: NDArray[np.int64], machines: float
-) -> MeanRatio:
+def mean_ratio(distances: Floats, halves: Floats, levels: NDArray[np.int64], machines: float) -> MeanRatio:
     """Return the mean of `exp(distances)`.
 
-    distances: logarithms of the ratios, shape (cells,); errors: their standard errors, from processes, known with
-    `freedom` degrees of freedom; levels: the value of each axis in each cell, shape (cells, axes), as integers;
-    machines: standard deviation of the logarithm that all cells share because of their machines, 0 for one machine.
+    distances: logarithms of the ratios, shape (cells,); halves: half of the width of their 95 % intervals, which add in
+    quadrature; levels: the value of each axis in each cell, shape (cells, axes), as integers; machines: standard
+    deviation of the logarithm that all cells share because of their machines, 0 for one machine.
 
     Cells that share a value of an axis share what it does, so the cells are no independent sample. The variance of the
     mean over other cells adds up over the axes (Cameron, Gelbach and Miller, Journal of Business & Economic Statistics
@@ -48,7 +49,7 @@ def mean_ratio(
     """
     n = len(distances)
     mean = float(np.mean(distances))
-    half = float(reach(np.array(freedom)) * np.sqrt((errors**2).sum()) / n)
+    half = float(np.sqrt((halves**2).sum()) / n)
     wide = np.nan
     if n > 2:
         rest = distances - mean
@@ -61,8 +62,12 @@ def mean_ratio(
         total = sum(part.variance for part in parts)
         of_total = total**2 / max(sum(part.variance**2 / part.freedom for part in parts), 1e-300)
         wide = max(float(reach(np.array(max(of_total, 1.0))) * np.sqrt(total)), half)
-    ends = np.exp([mean, mean - half, mean + half, mean - wide, mean + wide])
-    return MeanRatio(*map(float, ends))
+    return MeanRatio(*map(ratio_of, (mean, mean - half, mean + half, mean - wide, mean + wide)))
+
+
+def ratio_of(distance: float) -> float:
+    """Return `exp(distance)`, or the nearest number whose reciprocal is a number, too."""
+    return float(np.exp(np.clip(distance, -FARTHEST, FARTHEST)))
 
 
 def _clustered(rest: Floats, axis: NDArray[np.int64]) -> _Variance:

@@ -63,8 +63,8 @@ class Differences(NamedTuple):
     """Of no difference."""
     p_same: Floats
     """Of a difference that counts."""
-    error: Floats
-    """Standard error of the logarithm of the ratio."""
+    half: Floats
+    """Half the width of the interval on a logarithmic scale, also where it is too wide to be printed."""
 
 
 def differences(processes: Processes, scale: Floats, prior: Floats, least: Floats) -> Differences:
@@ -72,14 +72,14 @@ def differences(processes: Processes, scale: Floats, prior: Floats, least: Float
     distance = processes.centre[:, 1] - processes.centre[:, 0]
     error, freedom = processes.error(scale, prior)
     half = reach(freedom) * error
-    half = np.where(half < WIDEST, half, np.nan)
+    shown = np.where(half < WIDEST, half, np.nan)
     return Differences(
         ratio=np.exp(distance),
-        low=np.exp(distance - half),
-        high=np.exp(distance + half),
+        low=np.exp(distance - shown),
+        high=np.exp(distance + shown),
         p=p_different(distance, error, freedom),
         p_same=p_equivalent(distance, error, freedom, least),
-        error=error,
+        half=half,
     )
 
 

@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.comparison.claim import BETTER, WORSE, Claim, words
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
 from lmsweep.analysis.data.process_variation import Known, kinds, known_variation
-from lmsweep.analysis.report.answers.headline import BETTER, WORSE, overall
 from lmsweep.analysis.report.answers.question import DEVICE, Option, Question, measures_of
-from lmsweep.analysis.report.answers.verdicts import Answer, Gain, against, answer, cells_of_pair, mean_gain
+from lmsweep.analysis.report.answers.verdicts import Answer, answer, cells_of_pair
 from lmsweep.analysis.report.joined import STORE
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.significance import SIGNIFICANCE
@@ -98,15 +98,15 @@ def _variation(options: Sequence[Option]) -> Known:
     return known
 
 
-def changes(found: Answer) -> dict[str, tuple[str, Gain]]:
-    """Return the stages where something changed: the stage of the last change, and the gain over it.
+def changes(found: Answer) -> dict[str, Claim]:
+    """Return the stages where something changed: the claim against the stage of the last change.
 
     Each stage is compared with that of the last change, so that a slow drift is found, too. Holm's method corrects for
     the number of stages, as it does for that of cells: of a history without a change 5 % name one.
     """
     first, *others = found.question.options
     last = first
-    changed: dict[str, tuple[str, Gain]] = {}
+    changed: dict[str, Claim] = {}
     for stage in others:
         try:
             cells = found.of(stage.name) if last is first else cells_of_pair(found.question, last, stage)
@@ -114,23 +114,22 @@ def changes(found: Answer) -> dict[str, tuple[str, Gain]]:
             continue
         deciding = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()
         corrected = deciding * (len(others) - len(changed))
-        if overall(cells) in ("better", "worse") and corrected < SIGNIFICANCE:
-            changed[stage.name] = (last.name, mean_gain(cells))
+        claim = found.claim(stage.name, cells, against=last.name)
+        if claim.verdict in ("better", "worse") and corrected < SIGNIFICANCE:
+            changed[stage.name] = claim
             last = stage
     return changed
 
 
 def headline_of_history(found: Answer) -> tuple[str, Sequence[str]]:
     """Return the newest change, and sentences about the others."""
-    timed, options = found.timed, found.question.options
+    options = found.question.options
     thing, *of = found.question.over.split(" ")
     count = " ".join([str(len(options)), f"{thing}s", *of])
     measure = f"{found.question.measure.name[:1].upper()}{found.question.measure.name[1:]}"
-    said = [
-        f"{name} {found.verb} {against(gain, before, timed=timed)}" for name, (before, gain) in found.changes.items()
-    ]
+    said = [words(claim) for claim in found.changes.values()]
     if not said:
-        newest = overall(found.of(options[-1].name))
+        newest = found.claim(options[-1].name).verdict
         none = "no change that counts" if newest == "same" else "cannot tell whether anything changed"
         return f"{measure}: {none} in {count}", []
     more = [f"{one}." for one in reversed(said[:-1])]

@@ -184,7 +184,8 @@ def _of_fields(
     rows = _measured(frame, measure)
     kinds = in_order(rows.drop_duplicates(list(fields)), list(fields))
     if fields == (DEVICE,):  # those of the page's own store come first
-        kinds = kinds.sort_values(STORE, key=lambda names: names.map(list(rows[STORE].unique()).index), kind="stable")
+        stores = list(rows[STORE].unique()) if STORE in rows else []
+        kinds = kinds.sort_values(STORE, key=lambda names: names.map(stores.index), kind="stable") if stores else kinds
     texts = {name: labels(rows[name]) for name in fields}
     options = []
     short = _short_devices(rows)

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.comparison.claim import Claim, claim_of
 from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
 from lmsweep.analysis.report.answers.question import DEVICE, Option, Question
@@ -21,54 +21,26 @@ COPY = "/copy "
 OPTION = "option"
 """The column with the name of the option that a cell compares with the baseline."""
 
-
-class Gain(NamedTuple):
-    """How many times as fast as the baseline, or as much, and the 95 % interval; the ends are NaN if unknown."""
-
-    mean: float
-    low: float
-    high: float
-
-    def words(self, *, timed: bool) -> tuple[str, str]:
-        """Return `10 % faster` and `8 to 12`; from twice on `3.1 times as fast`. The interval may be empty."""
-        known = self.high - self.low > 1e-9  # NaN is not
-        if not (0.5025 if timed else 0) < self.mean < 1.995:
-            flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
-            word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
-            return f"{flipped.mean:.3g} {word}", f"{flipped.low:.3g} to {flipped.high:.3g}" if known else ""
-        word = (("slower", "faster") if timed else ("less", "more"))[int(self.mean >= 1)]
-        sign = 1 if self.mean >= 1 else -1
-        ends = sorted(sign * 100 * (end - 1) for end in (self.low, self.high))
-        places = decimals(ends[1] - ends[0]) if known else int(abs(self.mean - 1) < 0.1)
-        texts = [f"{round(end, places) + 0.0:.{places}f}" for end in ends]  # no -0
-        return f"{100 * abs(self.mean - 1):.{places}f} % {word}", " to ".join(texts) if known else ""
-
-
-def against(gain: Gain, baseline: str, *, timed: bool) -> str:
-    """Return `10 % faster than A (8 to 12)`, or `3.1 times as fast as A (3 to 3.2)`."""
-    amount, interval = gain.words(timed=timed)
-    joint = "as" if "times as" in amount else "than"
-    return f"{amount} {joint} {baseline}" + (f" ({interval})" if interval else "")
-
-
-def decimals(width: float) -> int:
-    """Return the digits after the point that an interval of this width justifies: at most two."""
-    return int(np.clip(-np.floor(np.log10(width / 2)), 0, 2)) if width > 0 else 2
+CLAIMED = (
+    *("value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high", "wall_ratio", "verdict", "p", "flags"),
+    *("half", "kind", "itself", "places", "least"),
+)
+"""Of `Comparison.cells`, the columns that an answer has of each cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     question: Question
     cells: pd.DataFrame
-    """A row for each cell of each option: the columns of its result, OPTION, `value`, `gain`, `gain_low`, `gain_high`,
-    `verdict`, `p`, `flags`, `baseline`, `contrast`, and `one`, `other`: the ResultKey of both results."""
+    """A row for each cell of each option: the columns of its result, OPTION, CLAIMED, `gain`, `gain_low`, `gain_high`,
+    and `one`, `other`: the ResultKey of both results."""
     keys: list[str]
     """The columns in which cells of one option differ."""
     unit: str
     apart: Sequence[Obstacle] = ()
     """If no option has a cell in common with the baseline: the fields that keep them apart."""
-    changes: Mapping[str, tuple[str, Gain]] = field(default_factory=dict)
-    """Of options that follow each other: where something changed, since which option, and by how much."""
+    changes: Mapping[str, Claim] = field(default_factory=dict)
+    """Of options that follow each other: where something changed, against which option, and by how much."""
     refused: tuple[str, Sequence[str]] = ("", ())
     """If so, the headline and sentences about what helps."""
 
@@ -77,22 +49,16 @@ class Answer:
         return self.unit == "s"
 
     @property
-    def verb(self) -> str:
-        return "is" if self.timed else "needs"
-
-    @property
     def baseline(self) -> str:
         return self.question.options[0].name
-
-    def ahead(self, gain: Gain) -> float:
-        """How far an option is surely ahead of the baseline: above 1 if it is."""
-        return float(np.nan_to_num(gain.low if self.timed else 1 / gain.high, nan=0.0))
 
     def of(self, option: str) -> pd.DataFrame:
         return self.cells[self.cells[OPTION] == option]
 
-    def mean(self, option: str) -> Gain:
-        return mean_gain(self.of(option))
+    def claim(self, option: str, cells: pd.DataFrame | None = None, *, against: str = "") -> Claim:
+        """Return what its cells say of the option; cells: some of them, or those against another than the baseline."""
+        cells, keys = self.of(option) if cells is None else cells, [name for name in self.keys if name != "value"]
+        return claim_of(cells, option, against or self.baseline, timed=self.timed, keys=keys)
 
 
 def answer(question: Question) -> Answer | None:
@@ -169,7 +135,7 @@ def _compared_at_once(question: Question) -> Comparison:
 
 def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     """The cells of these options, with all columns of the option's result."""
-    frame, timed = found.frame, found.unit == "s"
+    frame, timed = found.cells, found.unit == "s"
     names = list(ResultKey._fields)
     rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
     rows = rows.drop_duplicates(names).set_index(names)
@@ -179,23 +145,11 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
-    columns |= {name: frame[name] for name in ("value", "verdict", "p", "baseline", "contrast", "flags")}
-    columns["wall"] = 1 / frame["wall_ratio"] if "wall_ratio" in frame else frame["ratio"] * np.nan
+    columns |= {name: frame[name] for name in CLAIMED if name in frame}
     one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY)[0]) for key in found.results[0]]
     columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}
     added = {name: column.to_numpy()[known] for name, column in columns.items()}
-    return held.drop(columns=["flags"]).assign(**added, least=max(found.least))
-
-
-def mean_gain(cells: pd.DataFrame) -> Gain:
-    """Return the geometric mean over these cells; their intervals add in quadrature, as in the model of variation."""
-    known = cells[cells["gain"].gt(0)]
-    if known.empty:
-        return Gain(np.nan, np.nan, np.nan)
-    logs = np.log(known[["gain_low", "gain", "gain_high"]].to_numpy(float))
-    mean = logs[:, 1].mean()
-    below, above = np.sqrt(((logs[:, 1:] - logs[:, :-1]) ** 2).sum(axis=0)) / len(logs)
-    return Gain(*map(float, np.exp([mean, mean - below, mean + above])))
+    return held.drop(columns=["flags"]).assign(**added)
 
 
 def _refused(question: Question, one: Option, other: Option, error: RequestError) -> Answer:

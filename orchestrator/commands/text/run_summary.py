@@ -40,10 +40,11 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     trial_command: repeats a trial here if an identifier is appended; None on a cluster.
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.comparison.findings import findings
+    from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.process_variation import known_variation
-    from lmsweep.analysis.report.content import range_headline
+    from lmsweep.analysis.report.answers.headline import headline_of
+    from lmsweep.analysis.report.content import answers_of, range_headline
 
     stored = rows = pd.DataFrame(columns=["status"])
     parts: list[str] = []
@@ -68,7 +69,8 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
             f"or in a browser: lmsweep report {quoted}"
         )
         with continuing("what the results say"):
-            found = findings(rows, known_variation(stored)) or [range_headline(pool(rows))]
+            answers = answers_of(of_present_devices(rows), known=known_variation(stored))
+            found = [headline_of(one)[0] for one in answers if len(one.cells)] or [range_headline(pool(rows))]
             parts.append("\n".join(f"found: {words}" for words in found if words))
     say("\n\n".join(part for part in parts if part))
 

@@ -1,12 +1,12 @@
-"""What `run` says at its end: which way of doing the job the verdicts call fastest, and whether there is a report."""
+"""What `run` says at its end: the headlines of its report, and whether there is one."""
 
 from pathlib import Path
 
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.comparison.findings import findings
-from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.report.answers.headline import headline_of
+from lmsweep.analysis.report.content import answers_of
 from lmsweep.orchestrator.commands.text.run_summary import show_summary
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.running.run_plan import Account
@@ -16,8 +16,7 @@ from tests.support.made_up_results import H200, Attempts, config, samples
 
 
 def found(attempts: Attempts) -> list[str]:
-    rows = analysis.load(attempts.store, pooled=False)
-    return findings(rows, known_variation(rows))
+    return [headline_of(one)[0] for one in answers_of(analysis.load(attempts.store, pooled=False))]
 
 
 def measure(attempts: Attempts, **seconds: float) -> None:
@@ -27,23 +26,24 @@ def measure(attempts: Attempts, **seconds: float) -> None:
             attempts.ok(config(precision=precision, context_length=context), {"step.time": step})
 
 
-def test_a_run_ends_with_what_is_faster_by_how_much_and_in_how_many_cells(tmp_path: Path) -> None:
+def test_a_run_ends_with_what_is_faster_and_by_how_much(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     measure(attempts, fp32=1.0, bf16=0.5)
-    assert found(attempts) == ["precision: bf16 is 2 times as fast as fp32 in 3 of 3 cells"]
+    [words] = found(attempts)
+    assert words.startswith("Training step: bf16 is 2 times as fast as fp32 (")
 
 
-def test_cells_unlike_each_other_have_a_median_with_quartiles_and_each_workload_a_sentence(tmp_path: Path) -> None:
+def test_each_workload_has_a_sentence_about_the_mean_of_its_cells(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for workload, factors in (("timing", (1.3, 1.4, 1.5, 1.6, 13.0)), ("attention", (3.0, 3.0, 3.0, 3.0, 3.0))):
         for place, factor in enumerate(factors):
             for precision, seconds in (("fp32", 0.1), ("bf16", 0.1 / factor)):
                 trial = config(precision=precision, context_length=128 * 2**place)
-                attempts.ok(trial, {"step.time": samples(seconds, seconds / 1e3)}, workload=workload)
-    assert sorted(found(attempts)) == [
-        "precision, attention: bf16 is 3 times as fast as fp32 in 5 of 5 cells",
-        "precision, timing: bf16 is 50 % faster than fp32 in 5 of 5 cells, half of them 40 to 60 %",
-    ]
+                phase = "step" if workload == "timing" else "forward"
+                attempts.ok(trial, {f"{phase}.time": samples(seconds, seconds / 1e3)}, workload=workload)
+    step, attention = found(attempts)
+    assert step.startswith("Training step: bf16 is 2.24 times as fast as fp32 (")
+    assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 (")
 
 
 def test_what_the_samples_do_not_decide_is_printed_so_and_one_value_alone_says_nothing(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_the_samples_do_not_decide_is_printed_so_and_one_value_alone_says_n
     assert found(attempts) == []
     measure(attempts, bf16=1.01)
     (words,) = found(attempts)
-    assert words.startswith(("precision: these samples cannot tell bf16 from fp32", "precision: no difference"))
+    assert "cannot tell" in words or "no difference" in words
 
 
 @pytest.mark.parametrize("status", ["unsupported", "oom"])
