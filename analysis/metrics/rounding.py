@@ -1,14 +1,11 @@
-"""Results of the workload `precision`: sums in 16 bits, dtypes of tensors, and errors relative to float64."""
+"""Results of the workload `precision`: sums in 16 bits and dtypes of tensors."""
 
 from typing import get_args
 
 import pandas as pd
 
-from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
-
-ERRORS = ("logits.relative_error", "loss.relative_error", "gradients.relative_error", "gradients.underflow")
 
 _SUM = 10.0
 """The exact result of the accumulation experiment."""
@@ -30,20 +27,6 @@ def reciprocal_rms_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Return 1 / sqrt(mean(x²)) for x = 1000: columns type of x, cast (to float32 first), value, devices."""
     found = _of(frame, "reciprocal_rms").rename(columns={"types": "type", "median": "value"})
     return found[["type", "cast", "value", "devices"]]
-
-
-def error_table(frame: pd.DataFrame, *, values: tuple[str, ...] = ERRORS, where: dict[str, str] | None = None) -> Table:
-    """Return the errors relative to float64, one row for each precision and whatever else varies.
-
-    values and where: as for `lmsweep.analysis.pivot`. Raises RequestError if there is nothing to show.
-    """
-    chosen = frame[frame["workload"] == "precision"]
-    if chosen.empty:
-        raise _nothing()
-    rows, cols, shown = default_layout(chosen, cols=[], values=list(values), where=where)
-    if "precision" not in rows:
-        rows = [*rows, "precision"]
-    return pivot(chosen, rows=rows, cols=cols, values=shown, where=where or {})
 
 
 def dtype_table(dtypes: pd.DataFrame, *, subject: str) -> pd.DataFrame:

@@ -2,10 +2,10 @@
 
     timing_tables.py      times of the parts of a training step; warm-up; reduced precision; compilation
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals
-    numbers_tables.py     reduced precision: sums, dtypes and errors; parameters of the models
+    numbers_tables.py     reduced precision: sums and dtypes; parameters of the models
     profile_tables.py     kernel time of a step by phase and by range
     operators_tables.py   PyTorch operators and single kernels, as profilers list them
-    ddp_tables.py         data-parallel training: synchronisation, links and memory of each rank
+    ddp_tables.py         data-parallel training: synchronisation, memory of each rank, collectives
     upgrade.py            what another release of the software brings
     limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
@@ -80,7 +80,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "reciprocal-rms": Preset(numbers.reciprocal_rms, "What does normalisation in 16 bits compute?"),
         "dtypes-toy": Preset(numbers.toy_dtypes, "Which dtype does each tensor of the assignment's toy model have?"),
         "dtypes": Preset(numbers.transformer_dtypes, "Which dtype does each tensor of a transformer's step have?"),
-        "errors": Preset(numbers.errors, "How far are the results of each precision from float64?"),
     },
     "Where does the time of a step go?": {
         "kernels": Preset(
@@ -109,8 +108,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
         "ddp": Preset(
             ddp.steps, "How much time does each gradient synchronisation take, and how much of it is hidden?"
         ),
-        "ddp-variants": Preset(ddp.variants, "Which gradient synchronisation is fastest for each model?"),
-        "ddp-links": Preset(ddp.links, "How fast is an all-reduce of all gradients in isolation?"),
         "ddp-memory": Preset(ddp.memory, "How much memory does each rank use, and what does ZeRO-1 save?"),
         "ddp-traffic": Preset(
             ddp.traffic, "Which collectives does a step run, and how many bytes does each rank send?"

@@ -1,11 +1,13 @@
 """A pivot of one workload's values as a row of a list; what presets say of the flags of their rows."""
 
+import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal
 
 import pandas as pd
 
+from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
 from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in, with_above_peak
 from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
@@ -55,7 +57,7 @@ class Pivot:
 
     workload: str
     values: Sequence[str]
-    """Those that the results hold are shown; the first, with its status, if every trial failed."""
+    """Those that the results hold are shown; the first, with its status, if every trial failed. `rank*` is any rank."""
     title: str
     _: KW_ONLY
     rows: tuple[str, ...] = ()
@@ -95,7 +97,8 @@ class Pivot:
         if not values_in(frame):
             return [*self.values[:1]]
         held = values_in(frame if self.above is None else frame[frame["median"] > self.above])
-        if values := [value for value in self.values if value in held]:
+        names = in_order(pd.DataFrame({"value": held}), ["value"])["value"].to_list()
+        if values := [name for value in self.values for name in fnmatch.filter(names, value)]:
             return values
         raise nothing(self.workload)
 

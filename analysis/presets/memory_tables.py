@@ -9,7 +9,7 @@ from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets.layout import Pivot
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.pivot import Table, common_conditions, varying_keys
+from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 
 _LARGEST = 10
 """Number of allocations listed per trial."""
@@ -20,16 +20,22 @@ _PARTS = ("weights", "gradients", "optimizer_state", "activations", "inputs", "w
 _WHOLES = ("step.peak_allocated", "step.peak_tensors")
 
 
-def peaks(results: Results) -> Table:
-    """Peak memory of an iteration in each mode: of CUDA's allocator, else of all tensors, else of the process."""
-    frame = results.of("memory")
+def _resident_alone(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows without the peaks of processes if each result has the peak of an allocator or of all tensors."""
     numbers = frame[frame["median"].notna()]
-    reported = numbers[("step." + numbers["metric"]).isin(_WHOLES)]
-    whole = set(frame["measurement_id"][frame["metric"].notna()]) <= set(reported["measurement_id"])
-    values = _WHOLES if whole else (*_WHOLES, "step.peak_resident")
-    return Pivot("memory", values, "Peak memory of an iteration", above=-inf, cols=("mode",))(results)
+    reported = numbers["measurement_id"][("step." + numbers["metric"]).isin(_WHOLES)]
+    is_whole = set(frame["measurement_id"][frame["metric"].notna()]) <= set(reported)
+    return frame[frame["metric"] != "peak_resident"] if is_whole else frame
 
 
+peaks = Pivot(
+    "memory",
+    (*_WHOLES, "step.peak_resident"),
+    "Peak memory of an iteration",
+    above=-inf,
+    cols=("mode",),
+    of=_resident_alone,
+)
 _CATEGORIES = [f"peak.{part}" for part in _PARTS]
 parts = Pivot(
     "memory", [*_CATEGORIES, *_WHOLES], "What makes up peak memory", above=-inf, by_device=False, together=True

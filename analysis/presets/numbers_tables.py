@@ -1,12 +1,11 @@
-"""Presets of reduced precision (sums, dtypes, errors) and of the models' parameters."""
+"""Presets of reduced precision (sums, dtypes) and of the models' parameters."""
 
 import pandas as pd
 
 from lmsweep.analysis.data.columns import natural_ranks, size_terms
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, error_table, reciprocal_rms_table
+from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, reciprocal_rms_table
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
 from lmsweep.trials.spec.config import RequestError
 
@@ -34,10 +33,6 @@ def reciprocal_rms(results: Results) -> Listing:
         units={"value": "1"},
         notes=["cast: whether x is cast to float32 before it is squared; inf and 0 result from overflow of the dtype"],
     )
-
-
-def errors(results: Results) -> Table:
-    return error_table(results.of("precision"))
 
 
 def toy_dtypes(results: Results) -> Listing:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lmsweep.analysis import load, render
+from lmsweep.analysis import api, load, render
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table, error_table
+from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
@@ -399,9 +399,11 @@ def test_the_errors_are_a_table_of_all_precisions(tmp_path: Path):
         values = {name: (error * (i + 1),) for i, name in enumerate(names)}
         attempts.ok(config(precision=precision), values, workload="precision", units=dict.fromkeys(values, "1"))
     attempts.failed(config(precision="tf32"), "unsupported", workload="precision")
-    table = error_table(load(str(tmp_path / "store")), values=("logits.relative_error", "gradients.relative_error"))
+    values = ["logits.relative_error", "gradients.relative_error"]
+    rows = ["model", "context_length", "precision"]
+    errors = api.table(str(tmp_path / "store"), rows=rows, values=values, where={"workload": "precision"})
     header, *body = [
-        line for line in render(table, "markdown").splitlines() if line.startswith("|") and ":--" not in line
+        line for line in render(errors, "markdown").splitlines() if line.startswith("|") and ":--" not in line
     ]
     assert [cell.strip() for cell in header.split("|")[1:4]] == ["model", "context_length", "precision"]
     assert [[cell.strip() for cell in line.split("|")[3:6]] for line in body] == [
@@ -424,12 +426,8 @@ def test_a_store_without_any_says_how_to_make_some(tmp_path: Path):
     attempts = Attempts(tmp_path / "store")
     attempts.ok(config(), {"step.time": (0.1,)})
     frame = load(str(tmp_path / "store"))
-    for ask in (
-        lambda: accumulation_table(frame),
-        lambda: error_table(frame),
-    ):
-        with pytest.raises(RequestError, match="`lmsweep run precision` adds them"):
-            ask()
+    with pytest.raises(RequestError, match="`lmsweep run precision` adds them"):
+        accumulation_table(frame)
 
 
 def test_the_packaged_sweep_asks_for_every_precision_of_two_models():

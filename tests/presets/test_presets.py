@@ -63,7 +63,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "reciprocal-rms": (CPU, {}),
     "dtypes-toy": (CPU, {}),
     "dtypes": (CPU, {}),
-    "errors": (CPU, {}),
     "roofline": (END_TO_END, {}),
     "scaling": (END_TO_END, {}),
     "frontier": (CPU, {}),
@@ -82,8 +81,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "softmax-matmul": (CPU, {}),
     "profile-time": (CPU, {}),
     "ddp": (CPU, {}),
-    "ddp-variants": (TWO_GPUS, {"model": "small,xl"}),
-    "ddp-links": (CPU, {}),
     "ddp-traffic": (RANKS, {}),
     "ddp-stages": (RANKS, {"ddp": "fsdp"}),
     "collectives": (RANKS, {}),
@@ -218,7 +215,7 @@ def test_devices_are_groups_of_columns(attempts: Attempts) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["ddp", "ddp-variants", "ddp-links"])
+@pytest.mark.parametrize("name", ["ddp", "ddp-memory"])
 def test_gloo_and_nccl_are_never_in_one_column(name: str, tmp_path: Path) -> None:
     for number, store in enumerate((CPU, TWO_GPUS)):
         for path in (store / "measurements").glob("*.parquet"):

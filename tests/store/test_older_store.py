@@ -3,6 +3,7 @@
 tests/support/stores/cpu lacks columns that were added since. Its identifiers were computed by the code of its time.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,16 @@ def test_table_compare_and_status_read_it() -> None:
 def test_the_report_reads_it(tmp_path: Path) -> None:
     lmsweep_here("report", OLD, "-o", tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size > 1_000_000
+
+
+def test_a_table_that_nothing_fills_any_more_stays_as_it_is(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(OLD, store)
+    shutil.copytree(OLD / "kernels", store / "waits")
+    before = lmsweep_here("table", OLD)
+    Store(str(store)).compact()
+    assert lmsweep_here("table", store) == before
+    assert {path.name for path in (store / "waits").iterdir()} == {path.name for path in (OLD / "kernels").iterdir()}
 
 
 @pytest.mark.parametrize("preset", ["kernels", "operators", "allocations", "dtypes", "memory-parts"])

@@ -30,7 +30,7 @@ def widest(text: str) -> int:
     ("store", "preset"),
     [
         ("h200-memory", "memory-parts"),
-        ("h200-x2-ddp", "ddp-variants"),
+        ("h200-x2-ddp", "ddp"),
         ("h200-attention", "attention"),
         ("h200-end-to-end", "compile-speed"),
         ("h200-profile", "softmax-matmul"),
