@@ -94,8 +94,8 @@ class Claim:
     scope: Scope
 
     @property
-    def words(self) -> tuple[str, str]:
-        """Return its amount and its interval: UNSURE if the ends are too far apart, and none if they are unknown."""
+    def amount(self) -> tuple[str, str]:
+        """In words, with its interval. The amount is UNSURE if the ends are far apart; an unknown interval is empty."""
         low, high = self.interval
         if high > MOST_UNSURE * low:
             return UNSURE, ""
@@ -168,7 +168,7 @@ def words(claim: Claim, form: Form = "sentence") -> str:
     form: `sentence`, of its own; `gain`, what follows `A is`; `badge`, without the interval; `clocks`, by each clock,
     here and elsewhere; `table`, the same with the number of cells.
     """
-    scope, (amount, ends) = claim.scope, claim.words
+    scope, (amount, ends) = claim.scope, claim.amount
     is_sure = claim.verdict in ("better", "worse")
     undecided = {
         "same": f"no difference above {100 * scope.least:.2g} %",
@@ -187,9 +187,13 @@ def words(claim: Claim, form: Form = "sentence") -> str:
             said.append(f"wall time {wall} (through the host {of_host})")
         return (f"{undecided}; " if undecided and amount != UNSURE else "") + ", ".join(said)
     if form == "badge":
-        pattern = "{amount} with {subject}" if is_sure else "cannot tell {subject} from {against}"
-        pattern = "{undecided} with {subject}" if claim.verdict == "same" else pattern
-        return pattern.format(amount=amount, undecided=undecided, subject=claim.subject, against=claim.against)
+        if is_sure:
+            return f"{claim.subject}: {UNSURE}" if amount == UNSURE else f"{amount} with {claim.subject}"
+        if claim.verdict == "same":
+            return f"{undecided} with {claim.subject}"
+        return f"cannot tell {claim.subject} from {claim.against}"
+    if form == "gain" and amount == UNSURE:
+        return UNSURE
     if is_sure and amount != UNSURE:
         joint = "as" if "times as" in amount else "than"
         said_of_it = f"{amount} {joint} {claim.against}" + (f" ({ends})" if ends else "")

@@ -5,11 +5,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
-from typing import Any
+from typing import Any, get_args
 
+import pandas as pd
 import pytest
 
-from lmsweep.analysis.comparison.claim import Gain
+from lmsweep.analysis.comparison.claim import Form, Gain, claim_of, words
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.reference import stores
 from lmsweep.analysis.report.answers.headline import headline_of
@@ -216,3 +217,18 @@ def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_p
         store = grid(tmp_path / str(factor), {"fp32": [10.0 * factor, 20.0 * factor], "bf16": [10.0, 20.0]})
         (chart,) = content_of(store).views[0].charts.values()
         assert chart["title"] == title
+
+
+def test_a_difference_whose_size_is_not_known_has_no_number() -> None:
+    cells = pd.DataFrame({"ratio": [0.2, 0.3, 0.4], "half": [2.0, 2.0, 1.5]}).assign(
+        value="step.time", verdict="faster", flags=[()] * 3, kind="wall", places=[frozenset({"one"})] * 3, least=0.02,
+        itself=False,
+    )  # fmt: skip
+    claim = claim_of(cells, "bf16", "fp32", timed=True, keys=[])
+    assert claim.verdict == "better"
+    unsure = "not known to within a factor of two"
+    said = {form: words(claim, form) for form in get_args(Form)}
+    assert said == {
+        "sentence": f"bf16 against fp32: {unsure}", "gain": unsure, "badge": f"bf16: {unsure}",
+        "clocks": f"time {unsure}", "table": f"3 cells: time {unsure}",
+    }  # fmt: skip

@@ -65,7 +65,8 @@ def _lead(found: Answer) -> _Lead:
 def _of_two(found: Answer, name: str) -> _Lead:
     if start := _threshold(found, name):
         verb = "is faster" if found.timed else "needs less"
-        return _Lead(f"{name} {verb} than {found.baseline} from {start.words} on", start.claim, place=start.place)
+        said = f"{name} {verb} than {found.baseline} from {start.field} {start.least} on"
+        return _Lead(said, start.claim, place=start.place)
     claim = found.claim(name)
     decided = claim.verdict in ("better", "worse")
     return _Lead(words(claim), claim, [_sentence(count_words(claim))] if decided else [])
@@ -85,7 +86,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> _Lead:
         return lead._replace(words=f"None of {count} is surely better than {winner}; next, {lead.words}", details=())
     claim = claims[winner]
     if start := _threshold(found, winner):
-        said = f"{winner} is the {most} of {count} from {start.words} on: {words(start.claim, 'gain')}"
+        said = f"{winner} is the {most} of {count} from {start.field} {start.least} on: {words(start.claim, 'gain')}"
         return _Lead(f"{said} at {start.most}", start.claim, ["Below that, it is not faster."], start.place)
     if claim.verdict != "better":
         better = "faster" if found.timed else "smaller"
@@ -121,13 +122,16 @@ def _between(found: Answer, one: str, other: str) -> str:
 
 
 class _Start(NamedTuple):
-    words: str
-    """The least value of a field from which the option is better: `d_model 2048`."""
-    claim: Claim
-    """At the largest value."""
+    """The least value of a field from which an option is better, and its claim at the largest."""
+
+    field: str
+    least: str
     most: str
-    place: str
-    """` at d_model 8192`."""
+    claim: Claim
+
+    @property
+    def place(self) -> str:
+        return f" at {self.field} {self.most}"
 
 
 def _threshold(found: Answer, option: str) -> _Start | None:
@@ -143,7 +147,7 @@ def _threshold(found: Answer, option: str) -> _Start | None:
         if better[ranks >= first].all() and (ranks < first).any() and behind[ranks < first].all():
             start, most = label(cells[name][ranks == first].iloc[0]), cells[name].max()
             claim = found.claim(option, cells[cells[name] == most])
-            return _Start(f"{name} {start}", claim, label(most), f" at {name} {label(most)}")
+            return _Start(name, start, label(most), claim)
     return None
 
 
