@@ -11,6 +11,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     running       runs a plan: Ray Tune, workers, progress, writing to the store
     searching     which trial to run next, if the best one is asked for
     planning      which trials run, in which order, how long they take, and which do not fit
+    predicting    how long a step takes on a device, from its operators
     cluster       Ray, the nodes of a cluster, and what each can hold
     sweep         the sweep file: its schema, its errors, the combinations in it
     sweeps        the packaged sweeps, one YAML file each

@@ -25,6 +25,7 @@ from lmsweep.orchestrator.fitting.fit import Fit
 from lmsweep.orchestrator.fitting.fit_request import FitRequest
 from lmsweep.orchestrator.fitting.predicted_fits import find_fits
 from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
     device_memory,
@@ -39,7 +40,6 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
-from lmsweep.orchestrator.planning.time_model import needs_operators
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.running.store_writer import upload_left_over
