@@ -39,16 +39,11 @@ from lmsweep.analysis.cells.cell_axes import axes_of, job_of, value_of
 from lmsweep.analysis.cells.cells import Cell, cells_of
 from lmsweep.orchestrator.features.best.standing import CLOSE
 from lmsweep.orchestrator.features.best.surrogate import Axis, Space
-from lmsweep.orchestrator.planning.time_model import (
-    NOMINAL,
-    datasheet_of,
-    graph_seconds,
-    iterations_seconds,
-    step_seconds,
-)
-from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.orchestrator.planning.durations import graph_seconds, iterations_seconds, step_seconds
+from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
-from lmsweep.trials.analytic.roofline_time import busy_time
+from lmsweep.trials.analytic.model_operators.model_parts import model_parts, operators_of
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, step_time
 from lmsweep.trials.analytic.trial_durations import duration_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
@@ -203,8 +198,8 @@ class Stored:
     """Standard error of the logarithm of each cell's cost."""
 
 
-def _device_seconds(config: TrialConfig, device: Device) -> float:
-    return sum(busy_time(config, device) or (0.0,))
+def _device_seconds(config: TrialConfig, rates: OperatorRates) -> float:
+    return step_time(operators_of(model_parts(config)), rates).computing
 
 
 def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list[Stored]:
@@ -234,18 +229,18 @@ def stored_grids(location: str, *, pool: bool, clock: str = "step.time") -> list
         work = np.log([_flops(cell) if pool else cell.tokens for cell in cells])
         cost = np.log([np.nan if clock not in cell.values else cell.values[clock].median for cell in cells]) - work
         errors = [0.0 if clock not in cell.values else cell.values[clock].error.deviation for cell in cells]
-        devices = [datasheet_of(cell.environment) or NOMINAL[cell.config.device_type] for cell in cells]
-        pairs = [(cell.config, device) for cell, device in zip(cells, devices, strict=True)]
+        rates, names_of = DeviceRates(), [(cell.config, cell.environment.device_name) for cell in cells]
+        pairs = [(config, rates.known(name) or rates.usual(config.device_type)) for config, name in names_of]
         expected = [
             duration_of(config, "timing").setup
             + graph_seconds(config)
-            + iterations_seconds(config, workloads()["timing"], device)
-            for config, device in pairs
+            + iterations_seconds(config, workloads()["timing"], step_seconds(config, costs))
+            for config, costs in pairs
         ]
         grid = Grid(
             space=Space.of(names, [[value_of(cell, name) for name in names] for cell in cells]),
             cost=np.where(failed, np.nanmax(cost) + 1, cost),
-            prior=np.log([modelled(config, device) for config, device in pairs]) - work,
+            prior=np.log([modelled(config, costs) for config, costs in pairs]) - work,
             seconds=np.array(
                 [seconds.get((trial_id(one.config), one.config.mode, one.environment_id), 1.0) for one in cells]
             ),

@@ -23,8 +23,8 @@ from scipy.optimize import brentq, least_squares
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.planning.measured_rates import measured_rates
-from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual, known_residuals, learned, spread_for
 from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time

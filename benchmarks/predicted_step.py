@@ -22,7 +22,7 @@ import numpy as np
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import StepTime, step_time

@@ -14,11 +14,11 @@ import numpy as np
 from tabulate import tabulate
 
 from lmsweep.analysis.reference.stores import stores
+from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimates
-from lmsweep.orchestrator.planning.time_model import needs_operators
 from lmsweep.trials.analytic.trial_durations import FLOAT8_SECONDS, Duration, Durations
 from lmsweep.trials.results.environment import MEASURING_VERSION
 from lmsweep.trials.results.stored_config import config_of, environment_of
@@ -58,7 +58,7 @@ class Took(NamedTuple):
 
 def measured(location: str) -> list[Took]:
     """Return the trials of a set on GPUs."""
-    rows = Store(location).read()[0].to_pandas()
+    rows = Store(location).read()[0].to_pandas(integer_object_nulls=True)
     rows = rows[(rows["phase"] == "trial") & (rows["unit"] == "s") & (rows["status"] == "ok")]
     rows = rows[rows["device"].astype(str).str.startswith("cuda") & rows["workload"].map(is_known)]
     planned, seconds, is_current = [], [], []

@@ -9,6 +9,7 @@ The rooms, from the top down. A module imports from its own room and from the ro
     plan_request  what the verbs and the API take, each argument with its option
     running       runs a plan: Ray Tune, workers, progress, writing to the store
     planning      which trials run, in which order, how long they take, and which do not fit
+    predicting    how long a step takes on a device, from its operators
     cluster       Ray, the nodes of a cluster, and what each can hold
     sweep         the sweep file: its schema, its errors, the combinations in it
     sweeps        the packaged sweeps, one YAML file each

@@ -19,6 +19,7 @@ from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_early, start_standby
 from lmsweep.orchestrator.plan_request import PlanRequest, with_options
+from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
     device_memory,
@@ -33,7 +34,6 @@ from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.planning.prediction_process import configurations
-from lmsweep.orchestrator.planning.time_model import needs_operators
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.running.store_writer import upload_left_over

@@ -114,8 +114,8 @@ def counted(text: str) -> tuple[int, str]:
 
 def without_placement(sweep: Sweep) -> Sweep:
     trials = (
-        replace(trial, config=replace(trial.config, device="cuda")) if trial.config.device_type == "cuda" else trial
-        for trial in sweep.trials
+        replace(one, config=replace(one.config, device="cuda")) if one.config.device.startswith("cuda:") else one
+        for one in sweep.trials
     )
     return replace(sweep, trials=tuple(dict.fromkeys(trials)))
 

@@ -79,6 +79,7 @@ class Predictions:
             if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
         self._flops: dict[str, StepFlops] = {}
+        self.has_operators = operators
         self._operators: dict[str, list[list[Any]] | Refusal] = {}
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()

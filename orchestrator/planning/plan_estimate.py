@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement
+from lmsweep.orchestrator.planning.durations import graph_seconds
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates
-from lmsweep.orchestrator.planning.time_model import graph_seconds
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 
 START_SECONDS = 13.0

@@ -2,25 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAttention, stand_in
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_model import datasheet_of
-from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
+from lmsweep.orchestrator.predicting.predicted_step import (
+    PredictedStep,
+    in_precision,
+    predicted_step,
+    source_of,
+)
 from lmsweep.trials.analytic.prices import Price
-from lmsweep.trials.analytic.rates.intervals import Spread, spread_for
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
-from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, Rates, rates_with
-from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, in_tf32, step_time
+from lmsweep.trials.analytic.rates.rate_set import Network
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
 
 STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
@@ -81,17 +82,12 @@ class StepEstimates:
         prices: Sequence[Price] = (),
     ) -> None:
         """store: what it has measured of a GPU replaces what ships. network: between nodes."""
-        self._store = store
         self._own_attentions = OwnAttentions(store)
-        self._rates: dict[tuple[str, Network | None], Rates] = {}
+        self._rates = DeviceRates(store)
         self._predictions = predictions
         self._network = network
         self._prices = prices
         self._known: dict[tuple[TrialConfig, str], Estimated | None] = {}
-
-    @cached_property
-    def _measured(self) -> MeasuredRates:
-        return measured_rates(self._store) if self._store and self._store.exists() else MeasuredRates()
 
     def of(self, planned: PlannedTrial) -> Estimated | None:
         """Return a trial's step, or why it is not known; None if no step is measured, or no device is there."""
@@ -104,6 +100,8 @@ class StepEstimates:
 
     def seconds_of(self, planned: PlannedTrial) -> float | None:
         """Return the seconds of a trial's step, None if they are not known."""
+        if self._predictions is None or not self._predictions.has_operators:
+            return None  # nothing waits for a prediction that has not been asked for
         found = self.of(planned)
         return found.seconds if isinstance(found, StepEstimate) else None
 
@@ -120,39 +118,33 @@ class StepEstimates:
         found = self._predictions.operators(stand_in(planned.trial) if own else planned.trial)
         if isinstance(found, Refusal):
             return found
-        operators = in_precision(found, config)
-        shipped = self._rates_of(device, self._network if config.nodes > 1 else None)
+        shipped = self._rates.of(device, self._network if config.nodes > 1 else None)
         if config.world_size > 1 and not shipped.connects(config.world_size):
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
         rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
-        spread = spread_for(device.name, shipped.level, config.world_size)
-        if config.world_size > 1:
-            return self._of_ranks(planned, operators, rates, spread)
-        time = step_time(operators, rates)
-        seconds, low, high = spread.of(time)
-        source = source_of(time)
+        step = predicted_step(found, config, shipped, rates)
+        if step.ranks:
+            return self._of_ranks(planned, found, rates, step)
+        seconds, low, high = step.sure
+        source = source_of(step.time)
         if is_reference(config.attention) and not own:
             source += f"; {config.attention} by PyTorch's operators in it, not measured"
-        return StepEstimate(time=time, factor=spread.factor, seconds=seconds, between=(low, high), source=source)
-
-    def _rates_of(self, device: Device, network: Network | None) -> Rates:
-        key = device.name, network
-        if key not in self._rates:
-            self._rates[key] = rates_with(device, self._measured, network)
-        return self._rates[key]
+        factor = step.spread.factor
+        return StepEstimate(time=step.time, factor=factor, seconds=seconds, between=(low, high), source=source)
 
     def _of_ranks(
-        self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, spread: Spread
+        self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, step: PredictedStep
     ) -> StepEstimate:
-        config = planned.trial.config
+        assert step.ranks is not None, "a step of several ranks"
+        config, factor = planned.trial.config, step.spread.factor
         tokens = config.batch_size * config.context_length
+        operators = in_precision(operators, config)
 
         def rate(ranks: int) -> float:
             among = operators if ranks == config.world_size else resized(operators, config, ranks)
-            return ranks // config.tp * tokens / rank_time(among, rates, config).at(spread.factor)
+            return ranks // config.tp * tokens / rank_time(among, rates, config).at(factor)
 
-        time = rank_time(operators, rates, config)
-        seconds, low, high = spread.of(time)
+        seconds, low, high = step.sure
         ranks = least = config.world_size
         while ranks <= MOST_RANKS and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
             ranks *= 2
@@ -163,11 +155,11 @@ class StepEstimates:
             dollars=prices[0] * config.world_size / 3600 / known * 1e9 if prices else None,
             worth=ranks if ranks <= MOST_RANKS else None,
         )
-        parts = {name: spread.factor * part for name, part in time.exposed.items()}
-        source = f"{source_of(time.time, is_host_bound=time.is_host_bound)}; {_words(fleet, parts)}"
+        parts = {name: factor * part for name, part in step.ranks.exposed.items()}
+        source = f"{source_of(step.time, is_host_bound=step.ranks.is_host_bound)}; {_words(fleet, parts)}"
         return StepEstimate(
-            time=time.time,
-            factor=spread.factor,
+            time=step.time,
+            factor=factor,
             seconds=seconds,
             between=(low, high),
             source=source,
@@ -182,18 +174,3 @@ def _words(fleet: Fleet, parts: Mapping[str, float]) -> str:
     worth = f"from {2 * fleet.worth}" if fleet.worth else f"not even from {2 * MOST_RANKS}"
     worth += f" GPUs on, twice as many bring less than {WORTH:.0%}"
     return f"exposed: {exposed or 'nothing'}; {fleet.tokens_per_second:,.0f} tokens/s{dollars}; {worth}"
-
-
-def in_precision(operators: Operators, config: TrialConfig) -> Operators:
-    """Return the operators as the precision computes them: a prediction of memory does not tell tf32 from fp32."""
-    return in_tf32(operators) if PRECISIONS[config.precision].tf32 else operators
-
-
-def source_of(time: StepTime, *, is_host_bound: bool | None = None) -> str:
-    """Return where the rates of a step come from, in words for a user."""
-    kinds: dict[str, list[str]] = {}
-    for kind, source in time.sources.items():
-        kinds.setdefault(source, []).append(kind)
-    words = "; ".join(f"{' and '.join(sorted(names))} from {source}" for source, names in kinds.items())
-    bound = time.is_host_bound if is_host_bound is None else is_host_bound
-    return f"{words}; the host decides: {time.host_source}" if bound else words

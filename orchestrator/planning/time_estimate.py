@@ -1,4 +1,4 @@
-"""Estimates how long a trial will take: from its earlier results, or from the time model corrected by other results."""
+"""Estimates how long a trial will take: from its earlier results, or from its step, corrected by other results."""
 
 import statistics
 from collections import defaultdict
@@ -10,16 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.planning.durations import is_modelled, iterations_seconds, once_seconds
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_model import (
-    NOMINAL,
-    cpu_with,
-    datasheet_of,
-    is_modelled,
-    iterations_seconds,
-    needs_step,
-)
-from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.trial_durations import ON_GPU, Durations, duration_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of
@@ -48,6 +41,11 @@ class Estimate:
     """Whether the store has no result of it on its device."""
     is_modelled: bool
     """Whether nothing similar was measured on its device."""
+    steps: float | None = None
+    """Of the predicted step, that `seconds` is longer than `setup`; None if results or a time limit say it, or none is
+    predicted."""
+    setup: float = 0.0
+    """Of what is no step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +69,10 @@ class Estimates:
         nodes: Sequence[Node] = (),
         durations: Durations = ON_GPU,
     ) -> None:
-        """step_of: the predicted seconds of a step, asked for where the time model does not know it: if it is of the
-        user's own code, or of ranks, which communicate. nodes: those whose CPUs may run a trial.
-        """
+        """step_of: the predicted seconds of a trial's step, None if its operators are not known. nodes: those whose
+        CPUs may run a trial."""
         self._step_of = step_of
-        self._cpus = {
-            node.environments["cpu"].device_name: cpu_with(node.cpu_rates) for node in nodes if node.cpu_rates
-        }
+        self._rates = DeviceRates(store, nodes)
         self._durations = durations
         self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
@@ -87,41 +82,47 @@ class Estimates:
 
     def of(self, planned: PlannedTrial) -> Estimate:
         config, environment = planned.trial.config, planned.environment
-        datasheet = datasheet_of(environment) or self._cpus.get(environment.device_name)
-        overhead, iterating, reason, is_new, rests_on_model = 0.0, 0.0, None, True, False
+        rates = self._rates.known(environment.device_name, environment.device_memory)
+        setup, iterating, waiting, reason, is_new, rests_on_model = 0.0, 0.0, 0.0, None, True, False
+        step = self._step_of(planned)
         for name in planned.trial.workloads:
             key = (environment.device_name, measurement_id(config, name)) if self._measured else None
             measured = self._measured.get(key) if key else None
             speed = self._speeds.get((environment.device_name, name, config.compiles))
             if measured is not None:
-                is_new = False
-                overhead += measured.overhead
+                is_new, step = False, None
+                setup += measured.overhead
                 iterating += measured.iterating
                 continue
             workload = workload_named(name)
-            is_known = is_modelled(config, workload)
-            step = self._step_of(planned) if needs_step(config, workload) else None
-            modelled = iterations_seconds(config, workload, datasheet or NOMINAL[config.device_type], step)
-            if not is_known and step is None:
+            if not is_modelled(config, workload) and (step is None or workload.holds is None):
                 reason = reason or (
                     f"how long your own code takes on {environment.device_name} is unknown until it has been measured"
                 )
+            if step is None or workload.holds is None:
+                once = once_seconds(config, workload, rates or self._rates.usual(config.device_type))
+            else:
+                once = step
+            modelled = iterations_seconds(config, workload, once)
             if speed:
-                overhead += speed.overhead
+                setup += speed.overhead
                 iterating += modelled * speed.slowness
             else:
                 rests_on_model = True
-                if datasheet is None:
+                if rates is None:
                     reason = reason or (
                         f"the speed of {environment.device_name} is unknown until something has been measured on it"
                     )
                 duration = duration_of(config, name, self._durations)
-                overhead += duration.setup
-                iterating += duration.base + duration.slope * modelled
-        seconds = min(overhead + iterating, config.timeout_seconds)
+                setup += duration.setup
+                waiting += duration.base
+                iterating += duration.slope * modelled
+        seconds = min(setup + waiting + iterating, config.timeout_seconds)
         return Estimate(
             seconds=seconds,
-            iterating=min(iterating, seconds),
+            iterating=min(waiting + iterating, seconds),
+            steps=iterating / step if step and seconds < config.timeout_seconds else None,
+            setup=setup + waiting,
             reason=reason,
             is_new=is_new,
             is_modelled=rests_on_model,
@@ -150,10 +151,11 @@ class Estimates:
                     config = config_of(table.slice(last_row[ended_key], 1).to_pylist()[0])
                 except RequestError:  # no configuration of this lmsweep
                     continue
-                device = find_device(device_name) or NOMINAL[config.device_type]
-                modelled = iterations_seconds(config, workload_named(workload), device)
-                if not is_modelled(config, workload_named(workload)):
+                known = workload_named(workload)
+                if not is_modelled(config, known):
                     continue
+                rates = self._rates.known(device_name) or self._rates.usual(config.device_type)
+                modelled = iterations_seconds(config, known, once_seconds(config, known, rates))
                 seen[device_name, workload, config.compiles].append((overhead, iterating / modelled if modelled else 1))
         for kind, found in seen.items():
             overhead, slowness = (statistics.median(values) for values in zip(*found, strict=True))

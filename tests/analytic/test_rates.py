@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmsweep.orchestrator.planning.step_estimate import source_of
+from lmsweep.orchestrator.predicting.predicted_step import source_of
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.analytic.rates.collective_rates import Point, across, between_gpus, from_datasheet
 from lmsweep.trials.analytic.rates.operators import Operator

@@ -8,7 +8,7 @@ import pytest
 
 from lmsweep.analysis.reference import reports
 from lmsweep.orchestrator.planning.memory_budget import counted
-from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, from_datasheet, in_order

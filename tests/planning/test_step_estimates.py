@@ -1,6 +1,7 @@
 """The predicted step in a plan: of any model on a GPU that is not there, and where it goes."""
 
 import json
+import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lmsweep.orchestrator.planning.measured_rates import measured_rates
+from lmsweep.orchestrator.predicting.measured_rates import measured_rates
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.collective_rates import Point
 from lmsweep.trials.analytic.rates.rate_data import DATA
@@ -51,6 +52,33 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
     parts = sum(sum(by_class.values()) for by_class in found["parts"].values())
     assert parts == pytest.approx(found["device_seconds"])
     assert all(one["source"] for one in found["classes"].values())
+
+
+@pytest.mark.slow
+def test_in_a_plan_the_time_of_each_trial_is_its_set_up_and_its_steps(tmp_path: Path) -> None:
+    drawn = random.Random(51)
+    axes: dict[str, list[Any]] = {
+        "model": ["tiny"], "context_length": [32, 64, 128], "batch_size": [1, 2, 4, 8],
+        "precision": ["tf32", "bf16"], "attention": ["naive", "sdpa"],
+        "compile": ["none", "block"], "checkpointing": ["none", "block"], "num_layers": [2],
+        "mode": ["forward_backward", "train_step"], "optimizer": ["adamw_fused", "adamw_foreach"],
+        "measure_steps": [5, 20], "warmup_steps": [0, 5],
+    }  # fmt: skip
+    grids = [
+        {
+            "workloads": drawn.choice([["timing"], ["memory"], ["timing", "memory"]]),
+            "fixed": {name: drawn.choice(values) for name, values in axes.items()} | {"device": "cuda"},
+        }
+        for _ in range(100)
+    ]
+    (tmp_path / "random.yaml").write_text(json.dumps({"name": "random", "grids": grids}))
+    words = ["plan", tmp_path / "random.yaml", "--for", "H100", "--store", tmp_path / "none", "--format", "json"]
+    trials = [one for one in json.loads(lmsweep_here(*words))["trials"] if one["action"] == "run"]
+    assert len(trials) >= 50
+    for one in trials:
+        steps = one["expected_steps"] * one["expected_step_seconds"]
+        assert one["expected_seconds"] == pytest.approx(one["expected_setup_seconds"] + steps), one["config"]
+        assert one["expected_steps"] > 0
 
 
 def test_explaining_a_trial_that_is_not_there_ends_with_a_sentence(sweep: Path) -> None:

@@ -17,12 +17,12 @@ from lmsweep.analysis import render
 from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
 from lmsweep.orchestrator.commands.text.plan_output import plan_output
 from lmsweep.orchestrator.commands.text.plan_text import PlanText
+from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS, PlanEstimate, Range, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.planning.time_estimate import Estimates
-from lmsweep.orchestrator.planning.time_model import needs_operators
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.progress.eta import Correction, DeviceEta, Eta, Running, Took
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, took_by

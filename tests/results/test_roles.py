@@ -31,8 +31,8 @@ WRITERS = (
     "analysis/metrics",
     "analysis/report",
     "analysis/comparison/side_by_side.py",
-    "analysis/best/answer_text.py",
-    "analysis/best/transfer.py",
+    "orchestrator/features/best/answer_text.py",
+    "orchestrator/features/best/transfer.py",
 )
 """They choose which columns a table shows or an answer reads."""
 SOURCES = (

@@ -1,4 +1,4 @@
-"""Device times of the steps in the reference sets, beside what they consist of."""
+"""Device times of the steps in the reference sets, beside what their operators in closed form let expect."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,10 @@ import pandas as pd
 
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.roofline_time import has_known_work, model_parts, update_parts
+from lmsweep.trials.analytic.model_operators.model_parts import has_known_work, model_parts, operators_of
+from lmsweep.trials.analytic.rates.intervals import spread_for
+from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
@@ -26,8 +29,9 @@ STEPS = (
 """Sets with device times of whole steps."""
 
 
-def measured_steps(name: str) -> Iterator[tuple[dict[str, float], float]]:
-    """Yield the parts of forward and backward, and those of the update, of each step of a set, with its seconds."""
+def measured_steps(name: str) -> Iterator[tuple[float, float]]:
+    """Yield the seconds of forward and backward, and those of the update, of each step of a set: predicted by the
+    operators in closed form, and measured."""
     rows = load(name)
     rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
     for _, phases in rows.groupby("measurement_id"):
@@ -35,9 +39,12 @@ def measured_steps(name: str) -> Iterator[tuple[dict[str, float], float]]:
         took = phases.set_index("phase")["median"]
         if config.loss in HIDDEN_LOSSES or not has_known_work(config):
             continue
-        yield model_parts(config, device), took["forward"] + took.get("backward", 0.0)
+        rates = rates_of(device)
+        time = step_time(operators_of(model_parts(config)), rates)
+        factor = spread_for(device.name, rates.level).factor
+        yield factor * (time.computing - time.updating), took["forward"] + took.get("backward", 0.0)
         if "optimizer" in took:
-            yield update_parts(config, device), took["optimizer"]
+            yield factor * time.updating, took["optimizer"]
 
 
 def trial_of(row: "pd.Series[Any]") -> tuple[TrialConfig, Device]:

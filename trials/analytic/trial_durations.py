@@ -26,23 +26,23 @@ Durations = Mapping[tuple[str, bool], Duration]
 """By workload and whether the trial compiles; the workload "" stands for all others."""
 
 ON_GPU: Durations = {
-    ("", False): Duration(setup=1.43, base=0.08, slope=1.34),
-    ("", True): Duration(setup=3.45, base=0.36, slope=1.0),
-    ("attention", False): Duration(setup=0.49, base=0.12, slope=1.19),
-    ("attention", True): Duration(setup=0.73, base=0.14, slope=0.57),
+    ("", False): Duration(setup=1.43, base=0.09, slope=1.26),
+    ("", True): Duration(setup=3.45, base=0.34, slope=1.0),
+    ("attention", False): Duration(setup=0.49, base=0.21, slope=1.01),
+    ("attention", True): Duration(setup=0.73, base=0.16, slope=0.32),
     ("ceiling", False): Duration(setup=2.16, base=0.12, slope=0.0),
     ("collectives", False): Duration(setup=2.56, base=0.13, slope=1.0),
-    ("ddp", False): Duration(setup=2.99, base=18.88, slope=1.0),
+    ("ddp", False): Duration(setup=2.99, base=17.74, slope=1.0),
     ("ddp", True): Duration(setup=29.9, base=0.07, slope=1.87),
     ("energy", True): Duration(setup=0.12, base=0.43, slope=0.86),
-    ("loss", False): Duration(setup=3.16, base=0.0, slope=1.44),
-    ("loss", True): Duration(setup=3.24, base=0.04, slope=1.66),
-    ("memory", False): Duration(setup=0.69, base=0.0, slope=0.64),
+    ("loss", False): Duration(setup=3.16, base=0.0, slope=1.42),
+    ("loss", True): Duration(setup=3.24, base=0.04, slope=1.7),
+    ("memory", False): Duration(setup=0.69, base=0.0, slope=0.71),
     ("memory", True): Duration(setup=0.86, base=0.07, slope=0.11),
     # `profile` by hand, after one H200's trials: the sets are of older code (docs/lab/2026-11-26-durations.md).
     ("profile", False): Duration(setup=0.01, base=0.0, slope=0.9),
     ("profile", True): Duration(setup=0.01, base=0.1, slope=0.1),
-    ("timing", False): Duration(setup=0.58, base=1.1, slope=1.28),
+    ("timing", False): Duration(setup=0.58, base=1.26, slope=1.05),
     ("timing", True): Duration(setup=1.99, base=0.28, slope=1.19),
 }
 

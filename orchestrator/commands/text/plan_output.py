@@ -13,6 +13,7 @@ from lmsweep.orchestrator.planning.memory_budget import between
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate, StepEstimates
+from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.spec.config import TrialConfig
@@ -36,6 +37,12 @@ class PlannedTrial(BaseModel):
     predicted_peak_reason: str | None
     expected_seconds: float | None
     expected_seconds_reason: str | None
+    expected_setup_seconds: float | None = Field(
+        None, description="Of `expected_seconds`, what is no step: this field and the next where a step is predicted."
+    )
+    expected_steps: float | None = Field(
+        None, description="How many steps of `expected_step_seconds` the rest is, profiled ones included."
+    )
     expected_step_seconds: float | None = Field(
         None, description="This field and the next: only of trials whose workloads measure steps of a GPU."
     )
@@ -97,6 +104,7 @@ def plan_output(
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
                 expected_seconds_reason=no_seconds,
+                **_of_steps(None if no_seconds else estimate.trials[planned.index]),
                 **_of_step(steps.of(planned) if steps else None),
             )
         )
@@ -115,6 +123,13 @@ def plan_output(
 def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | Refusal:
     """Return the predicted memory of a trial, or why it is unknown."""
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else Refusal("--no-predict")
+
+
+def _of_steps(estimate: Estimate | None) -> dict[str, Any]:
+    """Return of how many predicted steps a trial's time consists; nothing if results say it, or a time limit."""
+    if estimate is None or estimate.steps is None:
+        return {}
+    return {"expected_setup_seconds": estimate.setup, "expected_steps": estimate.steps}
 
 
 def _of_step(step: Estimated | None) -> dict[str, Any]:

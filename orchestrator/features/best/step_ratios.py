@@ -8,13 +8,12 @@ from lmsweep.analysis.cells.cells import Cell
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.features.best.transfer import Ratio
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
-from lmsweep.orchestrator.planning.step_estimate import in_precision
+from lmsweep.orchestrator.predicting.predicted_step import predicted_step
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.rates.intervals import SURE, spread_for
+from lmsweep.trials.analytic.rates.intervals import SURE
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.analytic.rates.step_time import step_time
-from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.config import Trial, TrialConfig
 
 
 class StepRatios:
@@ -37,8 +36,7 @@ class StepRatios:
         found = self._predictions.operators(trial)
         if isinstance(found, Refusal):
             return None
-        operators = in_precision(found, cell.config)
-        here, there = _device_seconds(operators, source), _device_seconds(operators, target)
+        here, there = (_device_seconds(found, cell.config, device) for device in (source, target))
         width = exp(SURE * hypot(here.deviation, there.deviation))
         return Ratio(there.middle / here.middle, there.low / here.high / width, there.high / here.low * width)
 
@@ -53,8 +51,8 @@ class _DeviceTime(NamedTuple):
     """Standard deviation of the logarithm, from residuals."""
 
 
-def _device_seconds(operators: Operators, device: Device) -> _DeviceTime:
-    rates = rates_of(device)
-    spread, time = spread_for(device.name, rates.level, 1), step_time(operators, rates)
-    low, high = (spread.factor * (time.computing + time.unsure(end)) for end in (0, 1))
-    return _DeviceTime(spread.factor * time.computing, low, high, spread.deviation)
+def _device_seconds(operators: Operators, config: TrialConfig, device: Device) -> _DeviceTime:
+    step = predicted_step(operators, config, rates_of(device))
+    factor, time = step.spread.factor, step.time
+    low, high = (factor * (time.computing + time.unsure(end)) for end in (0, 1))
+    return _DeviceTime(factor * time.computing, low, high, step.spread.deviation)

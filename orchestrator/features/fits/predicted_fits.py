@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 from lmsweep.orchestrator.features.fits.fit import Fit
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
 from lmsweep.orchestrator.plan_request import with_options
-from lmsweep.orchestrator.planning.measured_rates import measured_rates
 from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
-from lmsweep.orchestrator.planning.step_estimate import in_precision, source_of
+from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
 from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.analytic.rates.intervals import Timed, spread_for
 from lmsweep.trials.analytic.rates.operators import from_values
-from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
-from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.rules.combination_rules import why_not
@@ -140,12 +137,10 @@ def _fit(
     if "no_operators" in answer:
         return replace(fit, reason=answer["no_operators"])
     layout = request.layout(device, candidate.gpus)
-    operators = in_precision(from_values(answer["operators"][str(batch)]), config)
     rates = rates_with(datasheet, measured, layout.network)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
-    time = step_time(operators, rates)
-    timed: Timed = rank_time(operators, rates, sized) if candidate.gpus > 1 else time
-    middle, low, high = spread_for(device.name, rates.level, candidate.gpus).of(timed)
+    step = predicted_step(from_values(answer["operators"][str(batch)]), sized, rates)
+    middle, low, high = step.sure
     step_tokens = fit.batch * config.context_length * candidate.gpus
     hours = tokens / step_tokens * middle / 3600 if tokens else None
     return replace(
@@ -154,7 +149,7 @@ def _fit(
         tokens_per_second_between=(step_tokens / high, step_tokens / low),
         hours=hours,
         dollars=hours * price * candidate.gpus if hours and price else None,
-        source=source_of(time),
+        source=source_of(step.time),
     )
 
 

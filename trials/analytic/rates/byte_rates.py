@@ -69,6 +69,8 @@ class ByteRates:
         self._curves, self._of_reference = _curves_of(tuple(points)), _reference_curves()
         self._measured = {family for family, *_ in self._curves}
         self._families = self._measured | {family for family, *_ in self._of_reference}
+        self._like: dict[_Key, tuple[Curve, float]] = {}
+        self._names: dict[str, str] = {}
         self._slower = reference.bandwidth / hardware.bandwidth
         self._slower_addresses = reference.instructions / hardware.instructions
 
@@ -87,22 +89,27 @@ class ByteRates:
 
     def _of_family(self, family: str, moved: float, width: int, is_cold: bool | None) -> float:
         cold = moved > SHARE_OF_CACHE * self._cache_bytes if is_cold is None else is_cold
-        curves, slower = self._curves, 1.0
-        if family not in self._measured:
-            curves = self._of_reference
-            slower = self._slower_addresses if family in BY_LAYOUT.values() else self._slower
-        keys = (
-            _Key(family, other, hot)
-            for hot in (cold, True)
-            for other in sorted((1, 2, 4), key=lambda known: abs(known - width))
-        )
-        curve = next(curves[key] for key in keys if key in curves)
+        key = _Key(family, width, cold)
+        if key not in self._like:
+            self._like[key] = self._curve_like(key)
+        curve, slower = self._like[key]
         return curve.least_seconds + (curve.at(moved) - curve.least_seconds) * slower
 
+    def _curve_like(self, key: _Key) -> tuple[Curve, float]:
+        """Return the measured curve that is most like an operator's, and how much slower it is here."""
+        curves, slower = self._curves, 1.0
+        if key.family not in self._measured:
+            curves = self._of_reference
+            slower = self._slower_addresses if key.family in BY_LAYOUT.values() else self._slower
+        widths = sorted((1, 2, 4), key=lambda known: abs(known - key.width))
+        keys = (_Key(key.family, width, hot) for hot in (key.is_cold, True) for width in widths)
+        return next(curves[one] for one in keys if one in curves), slower
+
     def _family(self, name: str) -> str:
-        if name in self._families:
-            return name
-        return next((family for start, family in FAMILIES.items() if name.startswith(start)), USUAL)
+        if name not in self._names:
+            like = (family for start, family in FAMILIES.items() if name.startswith(start))
+            self._names[name] = name if name in self._families else next(like, USUAL)
+        return self._names[name]
 
 
 def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:

@@ -2,9 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
 
@@ -12,6 +12,19 @@ SURE = (1.0, 1.0)
 WAITS = 0.09
 """Seconds for which the device waits in a step that it decides, per second of the host's launches: 0.08 to 0.11 in five
 shipped sets and in the steps predicted before they ran on one H200, 2026-11-25."""
+
+
+class Work(NamedTuple):
+    """Seconds of host and device."""
+
+    launching: float = 0.0
+    computing: float = 0.0
+
+
+def duration(whole: Work, update: Work) -> float:
+    """Return the seconds of a step, of which the optimizer's update is a part."""
+    after = max(0.0, update.computing - update.launching)  # it begins when the host gets there
+    return max(whole.computing + WAITS * whole.launching, whole.launching + after)
 
 
 class Costs(Protocol):
@@ -30,7 +43,7 @@ class Costs(Protocol):
         """Least and most seconds over `seconds`, where nobody measured such an operator; else SURE."""
 
 
-class OperatorRates(Protocol):
+class OperatorRates(Hashable, Protocol):
     """What operators cost on one GPU and its host."""
 
     def of(self, operator: Operator, /) -> Costs:
@@ -86,9 +99,8 @@ class StepTime:
         """Return the seconds of the step if the device takes `factor` times as long; with `end` 0 or 1 the least or
         most, by the assumptions about operators that nobody measured and about the host."""
         host = 1.0 if end is None else self.hosts[end]
-        launching = host * self.launching
-        update = max(0.0, factor * self.updating - host * self.launching_update)  # begins when the host gets there
-        return max(factor * (self.computing + self.unsure(end)) + WAITS * launching, launching + update)
+        update = Work(host * self.launching_update, factor * self.updating)
+        return duration(Work(host * self.launching, factor * (self.computing + self.unsure(end))), update)
 
     def unsure(self, end: Literal[0, 1] | None) -> float:
         """Return what assumptions about operators that nobody measured change at least (0) or at most (1)."""

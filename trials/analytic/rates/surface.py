@@ -1,6 +1,7 @@
 """A correction of a formula by measured points near by: the mean of log(measured / formula), weighted by distance."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -36,12 +37,17 @@ class Curve:
     def __init__(self, points: Iterable[tuple[float, float]]) -> None:
         """points: sizes and seconds."""
         ordered = sorted(points)
-        self._sizes = np.log([size for size, _ in ordered])
-        self._seconds = np.log([seconds for _, seconds in ordered])
-        self.least_seconds = math.exp(self._seconds.min())
+        self._sizes = [math.log(size) for size, _ in ordered]
+        self._seconds = [math.log(seconds) for _, seconds in ordered]
+        self.least_seconds = math.exp(min(self._seconds))
 
     def at(self, size: float) -> float:
         """Return the seconds; beyond the largest point they grow with the size, below the smallest they stay."""
-        place = math.log(max(size, 1.0))
-        beyond = max(0.0, place - float(self._sizes[-1]))
-        return math.exp(float(np.interp(place, self._sizes, self._seconds)) + beyond)
+        place, sizes, seconds = math.log(max(size, 1.0)), self._sizes, self._seconds
+        above = bisect_left(sizes, place)
+        if above == 0:
+            return math.exp(seconds[0])
+        if above == len(sizes):
+            return math.exp(seconds[-1] + place - sizes[-1])
+        share = (place - sizes[above - 1]) / (sizes[above] - sizes[above - 1])
+        return math.exp(seconds[above - 1] + share * (seconds[above] - seconds[above - 1]))

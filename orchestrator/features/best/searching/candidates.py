@@ -12,10 +12,11 @@ from lmsweep.analysis.cells.cells import Cell, key_of
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.orchestrator.features.best.searching.search import Search
 from lmsweep.orchestrator.features.best.surrogate import Space
+from lmsweep.orchestrator.planning.durations import graph_seconds, step_seconds
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
-from lmsweep.orchestrator.planning.time_model import NOMINAL, datasheet_of, graph_seconds, step_seconds
+from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.spec.config import Trial, TrialConfig
@@ -102,7 +103,8 @@ def search_of(
     cells += [(one.config, one.environment, one.predicted_peak) for one in more]
     names = [DEVICE, *(name for name in axes_of([config for config, _, _ in cells]) if name != DEVICE)]
     points = [[device.device_name, *(getattr(config, name) for name in names[1:])] for config, device, _ in cells]
-    prior = [_expected(aim, *cell) for cell in cells]
+    rates = DeviceRates()
+    prior = [_expected(aim, rates, *cell) for cell in cells]
     unknown = statistics.fmean([one for one in prior if one is not None] or [0.0])
     # Nothing hides the compilation of a graph from a search.
     compiling = [graph_seconds(one.trial.config) if estimates[one.index].is_new else 0.0 for one in trials]
@@ -120,12 +122,14 @@ def search_of(
     return search
 
 
-def _expected(aim: Aim, config: TrialConfig, environment: Fingerprint, peak: float | None) -> float | None:
-    """Return the expected logarithm of the cost, by the time model or the prediction of memory."""
+def _expected(
+    aim: Aim, rates: DeviceRates, config: TrialConfig, environment: Fingerprint, peak: float | None
+) -> float | None:
+    """Return the expected logarithm of the cost, by the prediction of a step or of memory."""
     if aim.goal is Goal.MEMORY:
         return log(peak) if peak else None
-    device = datasheet_of(environment) or NOMINAL[config.device_type]
-    seconds = step_seconds(config, device)
+    known = rates.known(environment.device_name, environment.device_memory)
+    seconds = step_seconds(config, known or rates.usual(config.device_type))
     if not seconds:
         return None
     hourly = aim.hourly(environment.device_name, environment.accelerator_type)

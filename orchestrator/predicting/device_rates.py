@@ -1,0 +1,58 @@
+"""The rates of a device: of a GPU, of a CPU's cores, or those of a stand-in, which only compare trials."""
+
+from collections.abc import Sequence
+from functools import cache, cached_property
+
+from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.trials.analytic.cpu_operators import CpuOperators
+from lmsweep.trials.analytic.datasheets import DEVICES, CpuRates, Device, device_named, find_device
+from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, Rates, rates_with
+from lmsweep.trials.analytic.rates.step_time import OperatorRates
+from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.store.store import Store
+
+STAND_IN = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
+CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))
+
+
+class DeviceRates:
+    """What operators cost on each device, as a store has measured it, else as it ships."""
+
+    def __init__(self, store: Store | None = None, nodes: Sequence[Node] = ()) -> None:
+        """nodes: those whose CPUs may run a trial."""
+        self._store = store
+        self._cpus = {
+            node.environments["cpu"].device_name: CpuOperators(node.cpu_rates) for node in nodes if node.cpu_rates
+        }
+        self._known: dict[tuple[str, Network | None], Rates] = {}
+
+    @cached_property
+    def _measured(self) -> MeasuredRates:
+        return measured_rates(self._store) if self._store and self._store.exists() else MeasuredRates()
+
+    def of(self, device: Device, network: Network | None = None) -> Rates:
+        """Return the rates of a GPU with a datasheet. network: between nodes."""
+        key = device.name, network
+        if key not in self._known:
+            self._known[key] = rates_with(device, self._measured, network)
+        return self._known[key]
+
+    def known(self, name: str, memory: int | None = None) -> OperatorRates | None:
+        """Return the rates of a device by its name, None if nothing is known of it."""
+        device = _datasheet(name, memory)
+        return self.of(device) if device else self._cpus.get(name)
+
+    def usual(self, device_type: str) -> OperatorRates:
+        """Return the rates of another device of that type: good only for comparing trials with one another."""
+        return CORES if device_type == "cpu" else self.of(STAND_IN)
+
+
+def datasheet_of(environment: Fingerprint) -> Device | None:
+    """Return the datasheet of a device, if there is one. A device given by `--for` has the exact name in the table."""
+    return _datasheet(environment.device_name, environment.device_memory)
+
+
+@cache
+def _datasheet(name: str, memory: int | None) -> Device | None:
+    return find_device(name, memory) or device_named(name)

@@ -1,0 +1,61 @@
+"""The seconds of a step: of its operators at the rates of a device, times what measured steps take over that."""
+
+from dataclasses import dataclass
+
+from lmsweep.trials.analytic.model_operators.model_parts import Part, seconds_of
+from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time
+from lmsweep.trials.analytic.rates.rate_set import Rates
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, in_tf32, step_time
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedStep:
+    """A step of one process, or of one rank."""
+
+    time: StepTime
+    """Of its operators, each by itself."""
+    ranks: RankTime | None
+    """Of a rank with the others."""
+    spread: Spread
+
+    @property
+    def sure(self) -> Sure:
+        """Return its seconds and their 95 % interval."""
+        return self.spread.of(self.ranks or self.time)
+
+
+def predicted_step(
+    operators: Operators, config: TrialConfig, shipped: Rates, rates: OperatorRates | None = None
+) -> PredictedStep:
+    """Return the step of recorded operators. rates: in place of `shipped`, with what was measured of the user's."""
+    operators, rates = in_precision(operators, config), rates or shipped
+    return PredictedStep(
+        time=step_time(operators, rates),
+        ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
+        spread=spread_for(shipped.hardware.device.name, shipped.level, config.world_size),
+    )
+
+
+def closed_step(parts: list[Part], rates: OperatorRates) -> float:
+    """Return the seconds of a step of one process, from the operators that are known without a run."""
+    factor = spread_for(rates.hardware.device.name, rates.level).factor if isinstance(rates, Rates) else 1.0
+    return seconds_of(parts, rates, factor)
+
+
+def in_precision(operators: Operators, config: TrialConfig) -> Operators:
+    """Return the operators as the precision computes them: a prediction of memory does not tell tf32 from fp32."""
+    return in_tf32(operators) if PRECISIONS[config.precision].tf32 else operators
+
+
+def source_of(time: StepTime, *, is_host_bound: bool | None = None) -> str:
+    """Return where the rates of a step come from, in words for a user."""
+    kinds: dict[str, list[str]] = {}
+    for kind, source in time.sources.items():
+        kinds.setdefault(source, []).append(kind)
+    words = "; ".join(f"{' and '.join(sorted(names))} from {source}" for source, names in kinds.items())
+    bound = time.is_host_bound if is_host_bound is None else is_host_bound
+    return f"{words}; the host decides: {time.host_source}" if bound else words

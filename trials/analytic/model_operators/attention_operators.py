@@ -1,0 +1,112 @@
+"""The operators of attention between its projections: a fused kernel, or written out."""
+
+from collections.abc import Iterator
+
+from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
+from lmsweep.trials.analytic.formulas import attention_flops
+from lmsweep.trials.analytic.model_operators.forms import Form, Row
+from lmsweep.trials.analytic.rates.operators import Operator
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+
+
+def attention_operators(
+    form: Form,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    context: int,
+    width: int,
+    attention: str,
+    causal: bool,
+    window: int | None,
+    document_length: int | None,
+) -> Iterator[Operator]:
+    """Yield the operators of attention between its projections."""
+    narrow, forward = form.narrow, form.is_forward
+    if is_reference(attention) or ATTENTIONS[attention].stores_scores:
+        yield from _written_out(form, batch * heads, context, width, attention)
+        return
+    way, is_masked = ATTENTIONS[attention], document_length is not None or window is not None
+    efficient = narrow == 4 or way.kernel == "EFFICIENT_ATTENTION"
+    name = "_scaled_dot_product_efficient_attention" if efficient else "_scaled_dot_product_flash_attention"
+    if way.kernel is None and way.masked_by != "mask":
+        name = f"{attention}_attention"
+    elif way.uses_cudnn and not efficient:
+        name = "sdpa_cudnn"
+    flops = attention_flops(phase="forward", d_model=width * heads, context_length=context, batch_size=batch)
+    if not (is_masked and way.masked_by == "mask"):
+        flops *= share_of_packed_scores(
+            "hardware", context_length=context, document_length=document_length or context, causal=causal, window=window
+        )
+    query, key = (batch, heads, context, width), (batch, kv_heads, context, width)
+    moved = narrow * batch * context * width * (2 * heads + 2 * kv_heads)
+    yield Operator(
+        name=name + "_backward" * (not forward),
+        shapes=(query, key, key) if forward else (query, query, key, key),
+        dtype=form.dtype,
+        bytes=moved if forward else 2 * moved,
+        flops=round(flops if forward else 2.5 * flops),
+        phase=form.phase,
+        module="",
+        is_again=form.is_again,
+        is_causal=causal and not is_masked,
+        is_compiled=form.is_compiled,
+        calls=form.calls,
+    )
+
+
+def _written_out(form: Form, heads: int, context: int, width: int, attention: str) -> Iterator[Operator]:
+    """Yield the operators of attention that stores its scores. heads: of all sequences."""
+    scores, narrow, forward = heads * context**2, form.narrow, form.is_forward
+    is_math, is_naive = attention == "sdpa_math", attention == "naive" or is_reference(attention)
+    dtype = "float32" if is_math and narrow == 2 else ""
+    first, second = (heads, context, context, width), (heads, context, width, context)
+    if forward:
+        yield form.product(*first, "nt", dtype=dtype)
+        yield form.product(*second, "nn", dtype=dtype)
+    else:
+        yield form.product(heads, context, width, context, "tn", dtype=dtype)
+        yield form.product(*first, "nt", dtype=dtype)
+        yield form.product(heads, width, context, context, "tn", dtype=dtype)
+        yield form.product(*second, "nn", dtype=dtype)
+    if form.is_compiled:
+        size = 4 if is_math else narrow
+        yield from form.rows(scores, Row("", "", 1, (2 if forward else 3) * size + 2 * is_math * forward))
+        return
+    copy, size = int(form.casts), 4 if form.casts else narrow
+    yield from form.rows(context**2, Row("add", "", 3, 1))
+    values = heads * context * width
+    if is_math:
+        yield from form.rows(
+            values, Row("_to_copy", "", 4 * (narrow == 2), 6), Row("mul", "", 2, 8), Row("clone", "", 1, 8)
+        )
+        softmax: tuple[Row, ...] = (
+            Row("add", "strided", 1, 8),
+            Row("_softmax", "", 1, 8),
+            Row("_to_copy", "", int(narrow == 2), 6),
+        )
+        yield from form.rows(scores, *(softmax if forward else (Row("_softmax_backward_data", "", 1, 12),)))
+        return
+    yield from form.rows(values, Row("clone", "", 1, 2 * narrow), dtype=form.dtype)
+    yield from form.rows(
+        scores, Row("div", "", 1, 2 * narrow), Row("where", "strided", 1, 2 * narrow), dtype=form.dtype
+    )
+    yield from form.rows(scores, Row("_to_copy", "", 1 * copy, 6), dtype=form.dtype)
+    yield from form.rows(scores, Row("_to_copy", "", 1 * copy, 6))
+    rows: tuple[Row, ...]
+    if not is_naive:
+        rows = (Row("_softmax", "", 1, 2 * size) if forward else Row("_softmax_backward_data", "", 1, 3 * size),)
+    elif forward:
+        yield from form.rows(scores, Row("max", "", 1, narrow), Row("sub", "strided", 1, 2 * narrow), dtype=form.dtype)
+        rows = (Row("exp", "", 1, 2 * size), Row("sum", "", 1, size), Row("div", "strided", 1, 2 * size))
+    else:
+        rows = (Row("neg", "", 1, 2 * narrow), Row("sum", "", 2, narrow), Row("add_", "", 1, 3 * narrow))
+        yield from form.rows(scores, *rows, dtype=form.dtype)
+        rows = (
+            Row("div", "strided", 4, 2 * size),
+            Row("neg", "", 1, 2 * size),
+            Row("mul", "", 2, 3 * size),
+            Row("sum", "", 1, size),
+        )
+    yield from form.rows(scores, *rows, dtype="float32" if size == 4 else form.dtype)

@@ -1,0 +1,125 @@
+"""The operators of a block of lmsweep's model, without attention between its projections."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lmsweep.trials.analytic.model_operators.float8_linear import float8_linear
+from lmsweep.trials.analytic.model_operators.forms import Form, Row, times
+from lmsweep.trials.analytic.rates.operators import Operator
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+
+NORM: dict[str, tuple[Row, ...]] = {
+    "forward": (Row("pow", "", 1, 8), Row("mean", "", 1, 4), Row("mul", "strided", 2, 8)),
+    "backward": (
+        *(Row("mul", "", 3, 12), Row("mul", "strided", 2, 8), Row("sum", "", 2, 4), Row("add_", "", 2, 12)),
+        *(Row("div", "strided", 1, 4), Row("pow", "", 2, 8)),
+    ),
+}
+
+
+def block_operators(
+    form: Form,
+    tokens: int,
+    d_model: int,
+    d_ff: int,
+    query_width: int,
+    key_width: int,
+    norm_width: int,
+    matrices: int,
+    experts: int,
+    active: int,
+    router: int,
+) -> Iterator[Operator]:
+    """Yield the operators of a block, without attention between its projections."""
+    hidden, inner, rotated = tokens * d_model, tokens * active * d_ff, tokens * (query_width + key_width)
+    each, gates, wide, narrow = tokens * active // experts or 1, matrices - 1, form.wide, form.narrow
+    pure = wide == 2
+    if form.is_compiled:
+        yield from _fused_rows(form, hidden, inner, rotated, tokens * query_width, gates)
+    elif form.is_forward:
+        yield from form.rows(hidden, *times(2, NORM["forward"]), Row("_to_copy", "", 4 * pure, 6))
+        yield from form.rows(rotated / 2, *(times(2, NORM["forward"]) if norm_width else ()))
+        yield from form.rows(tokens, Row("add", "", 4, 8))
+        half = rotated / 4  # of queries or keys: one of each pair
+        layout = "strided_cast" if narrow == 2 else "strided"
+        yield from form.rows(half, Row("mul", layout, 8, narrow + 4), dtype=form.dtype)
+        yield from form.rows(half, Row("add", "", 4, 12))
+        yield from form.rows(2 * half, Row("stack", "", 2, 8), Row("_to_copy", "", 2 * (narrow == 2), 6))
+        yield from form.rows(
+            inner, Row("gelu", "", 1, 2 * narrow), Row("mul", "", 2 * (gates - 1), 3 * narrow), dtype=form.dtype
+        )
+        yield from form.rows(hidden, Row("add", "cast" * form.casts, 2, 2 * wide + narrow))
+        yield from form.rows(tokens * query_width, Row("clone", "", 1, 2 * narrow), dtype=form.dtype)
+    else:
+        yield from form.rows(
+            hidden, Row("_to_copy", "", 2 * form.casts + 4 * pure, 6), Row("add_", "", 2 + gates - 1, 3 * wide)
+        )
+        yield from form.rows(hidden, *times(2, NORM["backward"]))
+        yield from form.rows(rotated / 2, *(times(2, NORM["backward"]) if norm_width else ()))
+        yield from form.rows(tokens, Row("add", "", 6, 8))
+        half = rotated / 4
+        yield from form.rows(
+            2 * half, Row("_to_copy", "", 2 * (narrow == 2), 6), Row("add_", "", 2, 3 * narrow), dtype=form.dtype
+        )
+        yield from form.rows(half, Row("mul", "strided", 8, 8), Row("neg", "strided", 2, 8))
+        yield from form.rows(half, Row("_to_copy", "", 8 * (narrow == 2), 6))
+        yield from form.rows(
+            half, Row("add_", "", 4, 3 * narrow), Row("slice_backward", "", 4, 4 * narrow), dtype=form.dtype
+        )
+        gating: tuple[Row, ...] = (Row("mul", "", 6, 3 * narrow),) if gates == 2 else (Row("gelu", "", 1, 3 * narrow),)
+        yield from form.rows(inner, *gating, dtype=form.dtype)
+        yield from form.rows(tokens * key_width, Row("clone", "", 2, 2 * narrow), dtype=form.dtype)
+    widths = [query_width, key_width, key_width]
+    linears = [(tokens, d_model, width, 1) for width in widths] + [(tokens, query_width, d_model, 1)]
+    linears += [(each, d_model, d_ff, experts)] * gates + [(each, d_ff, d_model, experts)]
+    recipe = PRECISIONS[form.precision].float8_recipe
+    for place, (rows, inputs, outputs, copies) in enumerate(linears):
+        after_norm = place not in (3, len(linears) - 1)
+        if recipe is None or copies > 1:
+            yield from linear_operators(form, rows, inputs, outputs, after_norm, copies)
+            continue
+        yield from form.rows(rows * inputs, Row("_to_copy", "", after_norm and not form.is_compiled, 6))
+        is_first = place in (0, 3, 4, len(linears) - 1)
+        yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
+    if router:
+        yield from linear_operators(form, tokens, d_model, experts, True)
+
+
+def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, gates: int) -> Iterator[Operator]:
+    """Yield the kernels that Inductor generates for a block."""
+    wide, narrow = form.wide, form.narrow
+    if form.is_forward:
+        rows: list[tuple[int, Row]] = [
+            (hidden, Row("", "", 1, wide + narrow)),
+            (hidden, Row("", "", 1, 2 * (wide + narrow))),
+        ]
+        rows += [(hidden, Row("", "", 1, 2 * wide + narrow)), (rotated, Row("", "", 1, 2 * narrow + (narrow == 2)))]
+        rows += [(inner, Row("", "", 1, (gates + 1) * narrow)), (merged, Row("", "", 1, 2 * narrow))]
+    else:
+        rows = [
+            (rotated, Row("", "", 1, 2 * narrow)),
+            (merged, Row("", "", 2, 2 * narrow)),
+            (hidden, Row("", "", 2, 4)),
+        ]
+        rows += [(hidden, Row("", "", 2, 5 * wide + 2.5 * narrow)), (hidden, Row("", "", int(form.casts), 6))]
+        rows += [(inner, Row("", "", 1, (2 * gates + 1) * narrow))]
+    for place, (elements, row) in enumerate(rows):
+        for one in form.rows(elements, row, dtype=form.dtype if wide == 2 else "float32"):
+            yield replace(one, calls=form.calls) if not place else one
+
+
+def linear_operators(
+    form: Form, tokens: int, inputs: int, outputs: int, is_wide: bool = True, experts: int = 1
+) -> Iterator[Operator]:
+    """Yield the products of a linear layer, and autocast's copies. is_wide: whether its input is not yet narrow."""
+    copy: Row = Row("_to_copy", "", int(form.casts), 6)
+    weight, input = experts * inputs * outputs, experts * tokens * inputs
+    if form.is_forward:
+        yield from form.rows(weight, copy)
+        yield from form.rows(input, copy) if is_wide and not form.is_compiled else ()
+        yield form.product(experts, tokens, outputs, inputs, "nt")
+    else:
+        yield form.product(experts, inputs, outputs, tokens, "tn")
+        yield form.product(experts, tokens, inputs, outputs, "nn")
+        yield from form.rows(weight, copy, dtype=form.dtype)
+        yield from form.rows(input, copy, dtype=form.dtype) if is_wide and not form.is_compiled else ()

@@ -1,0 +1,93 @@
+"""How the operators of a part of a step run: phase, types, and whether compiled code launches them."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.rates.operators import Operator, Phase
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+
+
+class Row(NamedTuple):
+    """An element-wise operator."""
+
+    name: str
+    layout: str
+    times: float
+    """How often it runs."""
+    moved: float
+    """Bytes, of an element."""
+
+
+class Form(NamedTuple):
+    """How the operators of a part run."""
+
+    phase: Phase
+    precision: str
+    is_compiled: bool = False
+    calls: int = 0
+    """Of compiled code, for each repetition of the part."""
+    is_again: bool = False
+    """Whether backward computes forward again."""
+
+    @property
+    def is_forward(self) -> bool:
+        return self.phase == "forward" or self.is_again
+
+    @property
+    def wide(self) -> int:
+        """Bytes of an element between blocks."""
+        return PRECISIONS[self.precision].weight_bytes
+
+    @property
+    def narrow(self) -> int:
+        """Bytes of an operand of a product."""
+        return 2 if PRECISIONS[self.precision].is_narrow else 4
+
+    @property
+    def casts(self) -> bool:
+        """Whether autocast copies operands and gradients."""
+        return PRECISIONS[self.precision].autocast is not None
+
+    @property
+    def dtype(self) -> str:
+        formats = PRECISIONS[self.precision]
+        return "tf32" if formats.tf32 else formats.operand
+
+    def rows(self, elements: float, *rows: Row, dtype: str = "float32") -> Iterator[Operator]:
+        """Yield element-wise operators."""
+        for name, layout, times, moved in rows:
+            if times and elements:
+                yield Operator(
+                    name="fused" if self.is_compiled else name,
+                    layout="" if self.is_compiled else layout,
+                    shapes=((round(elements),),),
+                    dtype=dtype,
+                    bytes=round(moved * elements),
+                    flops=0,
+                    phase=self.phase,
+                    module="",
+                    is_again=self.is_again,
+                    is_compiled=self.is_compiled,
+                    count=round(times),
+                )
+
+    def product(self, batch: int, m: int, n: int, k: int, layout: str, *, dtype: str = "") -> Operator:
+        dtype, size = dtype or self.dtype, 4 if dtype == "float32" else self.narrow
+        shapes = ((m, k), (k, n)) if batch == 1 else ((batch, m, k), (batch, k, n))
+        return Operator(
+            name="mm" if batch == 1 else "bmm",
+            layout=layout,
+            shapes=shapes,
+            dtype=dtype,
+            bytes=size * batch * (m * k + k * n + m * n),
+            flops=2 * batch * m * n * k,
+            phase=self.phase,
+            module="",
+            is_again=self.is_again,
+            is_compiled=self.is_compiled,
+        )
+
+
+def times(times: int, rows: Iterable[Row]) -> Iterator[Row]:
+    for name, layout, one, moved in rows:
+        yield Row(name, layout, times * one, moved)

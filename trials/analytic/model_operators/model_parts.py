@@ -1,0 +1,183 @@
+"""The parts of a step of lmsweep's own model: its blocks, its ends, its loss, its update."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.formulas import PASSES, parameter_count
+from lmsweep.trials.analytic.model_operators.attention_operators import attention_operators
+from lmsweep.trials.analytic.model_operators.block_operators import NORM, block_operators, linear_operators
+from lmsweep.trials.analytic.model_operators.forms import Form, Row
+from lmsweep.trials.analytic.rates.operators import Operator, Operators, Phase
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, Work, duration
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.model_sizes import ModelSize
+from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
+from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
+
+PHASES: tuple[Phase, ...] = ("forward", "backward")
+
+
+class Part(NamedTuple):
+    """Operators that other steps have too."""
+
+    times: int
+    make: Callable[..., Iterable[Operator]]
+    arguments: tuple[object, ...]
+
+
+def has_known_work(config: TrialConfig) -> bool:
+    """Whether the trial has a model of lmsweep's, whose operators are a closed form."""
+    return not config.model_code and bool(config.d_ff and config.num_layers and config.num_heads)
+
+
+def model_parts(config: TrialConfig) -> list[Part]:
+    """Return the parts of an iteration of a whole model of lmsweep's."""
+    layers, micro, vocab_size, precision = (
+        config.num_layers or 1,
+        config.accumulate,
+        config.vocab_size,
+        config.precision,
+    )
+    tokens, (block, weights) = config.micro_batch_size * config.context_length, _sizes(config.size, vocab_size)
+    whole, compiled = config.compile == "model", config.compile != "none"
+    found: list[Part] = []
+
+    def add_blocks(phase: Phase, times: int, is_again: bool = False) -> None:
+        form = Form(phase, precision, compiled, int(compiled and not whole), is_again)
+        found.append(Part(times * micro, block_operators, (form, tokens, *block)))
+        found.append(Part(times * micro, attention_operators, _attention(config, form._replace(calls=0))))
+
+    for phase in PHASES[: 2 if PASSES[config.mode] > 1 else 1]:
+        ends = tokens, config.d_model, vocab_size
+        found.append(Part(micro, end_operators, (Form(phase, precision, whole, int(whole)), *ends)))
+        found.append(Part(micro, loss_operators, (Form(phase, precision), tokens, vocab_size, config.loss)))
+        add_blocks(phase, layers)
+        if phase == "backward" and (again := config.recomputation.recomputed(layers).blocks):
+            add_blocks(phase, again, is_again=True)
+        if phase == "backward" and micro > 1:
+            found.append(Part(micro - 1, sum_operators, (Form(phase, precision), weights, 9 * layers)))
+    if config.mode == "train_step":
+        found.append(Part(1, update_operators, (Form("optimizer", precision), weights, config.optimizer)))
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _sizes(size: ModelSize, vocab_size: int) -> tuple[tuple[int, ...], int]:
+    """Return the dimensions of a block, and the number of weights of the model."""
+    terms = size.terms
+    block = tuple(value for name, value in terms.items() if name not in ("num_layers", "vocabulary_matrices"))
+    return block, parameter_count(**terms, vocab_size=vocab_size)
+
+
+def attention_parts(config: TrialConfig) -> list[Part]:
+    """Return the parts of attention alone, without its projections."""
+    phases, compiled = PHASES[: 2 if PASSES[config.mode] > 1 else 1], config.compile != "none"
+    forms = (Form(phase, config.precision, compiled, int(config.compiles)) for phase in phases)
+    return [Part(1, attention_operators, _attention(config, form)) for form in forms]
+
+
+def loss_parts(config: TrialConfig) -> list[Part]:
+    """Return the parts of the output head and the loss alone, forward and backward."""
+    tokens, width, words = config.batch_size * config.context_length, config.d_model, config.vocab_size
+    precision = "bf16_pure" if PRECISIONS[config.precision].is_narrow else config.precision  # it runs without autocast
+    forms = [Form(phase, precision) for phase in PHASES]
+    heads = [Part(1, linear_operators, (form, tokens, width, words)) for form in forms]
+    return heads + [Part(1, loss_operators, (form, tokens, words, config.loss)) for form in forms]
+
+
+def operators_of(parts: Sequence[Part]) -> Operators:
+    """Return the operators of all parts."""
+    return tuple(replace(one, count=times * one.count) for times, make, arguments in parts for one in make(*arguments))
+
+
+def seconds_of(parts: Sequence[Part], rates: OperatorRates, factor: float = 1.0) -> float:
+    """Return the seconds of a step of one process, as `StepTime.at` of its operators."""
+    whole = update = (0.0, 0.0)
+    for times, make, arguments in parts:
+        launching, computing = _priced(rates, make, arguments)
+        whole = whole[0] + times * launching, whole[1] + times * factor * computing
+        if make is update_operators:
+            update = launching, factor * computing
+    return duration(Work(*whole), Work(*update))
+
+
+@lru_cache(maxsize=2**17)
+def _priced(rates: OperatorRates, make: Callable[..., Iterable[Operator]], arguments: tuple[object, ...]) -> Work:
+    operators, computing = tuple(make(*arguments)), 0.0
+    form, *others = arguments
+    if isinstance(form, Form) and form.is_again:  # the device does what it did in forward
+        forward = form._replace(phase="forward", is_again=False)
+        computing = _priced(rates, make, (forward, *others)).computing
+    else:
+        computing = sum(one.count * rates.of(one).seconds for one in operators)
+    return Work(sum(one.count * rates.launch(one) for one in operators), computing)
+
+
+def end_operators(form: Form, tokens: int, d_model: int, vocab_size: int) -> Iterator[Operator]:
+    """Yield the operators of the embedding, the last norm and the output head."""
+    hidden = tokens * d_model
+    if form.is_forward:
+        yield from form.rows(hidden, Row("embedding", "", 1, 8), *NORM["forward"])
+    else:
+        yield from form.rows(vocab_size * d_model, Row("new_zeros", "", 1, 4))
+        yield from form.rows(hidden, Row("add_", "", 1, 12), *NORM["backward"])
+    for place, one in enumerate(linear_operators(form, tokens, d_model, vocab_size)):
+        yield replace(one, calls=form.calls) if not place else one
+
+
+def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Iterator[Operator]:
+    """Yield the operators of the loss from the logits on."""
+    logits, copy, narrow = tokens * vocab_size, int(form.narrow == 2), form.narrow
+    if loss in FUSED_LOSSES:
+        fused = form._replace(is_compiled=True)
+        yield from fused.rows(logits, Row("", "", 1, (1 if form.is_forward else 2) * narrow), dtype=form.dtype)
+        return
+    if form.is_forward:
+        yield from form.rows(logits, Row("_to_copy", "", copy, 6), dtype=form.dtype)
+        eager: tuple[Row, ...] = (
+            Row("max", "", 1, 4),
+            Row("sub", "strided", 2, 8),
+            Row("exp", "", 1, 8),
+            Row("sum", "", 1, 4),
+        )
+        yield from form.rows(logits, *(eager if loss != "cross_entropy" else (Row("_log_softmax", "", 1, 8),)))
+        return
+    eager = (
+        Row("new_zeros", "", 1, 4),
+        Row("neg", "", 1, 8),
+        Row("sum", "", 1, 4),
+        Row("mul", "strided", 1, 8),
+        Row("add_", "", 1, 12),
+    )
+    known: tuple[Row, ...] = (Row("new_zeros", "", 1, 4), Row("_log_softmax_backward_data", "", 1, 12))
+    yield from form.rows(logits, *(eager if loss != "cross_entropy" else known), Row("_to_copy", "", copy, 6))
+
+
+def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
+    """Yield the sums of gradients of so many weights over micro-batches."""
+    yield from form.rows(count / tensors, Row("add_", "", tensors, 3 * form.wide))
+
+
+def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operator]:
+    """Yield the optimizer's update of so many weights."""
+    if optimizer in OPTIMIZERS and (OPTIMIZERS[optimizer].is_fused or not OPTIMIZERS[optimizer].is_of_torch):
+        yield from form.rows(
+            count, Row("_fused_adamw_", "", 1, 7 * form.wide), dtype=PRECISIONS[form.precision].weights
+        )
+        return
+    rows: tuple[Row, ...] = (
+        Row("_foreach_mul_", "", 2, 2),
+        Row("_foreach_lerp_", "", 2, 3),
+        Row("_foreach_sqrt", "", 3, 2),
+    )
+    for name, layout, times, elements in (*rows, Row("_foreach_addcdiv_", "", 1, 4)):
+        yield from form.rows(count, Row(name, layout, times, elements * form.wide))
+
+
+def _attention(config: TrialConfig, form: Form) -> tuple[object, ...]:
+    heads = config.num_heads or 1
+    sizes = config.micro_batch_size, heads, config.num_kv_heads or heads, config.context_length, config.head_width
+    return form, *sizes, config.attention, config.causal, config.window, config.document_length
