@@ -39,7 +39,7 @@ class DeviceRates:
         return self._known[key]
 
     def known(self, name: str, memory: int | None = None) -> OperatorRates | None:
-        """Return the rates of a device by its name, None if nothing is known of it."""
+        """Return the rates of a device by its name, None without a datasheet or a measurement."""
         device = _datasheet(name, memory)
         return self.of(device) if device else self._cpus.get(name)
 

@@ -68,6 +68,15 @@ def test_flops_of_lmsweeps_own_model_are_those_of_the_closed_form(fields: dict[s
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
+@pytest.mark.parametrize("attention", ["naive", "sdpa"])
+def test_inference_computes_the_products_of_the_forward_pass_of_training(attention: str) -> None:
+    forward, training = (
+        step_operators(small(mode=mode, attention=attention, precision="bf16")) for mode in ("forward", "train_forward")
+    )
+    assert total(forward) == total(training) > 0
+    assert Counter(one.name for one in forward) == Counter(one.name for one in training)
+
+
 def test_an_adapter_computes_no_gradient_of_frozen_weights() -> None:
     config = small(adapter="lora")
     found, tokens, rank, layers = count_flops(config), 4 * 32, 16, 5

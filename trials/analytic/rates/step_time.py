@@ -22,7 +22,7 @@ class Work(NamedTuple):
 
 
 def duration(whole: Work, update: Work) -> float:
-    """Return the seconds of a step, of which the optimizer's update is a part."""
+    """Return the seconds of a step, including the optimizer's update."""
     after = max(0.0, update.computing - update.launching)  # it begins when the host gets there
     return max(whole.computing + WAITS * whole.launching, whole.launching + after)
 
