@@ -156,9 +156,11 @@ def with_options(
         first = next(iter(shown.parameters))
 
         def call(*args: Any, **options: Any) -> Result:
-            given = shown.bind(*args, **options)
-            given.arguments[first] = str(given.arguments[first])
-            return function(record(*given.args, **given.kwargs))
+            if args:
+                args = (str(args[0]), *args[1:])
+            elif first in options:
+                options[first] = str(options[first])
+            return function(record(*args, **options))
 
         update_wrapper(call, function)
         parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]

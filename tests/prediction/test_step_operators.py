@@ -66,8 +66,6 @@ def test_flops_of_lmsweeps_own_model_are_those_of_the_closed_form(fields: dict[s
     assert (found.forward, found.backward) == (products_of(config), 2 * products_of(config))
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
 @pytest.mark.parametrize("attention", ["naive", "sdpa"])
 def test_inference_computes_the_products_of_the_forward_pass_of_training(attention: str) -> None:
     forward, training = (
@@ -77,6 +75,8 @@ def test_inference_computes_the_products_of_the_forward_pass_of_training(attenti
     assert Counter(one.name for one in forward) == Counter(one.name for one in training)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("peft") is None, reason="adapters need peft")
 def test_an_adapter_computes_no_gradient_of_frozen_weights() -> None:
     config = small(adapter="lora")
     found, tokens, rank, layers = count_flops(config), 4 * 32, 16, 5

@@ -42,7 +42,7 @@ def model_parts(config: TrialConfig) -> list[Part]:
         config.precision,
     )
     tokens, (block, weights) = config.micro_batch_size * config.context_length, _sizes(config.size, vocab_size)
-    whole, compiled = config.compile == "model", config.compile != "none"
+    whole, compiled = config.compilation.whole, config.compile != "none"
     found: list[Part] = []
 
     def add_blocks(phase: Phase, times: int, is_again: bool = False) -> None:
