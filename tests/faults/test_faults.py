@@ -180,10 +180,10 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_what_was_stored_stays(tmp_
 @pytest.mark.slow
 def test_two_drivers_on_one_store_that_a_third_process_merges_lose_nothing(tmp_path):
     folders = [tmp_path / name for name in ("a", "b")]
-    for folder, count in zip(folders, (30, 40), strict=True):
+    for folder in folders:
         folder.mkdir()
-        write_noops(folder, count)
-    processes = [start("run", folder / "scale.yaml", "--store", tmp_path / "store") for folder in folders]
+    sweeps = [write_noops(folder, count) for folder, count in zip(folders, (30, 40), strict=True)]
+    processes = [start("run", sweep, "--store", tmp_path / "store") for sweep in sweeps]
     merges = 0
     while any(process.poll() is None for process in processes):
         before = Store(str(tmp_path / "store")).count_fragments()
@@ -197,7 +197,7 @@ def test_two_drivers_on_one_store_that_a_third_process_merges_lose_nothing(tmp_p
     assert set(table["status"]) == {"ok"}
     assert table["trial_id"].nunique() == 40
     assert not table.duplicated(["attempt_id", "phase", "metric"]).any()
-    assert "0 to run" in lmsweep("plan", folders[1] / "scale.yaml", "--store", tmp_path / "store").stdout
+    assert "0 to run" in lmsweep("plan", sweeps[1], "--store", tmp_path / "store").stdout
 
 
 @pytest.mark.parametrize("harm", ["empty", "zeros", "half", "no end", "text"])
