@@ -274,12 +274,12 @@ def test_an_environment_in_the_code_folder_is_looked_through_once(monkeypatch, t
         module.__file__ = f"{tmp_path}/.venv/lib/python3/site-packages/installed_{number}.py"
         monkeypatch.setitem(sys.modules, module.__name__, module)
     taken = []
-    for _ in range(2):
+    for _ in range(4):
         began = time.process_time()
         with nothing_cached():
             pass
         taken.append(time.process_time() - began)
-    assert taken[1] < taken[0] / 3
+    assert min(taken[1:]) < taken[0] / 3  # the garbage collector may run in any of them
 
 
 def test_attention_is_compared_with_float64(code: Code) -> None:
