@@ -42,10 +42,10 @@ class Estimate:
     is_modelled: bool
     """Whether nothing similar was measured on its device."""
     steps: float | None = None
-    """Of the predicted step, that `seconds` is longer than `setup`; None if results or a time limit say it, or none is
-    predicted."""
+    """`seconds` less `setup`, in predicted steps. A fraction: it contains the measured slope of a workload. None if no
+    step is predicted, and where stored results or the timeout decide."""
     setup: float = 0.0
-    """Of what is no step."""
+    """Seconds that do not depend on the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
