@@ -3,6 +3,7 @@
 import shlex
 import warnings
 from collections.abc import Collection
+from os import PathLike
 
 import numpy as np
 import pandas as pd
@@ -44,7 +45,7 @@ _SET_ASIDE = (
 _STAYS = "It stays where it is: lmsweep moves and deletes only files that it has named and can read, and no links."
 
 
-def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
+def load(store: str | PathLike[str] | Store, *, pooled: bool = True, flops: FlopConvention = "model") -> pd.DataFrame:
     """Return the measurements of a store, one row for each value, with statistics and derived columns.
 
     Stored columns are those of `lmsweep.trials.results.record.Record`. Added are:
@@ -60,7 +61,8 @@ def load(store: str | Store, *, pooled: bool = True, flops: FlopConvention = "mo
 
     store: its location, or the name of a reference store: `h200-devices`. pooled: combine the processes that measured
     the same configuration into one row; False keeps the rows of every attempt. flops: how attention's FLOPs are counted
-    (`lmsweep.trials.analytic.flop_conventions`); a model of the user's own always by the model convention.
+    (`lmsweep.trials.analytic.flop_conventions`); a model of the user's own, and one with adapters, always by the model
+    convention.
 
     Lists stay in Arrow, integers are nullable, and the columns of AUTO_FIELDS hold numbers and the word "auto".
     Files that are unreadable or of a newer lmsweep, and rows that are none of ours, are left out, each file with a
@@ -143,10 +145,11 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     closed_form = counted_flops(
         convention, other=other, attention=attention, forward=forward, backward=backwards, share=share
     )
-    users_model = (frame["model_code"].notna() & ~alone).to_numpy(dtype=bool)
-    flops = np.where(users_model, _flops_of_trials(frame), closed_form)
-    # A timed phase of the user's model has tokens, also where its FLOPs are unknown.
-    known = ~np.isnan(flops) | (users_model & ~np.isnan(forward))
+    # The closed form counts neither a user's model nor frozen weights; `TrialConfig.has_counted_flops`.
+    by_trial = ((frame["model_code"].notna() | (frame["adapter"] != "none")) & ~alone).to_numpy(dtype=bool)
+    flops = np.where(by_trial, _flops_of_trials(frame), closed_form)
+    # A timed phase has tokens, also where its FLOPs are unknown.
+    known = ~np.isnan(flops) | (by_trial & ~np.isnan(forward))
     tokens = np.where(known, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
@@ -155,13 +158,11 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
     of_blocks = other - head + attention * share
     again = np.where(alone, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
-    again = np.where(users_model, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
+    again = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
-        flops_convention=np.where(
-            users_model, "model", convention
-        ),  # a trial counts its own model by the model convention
+        flops_convention=np.where(by_trial, "model", convention),  # what trials count
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / peaks,
         hfu=(flops + again) / seconds_or_joules / peaks,

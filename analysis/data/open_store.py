@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 import urllib.request
+from os import PathLike, fspath
 from pathlib import Path
 
 from lmsweep.analysis.reference.stores import stores
@@ -16,7 +17,7 @@ from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.store.store import Store
 
 
-def open_store(location: str | Store) -> Store:
+def open_store(location: str | PathLike[str] | Store) -> Store:
     """Return this store, that in a folder of `lmsweep share`, or the reference store of this name.
 
     A location with none of them gives a store that does not exist yet. Raises RequestError as `Store` and `fetch_store`
@@ -24,6 +25,7 @@ def open_store(location: str | Store) -> Store:
     """
     if isinstance(location, Store):
         return location
+    location = fspath(location)
     if location.startswith(("https://", "http://")):
         return Store(str(fetch_store(location)))
     store = Store(location)

@@ -160,8 +160,8 @@ class Predictions:
         return found.on(device_name) if isinstance(found, Prediction) else found
 
     def flops(self, trial: Trial) -> StepFlops | None:
-        """Return the FLOPs of a trial with the user's own model, if they were counted."""
-        if trial.config.model_code is None or (subject := subject_of(trial)) is None:
+        """Return the FLOPs of a trial whose closed form does not count them, if the prediction has."""
+        if not trial.config.has_counted_flops or (subject := subject_of(trial)) is None:
             return None
         self._collect()
         return self._flops.get(self._key(trial, subject))

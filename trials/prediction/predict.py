@@ -160,7 +160,7 @@ def _predictions(questions: Questions, *, with_operators: bool) -> list[Answer]:
 
 
 def _prediction(asked: Question, run: Mode | None) -> Answer:
-    flops = {"flops": asdict(count_flops(asked.config))} if asked.config.model_code is not None else {}
+    flops = {"flops": asdict(count_flops(asked.config))} if asked.config.has_counted_flops else {}
     return _peak(asked.config, asked.subject, run) | flops
 
 

@@ -292,6 +292,12 @@ class TrialConfig:
         return self.attention in ATTENTIONS and ATTENTIONS[self.attention].always_compiled
 
     @property
+    def has_counted_flops(self) -> bool:
+        """Whether a trial counts the FLOPs of its model by running it without storage: the closed form knows neither a
+        user's model nor which products of frozen weights autograd leaves out."""
+        return self.model_code is not None or self.adapter != "none"
+
+    @property
     def recomputation(self) -> Checkpointing:
         return checkpointing_of(self.checkpointing)
 

@@ -125,7 +125,7 @@ def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iterat
 
 
 def _flops(bench: Workbench) -> StepFlops | None:
-    if bench.config.model_code is None:
+    if not bench.config.has_counted_flops:
         return None
     return bench.flops or count_flops(bench.config)
 
