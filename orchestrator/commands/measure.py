@@ -1,4 +1,4 @@
-"""The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
+"""The verbs that measure, or show what would be measured: plan, run, noise, trial."""
 
 import shlex
 import time
@@ -316,29 +316,4 @@ def trial(
         with line:
             run_watched(asked, show, line.show)
     if failed:
-        raise typer.Exit(1)
-
-
-@takes_request("address")
-def doctor(request: PlanRequest) -> None:
-    """Report what this machine can measure and what would distort the results; with --address, each node.
-
-    Exit code 1: a node says that it has GPUs which trials there could not use.
-
-    \b
-    Example:
-      lmsweep doctor
-    """
-    from lmsweep.orchestrator.cluster.doctor import examine
-    from lmsweep.orchestrator.commands.text.show_table import show_findings
-
-    if request.address is None:
-        nodes = {"": examine()}
-    else:
-        from lmsweep.orchestrator.cluster.node_discovery import examine_nodes
-
-        nodes = examine_nodes(request.address)
-    for name, findings in nodes.items():
-        show_findings(findings, node=name)
-    if any(one.fails for findings in nodes.values() for one in findings):
         raise typer.Exit(1)
