@@ -1,4 +1,4 @@
-"""The verbs that write files: report, badge, share."""
+"""The verbs that write files: report, badge."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -111,24 +111,3 @@ def badge(
     except OSError as error:
         raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
     say(output)
-
-
-def share(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
-) -> None:
-    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
-
-    \b
-    Example:
-      lmsweep share results -o my-results
-    """
-    from lmsweep.analysis.sharing.share import share as share_store
-
-    shared = share_store(store, output)
-    names = "\n".join(f"  {name}" for name in shared.files)
-    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
-    say(
-        "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
-        "theirs: lmsweep compare results --with FOLDER-OR-URL"
-    )
