@@ -1,7 +1,7 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py           the verbs
-measure.py       plan, run, noise, trial
+measure.py       plan, run, trial
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
 write.py         report, badge
