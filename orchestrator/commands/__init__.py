@@ -4,7 +4,7 @@ app.py           the verbs
 measure.py       plan, run, trial
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
-write.py         report, badge
+write.py         report
 sweep_files.py   sweeps, show, check, notebooks
 code_check.py    asks whether the user's code works, and lays out the answers
 one_trial.py     `trial`: whether it fits here, its software, its live line

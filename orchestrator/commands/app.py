@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CORE: dict[Job, list[Callable[..., None]]] = {
     "Measure": [measure.plan, measure.run, measure.trial],
     "Read": [read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report],
-    "Share": [write.badge, sweep_files.notebooks],
+    "Share": [sweep_files.notebooks],
     "Set up": [sweep_files.check, sweep_files.sweeps, sweep_files.show],
 }
 """Job -> the core's verbs for it, in the order of help."""

@@ -1,4 +1,4 @@
-"""The verbs that write files: report, badge."""
+"""The verb that writes a page: report."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -8,10 +8,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.read import StoreArgument, names_of, pairs
+from lmsweep.orchestrator.commands.read import names_of
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import Text, Texts
-from lmsweep.orchestrator.terminal import say, say_data
+from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
 STORES = "A store: a folder or a URI; with --history, several. Or the JSON of a verb, if its help says so."
@@ -86,28 +86,3 @@ def _write(page: Callable[[], Iterable[str]], output: str, write_page: Callable[
         )
     size = write_page(page(), path)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
-
-
-def badge(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "badge.svg",
-    value: Annotated[str, Option(help="PHASE.METRIC of one cell instead of the headline: step.mfu")] = "",
-    where: Annotated[Texts, Option(help="FIELD=VALUE: selects the cell; repeatable.")] = [],
-) -> None:
-    """Write a badge for a README: the headline of a store, or one of its numbers, as a small SVG.
-
-    \b
-    Example:
-      lmsweep badge results -o badge.svg
-    """
-    from lmsweep.analysis.report.badge import badge as badge_of
-
-    drawn = badge_of(store, value, pairs(where, "--where"))
-    if output == "-":
-        say_data(drawn.rstrip())
-        return
-    try:
-        Path(output).expanduser().write_text(drawn, "utf-8")
-    except OSError as error:
-        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
-    say(output)
