@@ -5,8 +5,7 @@ measure.py       plan, run, trial
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
 write.py         report
-sweep_files.py   sweeps, show, check, notebooks
-code_check.py    asks whether the user's code works, and lays out the answers
+sweep_files.py   sweeps, show, notebooks
 one_trial.py     `trial`: whether it fits here, its software, its live line
 text/            what verbs print
 """

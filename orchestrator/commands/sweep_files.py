@@ -1,15 +1,14 @@
-"""The verbs that write or check files and measure nothing: sweeps, show, check, notebooks."""
+"""The verbs that list or write files and measure nothing: sweeps, show, notebooks."""
 
 import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
 
-import typer
-from typer import Argument, Option
+from typer import Argument
 
 from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
-from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
+from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
@@ -86,39 +85,6 @@ def show(request: PlanRequest) -> None:
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
     say_data(packaged[sweep].rstrip("\n"))
-
-
-@takes_request("sweep code trusted timeout")
-def check(
-    request: PlanRequest, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
-) -> None:
-    """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
-
-    \b
-    Example:
-      lmsweep check quick
-    """
-    from lmsweep.orchestrator.commands.code_check import answers, as_text, missing_from, questions
-    from lmsweep.orchestrator.sweep.ranges import seconds_of
-    from lmsweep.orchestrator.sweep.sweep import load_sweep
-
-    seconds = seconds_of(timeout, "--timeout")
-    trials = load_sweep(request.sweep, code=request.code, trusted=request.trusted).trials
-    asked = questions(trials)
-    if not asked:
-        say(f"{request.sweep} refers to no code of your own; its trials: lmsweep plan {request.sweep}")
-        return
-    found_in = next(trial.code for trial in trials if trial.code)
-    wrong = 0
-    for answer in answers(asked, found_in, seconds):
-        say(f"{as_text(answer, found_in, terminal_size().columns if on_terminal() else None)}\n")
-        wrong += answer.is_wrong
-    count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
-    say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
-    if wrong:
-        if absent := missing_from(asked, found_in):
-            say(absent)
-        raise typer.Exit(2)
 
 
 def notebooks(
