@@ -5,7 +5,6 @@
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     api           what the commands `table` and `compare` answer, as functions
-    sharing       a store to commit or to send, without names of machines and people
     report        the HTML report of a store
     cells         the measured cells of a job: in what they differ, what is best, the Pareto front
     presets       named tables, each answering one question for any store

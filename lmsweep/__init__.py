@@ -6,8 +6,6 @@ What the commands do, as functions:
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
     report, charts   writes the HTML report of a store, or its charts as SVG or PNG
-    share            writes a folder to commit or send
-    summaries        each trial as a configuration and numbers, for experiment trackers
 
 `default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
 `lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions of their own.
@@ -24,13 +22,13 @@ if TYPE_CHECKING:
     from lmsweep.analysis.api import compare, table
     from lmsweep.analysis.report import write_report as report
     from lmsweep.analysis.report.chart_files import write_charts as charts
-    from lmsweep.analysis.sharing.share import share
-    from lmsweep.analysis.sharing.summaries import summaries
     from lmsweep.orchestrator.api import plan, run
-    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # a feature: __getattr__ finds it
+    from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
+    from lmsweep.orchestrator.features.share.shared_folder import share as share
+    from lmsweep.orchestrator.features.share.summaries import summaries as summaries
 
 __all__ = ["Layout", "Table", "__version__", "analysis", "charts", "compare", "default_layout", "load"]
-__all__ += ["orchestrator", "pivot", "plan", "render", "report", "run", "share", "summaries", "table", "trials"]
+__all__ += ["orchestrator", "pivot", "plan", "render", "report", "run", "table", "trials"]
 
 _ELSEWHERE = {
     "charts": ("lmsweep.analysis.report.chart_files", "write_charts"),
@@ -38,8 +36,6 @@ _ELSEWHERE = {
     "plan": ("lmsweep.orchestrator.api", "plan"),
     "report": ("lmsweep.analysis.report", "write_report"),
     "run": ("lmsweep.orchestrator.api", "run"),
-    "share": ("lmsweep.analysis.sharing.share", "share"),
-    "summaries": ("lmsweep.analysis.sharing.summaries", "summaries"),
     "table": ("lmsweep.analysis.api", "table"),
 }
 """Name -> the module and its name there; the others are names of `lmsweep.analysis`."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -23,7 +24,9 @@ class Feature:
 
     name: str
     job: Job
-    """Where help lists its verbs."""
+    """Under which help lists its verbs."""
+    place: float = inf
+    """Where among them: the core's verbs are at 0, 1, 2. By default below all."""
     verbs: tuple[Callable[..., None], ...]
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.noise import percent
 from lmsweep.analysis.comparison.pairing import SIDES, cells_of_sides
 from lmsweep.analysis.data.pooled_rows import VARIATION, statistics_of
 from lmsweep.analysis.data.process_variation import Known, kinds, variation_of
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
+from lmsweep.analysis.tables.number_format import percent
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device
 from lmsweep.analysis.comparison.claim import Claim, claim_of, words
-from lmsweep.analysis.comparison.noise import percent
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
     UNKNOWN,
@@ -27,6 +26,7 @@ from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.bar_chart import strips
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
+from lmsweep.analysis.tables.number_format import percent
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.analysis.tables.render import render
 from lmsweep.analysis.tables.text_table import ADVICE_OF

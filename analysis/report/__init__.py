@@ -10,7 +10,6 @@ lines.py            a chart's x axis, lines, panels, colours and dashes
 drilled.py          what the page shows of one result
 sections.py         the sections below the views, each shown if the store has its data
 summary.py          what ran where; flags, failed trials and environments
-badge.py            the headline, or one number, as a small SVG
 
 `answers` has the questions and the answers, `figures` the charts of the sections, `template.html` the markup,
 `report.css` the style, and `assets` the scripts and Plotly.js.

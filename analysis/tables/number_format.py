@@ -46,6 +46,10 @@ def two_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
+def percent(share: float) -> str:
+    return f"{two_digits(100 * share)} %"
+
+
 def p_text(p: float) -> str:
     if p < 0.001:
         return "<0.001"

@@ -8,7 +8,7 @@
     ray_private.py      everything that relies on names private to Ray and Tune
     guard.py            kills what is left of Ray when the command has ended, however it ended
     grpc_probe.py       whether a port speaks gRPC, as a Ray head does
-    doctor.py           what a machine can measure, and what would distort the results
+    machine_checks.py   what would distort measurements on the cores and GPUs of a machine
 
 Planning runs a small task on each node, which reports its environment, code and versions. A trial asks Ray for a bundle
 of resources and, if these alone do not decide, names the nodes. One that no live node can hold ends as `lost`.

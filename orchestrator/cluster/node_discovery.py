@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.autoscaler import await_promised, startable_nodes
-from lmsweep.orchestrator.cluster.doctor import Finding, examine
 from lmsweep.orchestrator.cluster.grpc_probe import wants_token
 from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
@@ -84,13 +83,6 @@ def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
     alive = live_nodes()
     _check_software(alive, ask_nodes(alive, software))
     return [node for node in alive if node.resources.get("CPU", 0) >= 1]
-
-
-def examine_nodes(address: str) -> dict[str, list[Finding]]:
-    """Return the doctor's findings by address of the node. Raises RequestError as `cluster_nodes` does."""
-    connect(address)
-    alive = live_nodes()
-    return dict(zip([node.address for node in alive], ask_nodes(alive, examine), strict=True))
 
 
 def connect(address: str) -> None:

@@ -1,12 +1,11 @@
 """What each verb of the command does, and the text that it prints.
 
 app.py           the verbs
-measure.py       plan, run, noise, trial, doctor
+measure.py       plan, run, trial
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
-write.py         report, badge, share
-sweep_files.py   sweeps, show, init, check, notebooks
-code_check.py    asks whether the user's code works, and lays out the answers
+write.py         report
+sweep_files.py   sweeps, show, notebooks
 one_trial.py     `trial`: whether it fits here, its software, its live line
 text/            what verbs print
 """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from typer._click.formatting import HelpFormatter
 
 
-JOBS: dict[Job, list[Callable[..., None]]] = {
-    "Measure": [measure.plan, measure.run, measure.trial, measure.noise],
+CORE: dict[Job, list[Callable[..., None]]] = {
+    "Measure": [measure.plan, measure.run, measure.trial],
     "Read": [read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report],
-    "Share": [write.share, write.badge, sweep_files.notebooks],
-    "Set up": [sweep_files.init, sweep_files.check, sweep_files.sweeps, sweep_files.show, measure.doctor],
+    "Share": [sweep_files.notebooks],
+    "Set up": [sweep_files.sweeps, sweep_files.show],
 }
-"""Job -> the verbs for it; below, those of features too."""
+"""Job -> the core's verbs for it, in the order of help."""
 
 COMMON = (
     "store",
@@ -108,11 +109,20 @@ def common(
     Pager.wanted, Traceback.wanted = not no_pager, debug
 
 
-for feature in features().values():
-    known = {verb.__name__ for verb in chain.from_iterable(JOBS.values())}
-    if again := known.intersection(verb.__name__ for verb in feature.verbs):
-        raise RequestError(f"the feature {feature.name} adds a verb {min(again)}, but there is one already")
-    JOBS[feature.job] += feature.verbs
+def _listed() -> dict[Job, list[Callable[..., None]]]:
+    """Return the verbs of the core and of features by job. Raises RequestError if two have one name."""
+    placed: dict[Job, list[tuple[float, Callable[..., None]]]]
+    placed = {job: [*enumerate(verbs)] for job, verbs in CORE.items()}
+    known = {verb.__name__ for verb in chain.from_iterable(CORE.values())}
+    for feature in features().values():
+        names = {verb.__name__ for verb in feature.verbs}
+        if again := known & names:
+            raise RequestError(f"the feature {feature.name} adds a verb {min(again)}, but there is one already")
+        known |= names
+        placed[feature.job] += [(feature.place, verb) for verb in feature.verbs]
+    return {job: [verb for _, verb in sorted(found, key=itemgetter(0))] for job, found in placed.items()}
 
+
+JOBS = _listed()
 for verb in chain.from_iterable(JOBS.values()):
     app.command(cls=Verb)(verb)

@@ -1,4 +1,4 @@
-"""The verbs that measure, or show what would be measured: plan, run, noise, trial, doctor."""
+"""The verbs that measure, or show what would be measured: plan, run, trial."""
 
 import shlex
 import time
@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
-from lmsweep.orchestrator.terminal import continuing, on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
@@ -150,7 +150,7 @@ def run(request: PlanRequest) -> None:
     from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
 
     grace = request.grace_seconds  # reports a wrong one before anything starts
-    ready = _run_now(request, began, grace)
+    ready = run_now(request, began, grace)
     trial_command = None if request.address else request.trial_command()
     show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
     if ready.gate.kept_out or ready.gate.cut:
@@ -158,47 +158,7 @@ def run(request: PlanRequest) -> None:
     exit_if_failed(ready)
 
 
-@takes_request("store fresh")
-def noise(
-    request: PlanRequest,
-    store: Annotated[str, Argument(help="Where results are stored: a folder or a URI.")] = "results",
-) -> None:
-    """Measure how far several processes of the same cell differ: the smallest difference that means anything here.
-
-    \b
-    Example:
-      lmsweep noise results
-    """
-    began = time.monotonic()
-    from lmsweep.analysis import load
-    from lmsweep.analysis.comparison.noise import noise_table
-    from lmsweep.orchestrator.commands.text.show_table import show_table
-    from lmsweep.trials.machine.cpu_affinity import find_gpus
-
-    sweep = "noise" if find_gpus() else "noise-cpu"
-    ready = _run_now(replace(request, sweep=sweep, store=store), began, stop_if=is_too_busy)
-    if ready.gate.stopped:
-        say(
-            f"lmsweep: stopped, as {ready.account.busy} of {ready.account.trials} processes ran on a busy host: their "
-            "times are not those of this machine. Quiet it (top shows which process it is), and run it again",
-            error=True,
-        )
-        raise typer.Exit(1)
-    with continuing("the table"):
-        show_table(noise_table(load(store, pooled=False)))
-    exit_if_failed(ready)
-
-
-FEW_PROCESSES = 4
-"""Processes of `noise` after which a busy host is noticed."""
-
-
-def is_too_busy(account: "Account") -> bool:
-    """Return whether most processes of `noise` would be left out, as they ran on a busy host."""
-    return account.trials >= FEW_PROCESSES and account.busy > account.trials / 2
-
-
-def _run_now(
+def run_now(
     request: PlanRequest, began: float, grace: float = 0.0, stop_if: "Callable[[Account], bool] | None" = None
 ) -> "Run":
     from lmsweep.orchestrator.api import make_ready
@@ -316,29 +276,4 @@ def trial(
         with line:
             run_watched(asked, show, line.show)
     if failed:
-        raise typer.Exit(1)
-
-
-@takes_request("address")
-def doctor(request: PlanRequest) -> None:
-    """Report what this machine can measure and what would distort the results; with --address, each node.
-
-    Exit code 1: a node says that it has GPUs which trials there could not use.
-
-    \b
-    Example:
-      lmsweep doctor
-    """
-    from lmsweep.orchestrator.cluster.doctor import examine
-    from lmsweep.orchestrator.commands.text.show_table import show_findings
-
-    if request.address is None:
-        nodes = {"": examine()}
-    else:
-        from lmsweep.orchestrator.cluster.node_discovery import examine_nodes
-
-        nodes = examine_nodes(request.address)
-    for name, findings in nodes.items():
-        show_findings(findings, node=name)
-    if any(one.fails for findings in nodes.values() for one in findings):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""The verbs that write files: report, badge, share."""
+"""The verb that writes a page: report."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -8,10 +8,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.read import StoreArgument, names_of, pairs
+from lmsweep.orchestrator.commands.read import names_of
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import Text, Texts
-from lmsweep.orchestrator.terminal import say, say_data
+from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
 STORES = "A store: a folder or a URI; with --history, several. Or the JSON of a verb, if its help says so."
@@ -86,49 +86,3 @@ def _write(page: Callable[[], Iterable[str]], output: str, write_page: Callable[
         )
     size = write_page(page(), path)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
-
-
-def badge(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "badge.svg",
-    value: Annotated[str, Option(help="PHASE.METRIC of one cell instead of the headline: step.mfu")] = "",
-    where: Annotated[Texts, Option(help="FIELD=VALUE: selects the cell; repeatable.")] = [],
-) -> None:
-    """Write a badge for a README: the headline of a store, or one of its numbers, as a small SVG.
-
-    \b
-    Example:
-      lmsweep badge results -o badge.svg
-    """
-    from lmsweep.analysis.report.badge import badge as badge_of
-
-    drawn = badge_of(store, value, pairs(where, "--where"))
-    if output == "-":
-        say_data(drawn.rstrip())
-        return
-    try:
-        Path(output).expanduser().write_text(drawn, "utf-8")
-    except OSError as error:
-        raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
-    say(output)
-
-
-def share(
-    store: StoreArgument = "results",
-    output: Annotated[str, Option("--output", "-o", help="The folder to write; new or empty.")] = "shared",
-) -> None:
-    """Write a folder to commit or send: results, report, summary; without names of machines and people, and paths.
-
-    \b
-    Example:
-      lmsweep share results -o my-results
-    """
-    from lmsweep.analysis.sharing.share import share as share_store
-
-    shared = share_store(store, output)
-    names = "\n".join(f"  {name}" for name in shared.files)
-    say(f"{output}: {shared.bytes / 2**20:.1f} MiB\n{names}")
-    say(
-        "Host names, user names, folders of absolute paths and artifacts were taken out. Others compare it with "
-        "theirs: lmsweep compare results --with FOLDER-OR-URL"
-    )

@@ -10,6 +10,4 @@ users_code.py          references to the user's code, and what may stand beside 
 software_axis.py       the releases in which a trial's environment differs from the installed one
 located_yaml.py        YAML that remembers line numbers, so an error can say where it is
 ranges.py              ranges of numbers: 128..1024; durations: 30m; shards: 3/16
-first_sweep.py         writes a first sweep file for a folder of the user's code
-first_model.py         chooses its model, or says what to write for it
 """

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +20,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster.grpc_probe import wants_token
 from tests.faults.test_hostile_machines import FOREIGN
-from tests.support.command import PYTHONPATH, lmsweep, start, wait_for_child, write_sweep
+from tests.support.command import PYTHONPATH, answer_here, lmsweep, start, wait_for_child, write_sweep
 
 NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR")
 MINE = "mine-and-nobody-elses-token-of-another-cluster"
@@ -264,3 +265,29 @@ def test_rays_folder_is_gone_with_the_run(tmp_path: Path) -> None:
         done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--no-predict", RAY_TMPDIR=folder)
         assert done.returncode == 0, done.stdout + done.stderr
         assert os.stat(folder).st_mtime_ns > before and not os.listdir(folder)
+
+
+REFUSED = (
+    b"\x88@\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0216"
+    b"\x00\x0cgrpc-message>InvalidAuthToken: Authentication token is missing or incorrect"
+)
+"""The header with which the head of Ray 2.60 answers whoever has no token."""
+
+
+def test_a_missing_token_of_a_cluster_is_reported_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(len(REFUSED).to_bytes(3, "big") + bytes([1, 5, 0, 0, 0, 1]) + REFUSED)
+                connection.recv(1000)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        done = answer_here("plan", "quick", "--no-predict", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
+        thread.join()
+    assert done.returncode == 2
+    assert f"no Ray cluster answers at 127.0.0.1:{port}: it asks for a token" in done.stderr
+    assert "has its token (~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1

@@ -3,6 +3,7 @@
 The nodes are two of Ray's on one machine.
 """
 
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ import psutil
 import pytest
 import yaml
 
-from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environment
+from lmsweep.orchestrator.cluster.nodes import Node, Refusal, environment_here, missing_environment
 from lmsweep.orchestrator.cluster.placement import able_nodes, place, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.running.supervisor import free_port
@@ -306,3 +307,11 @@ def test_the_users_code_travels_to_the_nodes_without_what_git_ignores(address, t
     refused = lmsweep("run", sweep, *options)
     assert refused.returncode == 2
     assert "at most 100 MB may; the largest files are more.txt (101 MB)" in refused.stderr
+
+
+@pytest.mark.parametrize("number", ["1", "0", "-1", "x", "999999999", "ours"])
+def test_a_raylet_that_is_none_does_not_say_which_gpus_there_are(monkeypatch, number):
+    """A program that runs in a Ray inherits its number; later another process may have it."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("RAY_RAYLET_PID", str(os.getpid()) if number == "ours" else number)
+    assert environment_here()["CUDA_VISIBLE_DEVICES"] == "3"

@@ -7,9 +7,9 @@ import pytest
 import torch
 import yaml
 
+from lmsweep.orchestrator.features.init.discover import discover
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.discovery.discover import discover
 from tests.support.command import lmsweep
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -72,6 +72,23 @@ def test_a_feature_of_another_package_adds_a_function_and_a_page_of_its_json(tmp
     assert done.returncode == 2 and re.search(r"not what `lmsweep .*\bdouble\b.* --format json", done.stderr)
 
 
+@pytest.mark.parametrize(("place", "around"), [(-9, ("", "init")), (0.5, ("sweeps", "show")), (None, ("doctor", ""))])
+def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: tuple[str, str], tmp_path: Path) -> None:
+    where = "job='Set up', verbs=(cook,)" + (f", place={place}" if place is not None else "")
+    listed = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "mine", RECORD.format("cook", where))).stdout
+    verbs = ["", *re.findall(r"^  (\w+)", listed[listed.index("Set up:") :], flags=re.MULTILINE), ""]
+    at = verbs.index("cook")
+    assert (verbs[at - 1], verbs[at + 1]) == around
+
+
+def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
+    verbs = re.findall(r"^  ([a-z]+) ", lmsweep("--help").stdout, flags=re.MULTILINE)
+    assert " ".join(verbs) == (
+        "plan run trial noise accept best bisect fits status table compare explain diff schema report share badge "
+        "notebooks export init check sweeps show doctor"
+    )
+
+
 def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
     taken = DOUBLED.replace('"double":', '"table":').replace('"doubled":', '"plan":')
     path = install(tmp_path, GROUP, "doubled", taken)

@@ -4,10 +4,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from lmsweep.orchestrator.sweep.first_sweep import first_sweep
+from lmsweep.orchestrator.features.init.discover import discover
+from lmsweep.orchestrator.features.init.first_sweep import first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.discovery.discover import discover
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.reference import is_reference
 from tests.support.command import ROOT

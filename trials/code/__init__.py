@@ -12,5 +12,4 @@ importing.py           imports what a reference leads to, in the process of a tr
 calling.py             calls it with the fields that its signature has
 finding.py             what `lmsweep check` asks and finds
 traceback_text.py      describes an error in the user's code, with the user's file and line first
-discovery/             finds models, attention, optimizers and wrappers in a folder, by their syntax
 """

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection
 
-from lmsweep.orchestrator.cluster.doctor import cores, gpu_findings
+from lmsweep.orchestrator.cluster.machine_checks import cores, gpu_findings
 from lmsweep.orchestrator.features.accept.acceptance import Condition
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
@@ -13,7 +13,7 @@ OF_HOST = {
     "cores": "it has few cores ({})",
     "container CPU quota": "a quota limits it to {}",
 }
-"""Check of the doctor -> what it means for the times of the host."""
+"""Check of the machine -> what it means for the times of the host."""
 OF_GPU = {
     "other processes": "another process uses this GPU ({})",
     "MIG": "it is partitioned (MIG {})",

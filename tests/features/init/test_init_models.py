@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmsweep.orchestrator.sweep.first_sweep import FirstSweep, first_sweep
+from lmsweep.orchestrator.features.init.discover import discover
+from lmsweep.orchestrator.features.init.first_sweep import FirstSweep, first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.discovery.discover import discover
 from lmsweep.trials.spec.config import Trial
 from tests.support.command import answer_here, lmsweep_here
 

@@ -7,10 +7,10 @@ from math import inf
 
 import yaml
 
+from lmsweep.orchestrator.features.init.definitions import Candidate, LeftOut, Parameter, Settings
+from lmsweep.orchestrator.features.init.discover import Discovery
 from lmsweep.orchestrator.sweep.users_code import TO_WRITE
 from lmsweep.trials.code.calling import OFFERED
-from lmsweep.trials.code.discovery.definitions import Candidate, LeftOut, Parameter, Settings
-from lmsweep.trials.code.discovery.discover import Discovery
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 from lmsweep.trials.spec.suggestions import known_elsewhere
 

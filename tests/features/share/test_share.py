@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import lmsweep
-from lmsweep.analysis.sharing.allowed import Allowed, scrub_text, shared_error
+from lmsweep.orchestrator.features.share.allowed import Allowed, scrub_text, shared_error
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples

@@ -12,7 +12,7 @@ from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order
 from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.selection import flag_tuples
 from lmsweep.analysis.tables.listing import Listing
-from lmsweep.analysis.tables.number_format import two_digits
+from lmsweep.analysis.tables.number_format import percent
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Flag, Status
@@ -27,10 +27,6 @@ Machines = Mapping[tuple[str, str], float]
 def largest_difference(medians: pd.Series) -> float:
     """Return the largest median over the smallest, less 1; NaN for a single process."""
     return float(medians.max() / medians.min() - 1) if len(medians) > 1 else float("nan")
-
-
-def percent(share: float) -> str:
-    return f"{two_digits(100 * share)} %"
 
 
 def noise_cells(frame: pd.DataFrame) -> pd.DataFrame:

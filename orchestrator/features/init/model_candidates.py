@@ -4,8 +4,8 @@ import ast
 import re
 from collections.abc import Iterator, Set
 
-from lmsweep.trials.code.discovery.definitions import Candidate, Class, LeftOut, Parameter, is_archived, last_name
-from lmsweep.trials.code.discovery.model_settings import ways_to_build
+from lmsweep.orchestrator.features.init.definitions import Candidate, Class, LeftOut, Parameter, is_archived, last_name
+from lmsweep.orchestrator.features.init.model_settings import ways_to_build
 from lmsweep.trials.spec.reference import MASKS, POSITIONS, TARGETS, TOKENS, Code
 
 _HEADS = ("head", "unembed", "output", "to_logits")

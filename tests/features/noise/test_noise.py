@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
-from lmsweep.analysis.comparison.noise import machines, noise_table
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.commands.measure import is_too_busy
+from lmsweep.orchestrator.features.noise import is_too_busy
+from lmsweep.orchestrator.features.noise.noise_cells import machines, noise_table
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.analysis.report.badge import badge
+from lmsweep.orchestrator.features.badge.drawn_badge import badge
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here
 from tests.support.made_up_results import Attempts, config, samples

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmsweep.trials.code.discovery.definitions import (
+from lmsweep.orchestrator.features.init.definitions import (
     Candidate,
     Class,
     Kind,
@@ -20,7 +20,7 @@ from lmsweep.trials.code.discovery.definitions import (
     python_files,
     reference_to,
 )
-from lmsweep.trials.code.discovery.model_candidates import models, without_tokens
+from lmsweep.orchestrator.features.init.model_candidates import models, without_tokens
 from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL, Code

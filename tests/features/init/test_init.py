@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.sweep.first_sweep import first_sweep
+from lmsweep.orchestrator.features.init.discover import discover
+from lmsweep.orchestrator.features.init.first_sweep import first_sweep
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.discovery.discover import discover
 from lmsweep.trials.spec.config import RequestError, Trial
 from tests.support.command import answer_here, lmsweep_here
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 MODEL = """
 raise SystemExit("init imports nothing")
 from torch import nn, autograd

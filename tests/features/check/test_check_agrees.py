@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmsweep.orchestrator.commands.code_check import questions
+from lmsweep.orchestrator.features.check.code_check import questions
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.numerics.check_code import answer

@@ -13,7 +13,7 @@ from lmsweep.analysis.metrics.status import counts
 from lmsweep.analysis.report import page_with
 from lmsweep.analysis.report.chart_files import write_first_chart
 from lmsweep.analysis.report.content import Content, content_of
-from lmsweep.analysis.sharing.allowed import Allowed, private_words
+from lmsweep.orchestrator.features.share.allowed import Allowed, private_words
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.parquet_file import TABLES, encode

@@ -4,7 +4,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from lmsweep.trials.code.discovery.definitions import Class, Parameter, Settings, last_name, parameters_of, reference_to
+from lmsweep.orchestrator.features.init.definitions import (
+    Class,
+    Parameter,
+    Settings,
+    last_name,
+    parameters_of,
+    reference_to,
+)
 from lmsweep.trials.code.project import text_of
 from lmsweep.trials.code.source import parse
 from lmsweep.trials.spec.reference import Code

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from lmsweep.orchestrator.sweep.first_model import (
+from lmsweep.orchestrator.features.init.definitions import Candidate
+from lmsweep.orchestrator.features.init.discover import Discovery
+from lmsweep.orchestrator.features.init.first_model import (
     ADAPTER,
     USUAL,
     VOCABULARY,
@@ -13,8 +15,6 @@ from lmsweep.orchestrator.sweep.first_model import (
     unknown_of,
 )
 from lmsweep.orchestrator.sweep.users_code import TO_WRITE
-from lmsweep.trials.code.discovery.definitions import Candidate
-from lmsweep.trials.code.discovery.discover import Discovery
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 from lmsweep.trials.spec.words import GPU_DEVICES
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import os
 import re
 import socket
 import subprocess
@@ -17,10 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from lmsweep.orchestrator.cluster import doctor
-from lmsweep.orchestrator.cluster.doctor import Finding
-from lmsweep.orchestrator.cluster.nodes import environment_here
+from lmsweep.orchestrator.cluster import machine_checks
+from lmsweep.orchestrator.cluster.machine_checks import Finding
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
+from lmsweep.orchestrator.features.doctor import examination
 from lmsweep.trials.machine import cgroups
 from lmsweep.trials.machine.gpu.gpu_inventory import GpuState, gpu_states
 from tests.support.command import answer_here, lmsweep
@@ -59,7 +58,7 @@ def test_doctor_says_what_this_machine_can_measure_and_how_many_warnings_there_a
 def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
     if gpu_states().reason is None:
         pytest.skip("this machine has NVIDIA GPUs")
-    (only,) = doctor.gpus()
+    (only,) = examination.gpus()
     assert only.found.startswith("none (NVML") and only.advice is None
 
 
@@ -77,8 +76,8 @@ def test_a_machine_without_nvidias_driver_says_so(monkeypatch):
     ],
 )
 def test_each_wrong_state_of_a_gpu_gets_its_own_advice(change, check):
-    assert [one.check for one in doctor.gpu_findings(HEALTHY) if one.advice] == []
-    assert [one.check for one in doctor.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
+    assert [one.check for one in machine_checks.gpu_findings(HEALTHY) if one.advice] == []
+    assert [one.check for one in machine_checks.gpu_findings(replace(HEALTHY, **change)) if one.advice] == [check]
 
 
 def test_unknown_state_of_a_gpu_gives_no_finding():
@@ -87,27 +86,27 @@ def test_unknown_state_of_a_gpu_gives_no_finding():
         driver_version="1",
         **dict.fromkeys(set(GpuState.__dataclass_fields__) - {"name", "driver_version"}),
     )
-    assert list(doctor.gpu_findings(silent)) == []
+    assert list(machine_checks.gpu_findings(silent)) == []
 
 
 def test_limits_of_a_container_are_found(tmp_path, monkeypatch):
     monkeypatch.setattr(cgroups, "GROUPS", tmp_path / "none")
     monkeypatch.setattr(cgroups, "MOUNT", tmp_path)
-    assert "container CPU quota" not in by_check(doctor.cores())
+    assert "container CPU quota" not in by_check(machine_checks.cores())
     (tmp_path / "cpu.max").write_text("150000 100000\n")
     (tmp_path / "memory.max").write_text("2000000000\n")
-    quota = by_check(doctor.cores())["container CPU quota"]
+    quota = by_check(machine_checks.cores())["container CPU quota"]
     assert quota.found == "1.5 cores" and quota.advice
-    limit = by_check(doctor.memory())["container memory limit"]
+    limit = by_check(examination.memory())["container memory limit"]
     assert limit.found == "1.86 GiB" and limit.advice
     (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert "container CPU quota" not in by_check(doctor.cores())
+    assert "container CPU quota" not in by_check(machine_checks.cores())
     # Version 1 of control groups says 2^63 bytes, less a page, where there is no limit; others are above the host's.
     for no_limit in (2**63 - 4096, psutil.virtual_memory().total, 2**50):
         (tmp_path / "memory.max").write_text(f"{no_limit}\n")
-        assert by_check(doctor.memory())["container memory limit"] == Finding("container memory limit", "none")
+        assert by_check(examination.memory())["container memory limit"] == Finding("container memory limit", "none")
     (tmp_path / "cpu.max").write_text("102400000 100000\n")  # 1024 cores
-    assert by_check(doctor.cores())["container CPU quota"] == Finding("container CPU quota", "none")
+    assert by_check(machine_checks.cores())["container CPU quota"] == Finding("container CPU quota", "none")
 
 
 def test_variable_clocks_are_found(tmp_path, monkeypatch):
@@ -116,58 +115,50 @@ def test_variable_clocks_are_found(tmp_path, monkeypatch):
             folder = tmp_path / core / "cpufreq"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "scaling_governor").write_text(f"{word}\n")
-        return by_check(doctor.clocks())["frequency governor"]
+        return by_check(examination.clocks())["frequency governor"]
 
-    monkeypatch.setattr(doctor, "SYSTEM", tmp_path)
-    assert by_check(doctor.clocks())["frequency governor"].found.startswith("unknown")
+    monkeypatch.setattr(examination, "SYSTEM", tmp_path)
+    assert by_check(examination.clocks())["frequency governor"].found.startswith("unknown")
     assert governor("powersave").advice
     assert governor("performance").advice is None
     (tmp_path / "intel_pstate").mkdir()
     (tmp_path / "intel_pstate" / "no_turbo").write_text("0\n")
-    assert by_check(doctor.clocks())["turbo"].advice
+    assert by_check(examination.clocks())["turbo"].advice
     (tmp_path / "intel_pstate" / "no_turbo").write_text("1\n")
-    assert by_check(doctor.clocks())["turbo"].advice is None
+    assert by_check(examination.clocks())["turbo"].advice is None
 
 
 def test_missing_bytecode_of_torch_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))  # where Python keeps none of it
-    (found,) = doctor.bytecode()
+    (found,) = examination.bytecode()
     assert found.advice and "PYTHONDONTWRITEBYTECODE" in found.advice and "-m compileall" in found.advice
     spec = importlib.util.find_spec("torch")
     assert spec and spec.origin
     kept = Path(importlib.util.cache_from_source(spec.origin))
     kept.parent.mkdir(parents=True)
     kept.touch()
-    (found,) = doctor.bytecode()
+    (found,) = examination.bytecode()
     assert found == Finding(check="torch bytecode", found="cached")
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "ENOUGH_DISK", 10**18)
-    assert by_check(doctor.disks())["disk for results (here)"].advice
-    monkeypatch.setattr(doctor, "ENOUGH_DISK", 1)
-    assert by_check(doctor.disks())["disk for results (here)"].advice is None
-
-
-@pytest.mark.parametrize("number", ["1", "0", "-1", "x", "999999999", "ours"])
-def test_a_raylet_that_is_none_does_not_say_which_gpus_there_are(monkeypatch, number):
-    """A program that runs in a Ray inherits its number; later another process may have it."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setenv("RAY_RAYLET_PID", str(os.getpid()) if number == "ours" else number)
-    assert environment_here()["CUDA_VISIBLE_DEVICES"] == "3"
+    monkeypatch.setattr(examination, "ENOUGH_DISK", 10**18)
+    assert by_check(examination.disks())["disk for results (here)"].advice
+    monkeypatch.setattr(examination, "ENOUGH_DISK", 1)
+    assert by_check(examination.disks())["disk for results (here)"].advice is None
 
 
 def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
     monkeypatch.delenv("RAY_RAYLET_PID", raising=False)
-    assert list(doctor.ray_settings()) == []
+    assert list(examination.ray_settings()) == []
     monkeypatch.setenv("RAY_RAYLET_PID", "1")
     for name, value in NODE_SETTINGS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    assert [one.advice for one in doctor.ray_settings()] == [None, None]
+    assert [one.advice for one in examination.ray_settings()] == [None, None]
     monkeypatch.delenv("RAY_memory_monitor_refresh_ms")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    settings, token = doctor.ray_settings()
+    settings, token = examination.ray_settings()
     assert "RAY_memory_monitor_refresh_ms=0" in (settings.advice or "")
     assert "RAY_AUTH_MODE=token" in (token.advice or "")
 
@@ -182,7 +173,7 @@ def test_a_node_with_wrong_settings_or_without_a_token_is_found(monkeypatch):
     ],
 )
 def test_gpus_that_ray_counts_and_no_trial_can_use_are_a_failure(counts: Any, found: str, advice: str) -> None:
-    finding = doctor.missing_gpus(*counts)
+    finding = examination.missing_gpus(*counts)
     assert finding.fails and finding.found.startswith(found) and advice in (finding.advice or "")
 
 
@@ -251,29 +242,3 @@ def test_a_server_that_is_no_ray_head_is_reported_in_one_line(greeting):
         seconds = time.monotonic() - began
     assert done.returncode == 2 and f"no Ray cluster answers at 127.0.0.1:{port}" in done.stderr
     assert done.stderr.count("\n") == 1 and seconds < 30  # 9 on two busy cores; Ray takes minutes
-
-
-REFUSED = (
-    b"\x88@\x0ccontent-type\x10application/grpc\x00\x0bgrpc-status\x0216"
-    b"\x00\x0cgrpc-message>InvalidAuthToken: Authentication token is missing or incorrect"
-)
-"""The header with which the head of Ray 2.60 answers whoever has no token."""
-
-
-def test_a_missing_token_of_a_cluster_is_reported_at_once():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(len(REFUSED).to_bytes(3, "big") + bytes([1, 5, 0, 0, 0, 1]) + REFUSED)
-                connection.recv(1000)
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        done = answer_here("plan", "quick", "--no-predict", "--address", f"127.0.0.1:{port}", RAY_AUTH_MODE="disabled")
-        thread.join()
-    assert done.returncode == 2
-    assert f"no Ray cluster answers at 127.0.0.1:{port}: it asks for a token" in done.stderr
-    assert "has its token (~/.ray/auth_token)" in done.stderr and done.stderr.count("\n") == 1

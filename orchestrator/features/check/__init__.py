@@ -1,0 +1,51 @@
+"""`check`: tries a sweep's references to the user's code on this CPU, without measuring.
+
+code_check.py   asks the process that imports the code, and lays out what it found
+
+That process is `trials/numerics/check_code.py`, because features import no torch.
+"""
+
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.terminal import on_terminal, say, terminal_size
+
+
+@takes_request("sweep code trusted timeout")
+def check(
+    request: PlanRequest, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
+) -> None:
+    """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
+
+    \b
+    Example:
+      lmsweep check quick
+    """
+    from lmsweep.orchestrator.features.check.code_check import answers, as_text, missing_from, questions
+    from lmsweep.orchestrator.sweep.ranges import seconds_of
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+
+    seconds = seconds_of(timeout, "--timeout")
+    trials = load_sweep(request.sweep, code=request.code, trusted=request.trusted).trials
+    asked = questions(trials)
+    if not asked:
+        say(f"{request.sweep} refers to no code of your own; its trials: lmsweep plan {request.sweep}")
+        return
+    found_in = next(trial.code for trial in trials if trial.code)
+    wrong = 0
+    for answer in answers(asked, found_in, seconds):
+        say(f"{as_text(answer, found_in, terminal_size().columns if on_terminal() else None)}\n")
+        wrong += answer.is_wrong
+    count = f"{len(asked)} reference{'s' * (len(asked) > 1)}"
+    say(f"{count}, {wrong} with errors" if wrong else f"{count}, no errors")
+    if wrong:
+        if absent := missing_from(asked, found_in):
+            say(absent)
+        raise typer.Exit(2)
+
+
+feature = Feature(name="check", job="Set up", place=-1, verbs=(check,))

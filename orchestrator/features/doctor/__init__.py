@@ -1,0 +1,54 @@
+"""`doctor`: what this machine, or each node of a cluster, can measure, and what would distort the results.
+
+examination.py   the checks
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+
+if TYPE_CHECKING:
+    from lmsweep.orchestrator.cluster.machine_checks import Finding  # it imports psutil, which reading does not need
+
+
+@takes_request("address")
+def doctor(request: PlanRequest) -> None:
+    """Report what this machine can measure and what would distort the results; with --address, each node.
+
+    Exit code 1: a node says that it has GPUs which trials there could not use.
+
+    \b
+    Example:
+      lmsweep doctor
+    """
+    from lmsweep.orchestrator.features.doctor.examination import examine, examine_nodes
+
+    nodes = {"": examine()} if request.address is None else examine_nodes(request.address)
+    for name, findings in nodes.items():
+        _show(findings, node=name)
+    if any(one.fails for findings in nodes.values() for one in findings):
+        raise typer.Exit(1)
+
+
+def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
+    """Print what the doctor found, the number of warnings, and its advice, for a node of a cluster under its name."""
+    import pandas as pd
+
+    from lmsweep.analysis.tables.listing import Listing, Tone
+    from lmsweep.orchestrator.commands.text.show_table import show_parts
+
+    states = ["fails" if one.fails else "warning" if one.advice else "ok" for one in findings]
+    rows = [[one.check, one.found, state] for one, state in zip(findings, states, strict=True)]
+    frame = pd.DataFrame(rows, columns=["check", "finding", "state"])
+    advice = [f"{one.check}: {one.advice}" for one in findings if one.advice]
+    words = "no warnings" if not advice else "1 warning" if len(advice) == 1 else f"{len(advice)} warnings"
+    title = f"node {node}: {words}" if node else words
+    tones: dict[str, Tone] = {"ok": "good", "warning": "unclear", "fails": "bad"}
+    show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
+
+
+feature = Feature(name="doctor", job="Set up", verbs=(doctor,))

@@ -1,0 +1,104 @@
+"""`init`: writes a first sweep of the models, attention, optimizers and wrappers that a folder of code defines.
+
+They are found by their syntax: nothing is imported.
+
+first_sweep.py       the sweep file
+first_model.py       chooses its model, or says what to write for it
+discover.py          everything that a sweep could measure
+model_candidates.py  classes that are probably models
+model_settings.py    how a model is built whose class takes an object with settings
+definitions.py       reads the classes and functions of the folder's files
+"""
+
+import os
+import shlex
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+from lmsweep.orchestrator.feature import Feature
+from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.words import GPU_DEVICES
+
+NOT_READ = (
+    "Not read: tests, build, dist, results, hidden folders, virtual environments. lmsweep init --code FOLDER looks "
+    "elsewhere"
+)
+
+
+def init(code: Annotated[str, Option(help="Folder with your own code. Default: this one.")] = ".") -> None:
+    """Write lmsweep.yaml: a first sweep of the models, attention and optimizers that this folder's code defines.
+
+    \b
+    Example:
+      lmsweep init
+    """
+    from lmsweep.orchestrator.cluster.nodes import this_machine
+    from lmsweep.orchestrator.features.init.discover import discover
+    from lmsweep.orchestrator.features.init.first_sweep import first_sweep
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+    from lmsweep.trials.code.digest import code_folder
+    from lmsweep.trials.code.source import roots
+
+    file = Path("lmsweep.yaml")
+    if file.exists():
+        raise RequestError(f"{file} exists; delete or rename it, and lmsweep init writes a new one")
+    folder = code_folder(code)
+    found = discover(folder)
+    here = this_machine()
+    read = "1 file" if found.files == 1 else f"{found.files} files"
+    places = ", ".join(os.path.relpath(root, folder.folder) for root in roots(folder)).replace("., ", "", 1)
+    looked = f"read {read} of {folder.folder}" + (f", packages from {places}" if places != "." else "")
+    device = next(name for name in (*GPU_DEVICES, "mps", "cpu") if name in here.environments)
+    inside = Path(folder.folder).is_relative_to(Path.cwd())
+    relative = os.path.relpath(folder.folder) if inside else None  # a file leads into its own folder only
+    elsewhere = "" if inside else f" --code {shlex.quote(code)}"
+    sweep = first_sweep(Path(folder.folder).name, found, device=device, gpus=here.gpus, code=relative)
+    if not sweep.text:
+        raise RequestError(_nothing_to_name(looked, sweep.not_measured))
+    adapter = Path(folder.folder, sweep.adapter_file)
+    is_kept = sweep.adapter is not None and adapter.exists()
+    to_write = None if is_kept else sweep.to_write
+    if sweep.adapter and not is_kept:
+        adapter.write_text(sweep.adapter, "utf-8")
+        say(f"wrote {adapter}, which {'is to build' if to_write else 'builds'} your model")
+    file.write_text(sweep.text, "utf-8")
+    count = (
+        "" if to_write else f"{len(load_sweep(str(file), code=None if inside else code).trials)} trials on {device}; "
+    )
+    say(f"wrote {file}: {count}{looked}")
+    if found.unread:
+        say(f"  {found.unread} more files were not read: choose a smaller folder with --code")
+    for kind, listed in groupby(found.candidates, key=lambda one: one.kind):
+        lines = [f"  {kind:<9}  {one.reference}  ({one.place})" for one in listed]
+        say("\n".join(_first(lines)))
+    if sweep.not_measured:
+        say("found, and not in the sweep:")
+        say("\n".join(_first([f"  {words}" for words in sweep.not_measured])))
+    if not found.files:
+        say(f"  the sweep is of lmsweep's model. {NOT_READ}")
+    if to_write:
+        say(f"\nbefore it runs, write {to_write}")
+    if found.files:
+        say(f"\nnext: lmsweep check {file}{elsewhere}  tries your code and measures nothing")
+    say(f"then: lmsweep run {file}{elsewhere}")
+
+
+def _first(lines: list[str], most: int = 10) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    return lines if len(lines) <= most else [*lines[:most], f"  and {len(lines) - most} more"]
+
+
+def _nothing_to_name(looked: str, left: tuple[str, ...]) -> str:
+    if left:
+        return "\n".join([f"nothing here can be measured as it is ({looked}):", *_first([f"  {one}" for one in left])])
+    return (
+        f"no model, attention, optimizer or wrapper was found, so there is no sweep of your code; {looked}. "
+        f"{NOT_READ}; lmsweep show quick > mine.yaml begins with lmsweep's models"
+    )
+
+
+feature = Feature(name="init", job="Set up", place=-2, verbs=(init,))
