@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.plan_request import What, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data, terminal_size
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.words import GPU_DEVICES
@@ -81,7 +81,7 @@ def sweeps() -> None:
 
 
 @takes_request("sweep")
-def show(request: PlanRequest) -> None:
+def show(what: What) -> None:
     """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml
 
     \b
@@ -91,7 +91,7 @@ def show(request: PlanRequest) -> None:
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
     from lmsweep.trials.spec.suggestions import choices
 
-    packaged, sweep = packaged_sweeps(), request.sweep
+    packaged, sweep = packaged_sweeps(), what.sweep
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
     say_data(packaged[sweep].rstrip("\n"))
@@ -99,7 +99,7 @@ def show(request: PlanRequest) -> None:
 
 @takes_request("sweep code trusted timeout")
 def check(
-    request: PlanRequest, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
+    what: What, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
 ) -> None:
     """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
 
@@ -112,10 +112,10 @@ def check(
     from lmsweep.orchestrator.sweep.sweep import load_sweep
 
     seconds = seconds_of(timeout, "--timeout")
-    trials = load_sweep(request.sweep, code=request.code, trusted=request.trusted).trials
+    trials = load_sweep(what.sweep, code=what.code, trusted=what.trusted).trials
     asked = questions(trials)
     if not asked:
-        say(f"{request.sweep} refers to no code of your own; its trials: lmsweep plan {request.sweep}")
+        say(f"{what.sweep} refers to no code of your own; its trials: lmsweep plan {what.sweep}")
         return
     found_in = next(trial.code for trial in trials if trial.code)
     wrong = 0

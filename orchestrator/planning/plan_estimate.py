@@ -9,7 +9,8 @@ from typing import NamedTuple
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.planning.durations import graph_seconds
-from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 
@@ -64,6 +65,18 @@ class PlanEstimate:
     """Trials whose time is unknown; the totals leave them out."""
     devices: tuple[DeviceEstimate, ...]
     """The longest first."""
+
+
+class PlannedEstimate(NamedTuple):
+    plan: PlanEstimate
+    steps: StepEstimates
+
+
+def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> PlannedEstimate:
+    """Estimate a plan with what was found out for it. Raises RequestError as `estimate_plan` does."""
+    steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
+    estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
+    return PlannedEstimate(estimate_plan(planned.plan, estimates, planned.nodes, prices), steps)
 
 
 def estimate_plan(

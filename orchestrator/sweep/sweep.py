@@ -2,7 +2,7 @@
 
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -60,13 +60,65 @@ class Sweep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
-    """A large sweep before it is expanded."""
+class WrittenSweep:
+    """A sweep file that is read and checked, but not expanded, which takes seconds if it is large."""
 
-    name: str
-    count: int
-    """The number of combinations, including the excluded ones."""
-    devices: tuple[str, ...]
+    source: str
+    """The name of the file for messages."""
+    document: Document
+    file: SweepFile | None
+    """None if the file has problems."""
+    blocks: list[Block]
+    """Those of the grids that are asked for."""
+    grids: Sequence[str]
+    """Their names."""
+    forced: dict[str, list[object]]
+    """The values that take the place of the file's."""
+    problems: Sequence[Problem]
+    advice: str
+    """What to write if there are problems."""
+    code: str | None
+    """The folder with the user's code that is asked for, or else the file's."""
+    trusted: Sequence[str]
+    must_name_code: bool
+    """Whether some trial must refer to the user's code, as nothing else is a reason for the file to name its folder."""
+
+    @property
+    def count(self) -> int:
+        """The number of combinations, including the excluded ones."""
+        return sum(block.count for block in self.blocks)
+
+    @property
+    def is_large(self) -> bool:
+        return self.count >= LARGE and not self.problems
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(device for block in self.blocks for device in block.devices))
+
+    def expanded(self) -> Sweep:
+        """Return all its trials. Raises RequestError, a line per error."""
+        expansion = expand(self.blocks)
+        if problems := [*self.problems, *expansion.problems]:
+            raise refusal(self.source, problems, advice=self.advice)
+        for remark in (*_quoted_numbers(self.document), *_idle_rows(expansion.idle, self.forced, self.document)):
+            warnings.warn(remark.text(self.source), stacklevel=2)
+        assert self.file is not None, "without problems, it is valid"
+        name, question = self.file.name, self.file.question.stored() if self.file.question else None
+
+        def ready(found: Expansion) -> tuple[Trial, ...]:
+            trials = with_code(_trials(found, name, question), self.code, self.trusted)
+            return with_software(trials, self.code, self.trusted)
+
+        of_names = {one: [block for block in self.blocks if block.name == one] for one in self.grids}
+        grids, trials = {one: ready(expand(blocks)) for one, blocks in of_names.items()}, ready(expansion)
+        if self.must_name_code and not any(one.code or one.config.software for one in trials):
+            raise RequestError(
+                f"{self.source}: code: names a folder with your code, and none of its trials names anything there; "
+                "write model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's "
+                "models"
+            )
+        return Sweep(name=name, description=self.file.description, budget=self.file.budget, trials=trials, grids=grids)
 
 
 def packaged_sweeps() -> dict[str, str]:
@@ -111,32 +163,71 @@ def load_sweep(
     code: str | None = None,
     trusted: Sequence[str] = (),
     grids: Sequence[str] = (),
-    if_large: Callable[[Outline], object] = lambda _: None,
 ) -> Sweep:
     """Return the packaged sweep of this name, or the one in this file: all of it, or only its grids of these names.
 
     `overrides` maps fields to values that take the place of theirs in every grid; `exclude` still applies. `code` is
     the folder with the user's code; without it, the file's key `code`, which names a folder within the file's own, or
-    the current folder. References may also lead to the packages in `trusted`. `if_large` is called before at least
-    LARGE combinations are expanded, if nothing is wrong with them by then. Raises RequestError, a line per error:
+    the current folder. References may also lead to the packages in `trusted`. Raises RequestError, a line per error:
     `FILE:LINE: key path: what is wrong; what to write`.
+    """
+    return read_sweep(name_or_path, overrides, code=code, trusted=trusted, grids=grids).expanded()
+
+
+def read_sweep(
+    name_or_path: str,
+    overrides: Mapping[str, Sequence[object]] | None = None,
+    *,
+    code: str | None = None,
+    trusted: Sequence[str] = (),
+    grids: Sequence[str] = (),
+) -> WrittenSweep:
+    """Return the sweep that `load_sweep` expands. Raises RequestError if there is no such file, or it is too large.
+
+    Other mistakes in the file are its problems, which `expanded` reports together with those of the combinations.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
     source, text = _text(name_or_path)
-    sweep, folder = _read(text, source, _overrides(overrides or {}), grids, if_large, code)
-
-    def ready(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        return with_software(with_code(trials, folder, trusted), folder, trusted)
-
-    named = {name: ready(trials) for name, trials in sweep.grids.items()}
-    trials = ready(sweep.trials)
-    is_named = folder is not None and not code  # by the file
-    if is_named and not overrides and not grids and not any(one.code or one.config.software for one in trials):
-        raise RequestError(
-            f"{source}: code: names a folder with your code, and none of its trials names anything there; "
-            "write model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's models"
+    forced, document = _overrides(overrides or {}), _document(text, source)
+    problems = [*document.problems, *correct_keys(document)]
+    sweep, wrong_file = validate(SweepFile, document.data, (), document)
+    problems += wrong_file
+    folder = code
+    if sweep and sweep.code and not code:
+        try:
+            folder = str(folder_within(Path(source).parent, sweep.code))
+        except ValueError as error:
+            problems.append(Problem(line=document.line(("code",)), path=("code",), message=str(error)))
+    written_grids = document.data.get("grids") if isinstance(document.data, dict) else None
+    blocks: list[Block] = []
+    for index, written in enumerate(written_grids if isinstance(written_grids, list) else ()):
+        of_grid, wrong = read_grid(written, ("grids", index), document)
+        blocks += [block.forced(forced) for block in of_grid]
+        problems += wrong
+    names = list(dict.fromkeys(block.name for block in blocks if block.name))
+    if grids and not problems:
+        _check_names(grids, names, source)
+        blocks = [block for block in blocks if block.name in grids]
+    read = WrittenSweep(
+        source=source,
+        document=document,
+        file=sweep,
+        blocks=blocks,
+        grids=grids or names,
+        forced=forced,
+        problems=problems,
+        advice="" if isinstance(written_grids, list) and written_grids else AS_IN,
+        code=folder,
+        trusted=trusted,
+        must_name_code=folder is not None and not (code or overrides or grids),
+    )
+    if read.count > MAX_COMBINATIONS:
+        message = (
+            f"{read.count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for "
+            "axes that vary together, --set FIELD=VALUE, and --grid NAME make fewer"
         )
-    return replace(sweep, trials=trials, grids=named)
+        raise refusal(source, [*problems, Problem(line=1, message=message)])
+    return read
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
@@ -172,68 +263,6 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     if len(trials) > 1:
         raise RequestError("workloads: a workload of your own is a trial by itself; name it alone")
     return trials[0]
-
-
-def _read(
-    text: str,
-    source: str,
-    forced: dict[str, list[object]],
-    grids: Sequence[str],
-    if_large: Callable[[Outline], object],
-    code: str | None,
-) -> tuple[Sweep, str | None]:
-    """Return the sweep, of its grids only those of these names if any are given, and its code folder if one is given:
-    `code`, else the file's."""
-    document = _document(text, source)
-    problems = [*document.problems, *correct_keys(document)]
-    sweep, wrong_file = validate(SweepFile, document.data, (), document)
-    problems += wrong_file
-    folder = code
-    if sweep and sweep.code and not code:
-        try:
-            folder = str(folder_within(Path(source).parent, sweep.code))
-        except ValueError as error:
-            problems.append(Problem(line=document.line(("code",)), path=("code",), message=str(error)))
-    written_grids = document.data.get("grids") if isinstance(document.data, dict) else None
-    blocks: list[Block] = []
-    for index, written in enumerate(written_grids if isinstance(written_grids, list) else ()):
-        of_grid, wrong = read_grid(written, ("grids", index), document)
-        blocks += [block.forced(forced) for block in of_grid]
-        problems += wrong
-    names = list(dict.fromkeys(block.name for block in blocks if block.name))
-    if grids and not problems:
-        _check_names(grids, names, source)
-        blocks = [block for block in blocks if block.name in grids]
-    count = sum(block.count for block in blocks)
-    if count > MAX_COMBINATIONS:
-        message = (
-            f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for axes "
-            "that vary together, --set FIELD=VALUE, and --grid NAME make fewer"
-        )
-        problems.append(Problem(line=1, message=message))
-        raise refusal(source, problems)
-    if count >= LARGE and not problems:
-        devices = dict.fromkeys(device for block in blocks for device in block.devices)
-        if_large(Outline(name=source, count=count, devices=tuple(devices)))
-    expansion = expand(blocks)
-    problems += expansion.problems
-    if problems:
-        raise refusal(source, problems, advice="" if isinstance(written_grids, list) and written_grids else AS_IN)
-    for remark in (*_quoted_numbers(document), *_idle_rows(expansion.idle, forced, document)):
-        warnings.warn(remark.text(source), stacklevel=2)
-    assert sweep is not None, "without problems, it is valid"
-    question = sweep.question.stored() if sweep.question else None
-    read = Sweep(
-        name=sweep.name,
-        description=sweep.description,
-        budget=sweep.budget,
-        trials=_trials(expansion, sweep.name, question),
-        grids={
-            name: _trials(expand([block for block in blocks if block.name == name]), sweep.name, question)
-            for name in (grids or names)
-        },
-    )
-    return read, folder
 
 
 def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> None:

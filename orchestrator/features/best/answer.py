@@ -16,12 +16,14 @@ from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.orchestrator.features.best.effects import Effect, main_effects
 from lmsweep.orchestrator.features.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.orchestrator.features.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
-from lmsweep.orchestrator.features.best.surrogate import Belief, Space, Surrogate
+from lmsweep.orchestrator.features.best.standing import CLOSE, FEWEST, WITHIN, WRONG, Standing, believed, standing
+from lmsweep.orchestrator.features.best.surrogate import Belief, Indices, Space, Surrogate
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
+
+MOST_AVERAGED = 200
+"""Maximum number of cells for averaging an effect; a larger grid is sampled evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,19 @@ class Beaten:
     """Probability that the winner is better at all."""
     is_close: bool
     """Whether it may be better by more than CLOSE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """How much better the best value of an axis is than its worst, as the geometric mean over the other axes."""
+
+    axis: str
+    best: object
+    worst: object
+    ratio: float
+    """How many times better; 1 or more."""
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,3 +195,40 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     tried = [[value_of(one, axis.name) for one in known] for axis in space.axes]
     return main_effects(space, surrogate, tried)
+
+
+def main_effects(space: Space, surrogate: Surrogate, values: Sequence[Sequence[object]]) -> list[Effect]:
+    """Return the effect of each axis, the largest first.
+
+    surrogate: fitted to costs without a prior mean. values: for each axis, those that were measured.
+    """
+    chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
+    found = []
+    for place, axis in enumerate(space.axes):
+        codes = [code for code, value in enumerate(axis.values) if value in values[place]]
+        if len(codes) > 1:
+            found.append(_effect(surrogate, chosen, place, axis.values, codes, axis.name))
+    return sorted(found, key=lambda one: -one.ratio)
+
+
+def _effect(
+    surrogate: Surrogate, cells: Indices, place: int, values: Sequence[object], codes: Sequence[int], name: str
+) -> Effect:
+    def everywhere(code: int) -> Indices:
+        changed = cells.copy()
+        changed[:, place] = code
+        return changed
+
+    share = np.full(len(cells), 1 / len(cells))
+    means = {code: surrogate.contrast(everywhere(code), share)[0] for code in codes}
+    best, worst = min(codes, key=means.__getitem__), max(codes, key=means.__getitem__)
+    both = np.concatenate([everywhere(worst), everywhere(best)])
+    mean, error = surrogate.contrast(both, np.concatenate([share, -share]))
+    return Effect(
+        axis=name,
+        best=values[best],
+        worst=values[worst],
+        ratio=exp(mean),
+        low=exp(mean - WITHIN * error),
+        high=exp(mean + WITHIN * error),
+    )

@@ -11,7 +11,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.cells.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
+from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
@@ -25,7 +25,7 @@ from lmsweep.orchestrator.features.best.searching.candidates import (
     search_of,
 )
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
@@ -45,22 +45,25 @@ ANSWERING = ("timing", "energy", "memory")
 """Workloads whose results the answer is made of."""
 
 
-def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, recipe: bool = False) -> None:
+def best_of_sweep(
+    what: What, where: Where, how: How, aim: Aim, *, resume: str, began: float, recipe: bool = False
+) -> None:
     """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
-    resume: the command that resumes the search. began: time.monotonic() at its start. If the request has profiles, it
-    is also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
+    resume: the command that resumes the search. began: time.monotonic() at its start. If the sweep has profiles, it is
+    also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
     """
-    _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
-    repeating = replace(request, overrides=(*request.overrides, f"processes={MOST_PROCESSES}"))
-    planned = make_planned(repeating, will_run=True, needs_peaks=True)
+    sweep, nodes = find_sweep(what, where, will_run=True)
+    _check_sweep(sweep, aim)  # before memory is predicted, which takes longer
+    repeated = [replace(one, config=replace(one.config, processes=MOST_PROCESSES)) for one in sweep.trials]
+    sweep = replace(sweep, trials=tuple(repeated))
+    planned = plan_sweep(sweep, where, how, nodes=nodes, will_run=True, needs_peaks=True)
     whole = planned.plan
     _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
-    set_aside_damage(planned.store)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
     planned_search = replace(planned, plan=candidates.plan)
-    ready = prepare(planned_search, began=began, address=request.address, is_search=True)
+    ready = prepare(planned_search, began=began, address=where.address, is_search=True)
     search = search_of(
         ready.to_run,
         candidates.known,
@@ -81,7 +84,7 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, 
         raise typer.Exit(1)
     measured = len(cells) - found.failed
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
-    largest = largest_batch_words(found, code) if request.predict else None
+    largest = largest_batch_words(found, code) if how.predict else None
     say("")
     parts = answer_parts(found, cells=measured, largest_batch=largest)
     show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
@@ -90,9 +93,9 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, 
         say(where_the_time_went(ready.account))
     if search.left and not search.is_settled:
         say(f"To resume: {resume}")
-    if request.profile:
+    if what.profile:
         say("")
-        show_table(explain_lead(found, [request.store]).listing(), pages=False)
+        show_table(explain_lead(found, [where.store]).listing(), pages=False)
     exit_if_failed(ready)
 
 
