@@ -23,7 +23,7 @@ STATUSES = f"Re-run trials that ended with this status: {', '.join(Status)}; rep
 
 @dataclass(frozen=True)
 class What:
-    """Which trials: of which sweep, what part of it, and with whose code."""
+    """Which trials: those of a sweep, or a part of them, with whose code."""
 
     sweep: Annotated[str, Argument(help="A sweep file, or the name of a packaged sweep.")]
     _: KW_ONLY

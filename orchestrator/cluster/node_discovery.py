@@ -147,6 +147,19 @@ def _node(live: LiveNode, description: str) -> Node:
     )
 
 
+def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) -> None:
+    here = software()
+    wrong = [
+        f"  {node.address}: {'; '.join(found)}"
+        for node, there in zip(alive, answers, strict=True)
+        if (found := differences(here, there))
+    ]
+    if wrong:
+        begin = "these nodes run different software from this machine, so their results would not be comparable:"
+        advice = "install this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
+        raise RequestError("\n".join([begin, *wrong, advice]))
+
+
 def software() -> dict[str, str]:
     """Return the versions of Python and the installed libraries, and a hash of each file of this project by path.
 
@@ -175,16 +188,3 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
         more = f" and {len(files) - MOST_NAMES} more files" if len(files) > MOST_NAMES else ""
         words.append(f"different code in {', '.join(files[:MOST_NAMES])}{more}")
     return words
-
-
-def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) -> None:
-    here = software()
-    wrong = [
-        f"  {node.address}: {'; '.join(found)}"
-        for node, there in zip(alive, answers, strict=True)
-        if (found := differences(here, there))
-    ]
-    if wrong:
-        begin = "these nodes run different software from this machine, so their results would not be comparable:"
-        advice = "install this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
-        raise RequestError("\n".join([begin, *wrong, advice]))

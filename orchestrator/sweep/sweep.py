@@ -121,41 +121,6 @@ class WrittenSweep:
         return Sweep(name=name, description=self.file.description, budget=self.file.budget, trials=trials, grids=grids)
 
 
-def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name."""
-    folder = files("lmsweep.orchestrator.sweeps")
-    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
-
-
-def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
-    """Return ("context_length", [128, 256]) for `context_length=128,256`. Raises RequestError for others."""
-    source = f"{option} {text}"
-    name, equals, listed = text.partition("=")
-    if not equals or not name.strip():
-        raise RequestError(f"{source}: write axis=value, or axis=value,value")
-    if name.strip().endswith("_args"):
-        raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
-    values: list[Scalar] = []
-    for part in listed.split(","):
-        value = parse(part, source).data
-        if not part.strip() or isinstance(value, list | dict):
-            raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
-        values.append(value)
-    return name.strip(), values
-
-
-def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
-    """Return the values by field. Raises RequestError as `parse_override` does, and if a field is given twice."""
-    found: dict[str, list[Scalar]] = {}
-    for text in texts:
-        name, values = parse_override(text, option)
-        if name in found:
-            raise RequestError(f"{option} {text}: {name} is given twice; for several values, write {name}=value,value")
-        found[name] = values
-    return found
-
-
 def load_sweep(
     name_or_path: str,
     overrides: Mapping[str, Sequence[object]] | None = None,
@@ -265,6 +230,34 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     return trials[0]
 
 
+def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
+    """Return the values by field. Raises RequestError as `parse_override` does, and if a field is given twice."""
+    found: dict[str, list[Scalar]] = {}
+    for text in texts:
+        name, values = parse_override(text, option)
+        if name in found:
+            raise RequestError(f"{option} {text}: {name} is given twice; for several values, write {name}=value,value")
+        found[name] = values
+    return found
+
+
+def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
+    """Return ("context_length", [128, 256]) for `context_length=128,256`. Raises RequestError for others."""
+    source = f"{option} {text}"
+    name, equals, listed = text.partition("=")
+    if not equals or not name.strip():
+        raise RequestError(f"{source}: write axis=value, or axis=value,value")
+    if name.strip().endswith("_args"):
+        raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
+    values: list[Scalar] = []
+    for part in listed.split(","):
+        value = parse(part, source).data
+        if not part.strip() or isinstance(value, list | dict):
+            raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
+        values.append(value)
+    return name.strip(), values
+
+
 def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> None:
     for name in grids:
         if not names:
@@ -358,6 +351,13 @@ def _text(name_or_path: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
+
+
+def packaged_sweeps() -> dict[str, str]:
+    """Return the YAML text of each packaged sweep, by name."""
+    folder = files("lmsweep.orchestrator.sweeps")
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _not_found(path: Path, packaged: Sequence[str]) -> str:

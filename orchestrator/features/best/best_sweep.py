@@ -29,7 +29,7 @@ from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
-from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.orchestrator.sweep.sweep import Sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.environment import environment_id
@@ -54,6 +54,8 @@ def best_of_sweep(
     also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
     """
     sweep, nodes = find_sweep(what, where, will_run=True)
+    if "processes" in parse_overrides(what.overrides):
+        raise RequestError("--set processes: best decides how often a cell is measured; leave this out")
     _check_sweep(sweep, aim)  # before memory is predicted, which takes longer
     repeated = [replace(one, config=replace(one.config, processes=MOST_PROCESSES)) for one in sweep.trials]
     sweep = replace(sweep, trials=tuple(repeated))
@@ -186,6 +188,18 @@ def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
     ]
 
 
+def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
+    first = _heading(plan, candidates, aim).partition(". ")[0]
+    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
+    if search.left:
+        chance = search.doubt()
+        share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
+        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
+        why = "were ruled out" if search.is_settled else "did not run in time"
+        words.append(f"{len(search.left)} {why}: {sure}")
+    return "; ".join(words)
+
+
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     counts = {
         "known from the store": len(candidates.known),
@@ -200,15 +214,3 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
     heading = f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {known}' if known else ''}. "
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
-
-
-def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
-    first = _heading(plan, candidates, aim).partition(". ")[0]
-    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
-    if search.left:
-        chance = search.doubt()
-        share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
-        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
-        why = "were ruled out" if search.is_settled else "did not run in time"
-        words.append(f"{len(search.left)} {why}: {sure}")
-    return "; ".join(words)
