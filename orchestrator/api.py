@@ -6,20 +6,18 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.node_discovery import find_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
-from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, with_options
+from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, part, with_options
 from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
     devices_meant,
     rooms_of,
-    which_device,
     with_devices,
     without_placement,
 )
@@ -39,7 +37,7 @@ from lmsweep.trials.machine.host_memory import memory_asked_for
 from lmsweep.trials.machine.scratch import ensure_user
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from lmsweep.trials.spec.quantities import bytes_of
+from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.store.store import Store
 
 MANY = 50
@@ -55,7 +53,7 @@ def plan(asked: PlanArguments) -> Planned:
     not here, as for --for. code: the folder with your own code. predict: whether to predict memory. The others are the
     options of the command. Raises RequestError, a ValueError, for a wrong sweep or name.
     """
-    return make_planned(asked.what, asked.where, asked.how)
+    return make_planned(part(What, asked), part(Where, asked), part(How, asked))
 
 
 @with_options(PlanArguments)
@@ -67,9 +65,10 @@ def run(asked: PlanArguments) -> Run:
     and stays until the program ends. Raises RequestError, a ValueError, before anything runs; KeyboardInterrupt on
     Ctrl-C, after running trials have ended; and StoreError if the store cannot be written.
     """
-    ready = make_ready(asked.what, asked.where, asked.how, began=time.monotonic())
+    what, where, how = part(What, asked), part(Where, asked), part(How, asked)
+    ready = make_ready(what, where, how, began=time.monotonic())
     with ready.progress:
-        run_plan(ready, grace=asked.how.grace_seconds)
+        run_plan(ready, grace=how.grace_seconds)
     return ready
 
 
@@ -94,34 +93,26 @@ def make_planned(what: What, where: Where, how: How, *, will_run: bool = False) 
     return plan_sweep(sweep, where, how, nodes=nodes, will_run=will_run)
 
 
-class Found(NamedTuple):
-    sweep: Sweep
-    nodes: list[Node] | None
-    """Of a large sweep, which is not expanded if no node can run any of it; else they are found while it is planned."""
+def find_sweep(what: What, where: Where, *, will_run: bool = False) -> tuple[Sweep, list[Node] | None]:
+    """Read what is asked for. Of a large sweep the nodes are found first: it is not expanded if none can run any of it.
 
-
-def find_sweep(what: What, where: Where, *, will_run: bool = False) -> Found:
-    """Read what is asked for. Raises RequestError for a wrong sweep, and if no node can run any of a large one."""
+    Raises RequestError for a wrong sweep, and if no node can run any of a large one.
+    """
     ensure_user()
     memory_asked_for()  # reports a wrong setting before anything starts
-    written = _written(what)
+    forced = parse_overrides([*what.overrides, *(["profiler=nsys"] if what.nsys else [])])
+    written = read_sweep(what.sweep, forced, code=what.code, trusted=what.trusted, grids=what.grids)
     nodes = _able_nodes(written, what, where, will_run=will_run) if written.is_large else None
-    sweep = _chosen(what, written.expanded())
+    sweep = written.expanded()
+    if what.profile:
+        sweep = replace(sweep, trials=tuple(trial.profiled() for trial in sweep.trials))
+    if what.shard:
+        sweep = replace(sweep, trials=Shard.parse(what.shard).of(sweep.trials))
     if what.nsys:
         from lmsweep.trials.profiling.nsys import check_nsys
 
         check_nsys(sweep.trials, here=where.address is None)
-    return Found(sweep, nodes)
-
-
-def load_asked(what: What) -> Sweep:
-    """Return the sweep, with the trials that are asked for. Raises RequestError if it is wrong."""
-    return _chosen(what, _written(what).expanded())
-
-
-def _written(what: What) -> WrittenSweep:
-    forced = parse_overrides([*what.overrides, *(["profiler=nsys"] if what.nsys else [])])
-    return read_sweep(what.sweep, forced, code=what.code, trusted=what.trusted, grids=what.grids)
+    return sweep, nodes
 
 
 def _able_nodes(written: WrittenSweep, what: What, where: Where, *, will_run: bool) -> list[Node]:
@@ -139,15 +130,6 @@ def _able_nodes(written: WrittenSweep, what: What, where: Where, *, will_run: bo
             f"To plan for a GPU that is not there: lmsweep plan {shlex.quote(what.sweep)} --for H100"
         )
     return nodes
-
-
-def _chosen(what: What, sweep: Sweep) -> Sweep:
-    trials = sweep.trials
-    if what.profile:
-        trials = tuple(trial.profiled() for trial in trials)
-    if what.shard:
-        trials = Shard.parse(what.shard).of(trials)
-    return replace(sweep, trials=trials)
 
 
 def plan_sweep(
@@ -172,6 +154,7 @@ def plan_sweep(
     if will_run:
         store.check_writable()
         upload_left_over(store)
+    # The prediction process computes while nodes describe themselves: each takes seconds to import torch.
     predictions = _predictions(sweep, store, will_run=will_run, needs_peaks=needs_peaks) if how.predict else None
     budget = how.budget or sweep.budget
     time_left = min(seconds_of(budget) if budget else math.inf, math.inf if left is None else left)
@@ -213,9 +196,11 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
             raise RequestError("--nodes and --network describe GPUs that are not here; give --for, such as 64xH100")
         return None
     count, one = counted(where.device)
-    device = devices_meant(one)[0] if bytes_of(one) is None else None  # reports a wrong name
-    if words := which_device(where.device):
-        say(words, error=True)
+    device, *others = devices_meant(one) if bytes_of(one) is None else [None]  # reports a wrong name
+    if device and others:
+        names = ", ".join(f'"{other.name}"' for other in others if other)
+        found = f"planning for {device.name} with {gib(device.memory)} of CUDA memory"
+        say(f"--for {where.device}: {found}; other matches: {names}", error=True)
     if not any(trial.config.device_type == "cuda" for trial in sweep.trials):
         raise RequestError(
             f"--for {where.device}: no trial of {sweep.name} runs on a GPU; add --set device=cuda to run all of them "
@@ -225,7 +210,7 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
 
 
 def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: bool) -> Predictions:
-    """Begin to predict the trials in a process of its own: in a run the large ones alone, whose memory may not do."""
+    """Begin to predict the trials, in a process of its own; of a run, only those that a device may be too small for."""
     others = OwnAttentions(None if will_run else store).stand_ins(sweep.trials)
     operators = not will_run or any(map(needs_operators, sweep.trials))
     least = SMALL if will_run and not needs_peaks else 0

@@ -82,18 +82,15 @@ class How:
     until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
 
     def __post_init__(self) -> None:
-        from lmsweep.orchestrator.sweep.ranges import (
-            seconds_of,
-        )  # only when a verb runs: --help takes as long as imports
+        from lmsweep.orchestrator.sweep.ranges import seconds_of  # here, as --help takes as long as the imports
 
         legal = list(Status)
         for name in self.retry:
             if name not in legal:
                 raise RequestError(f"--retry {name}: no such status{choices(name, legal)}")
-        if self.grace:
-            seconds_of(self.grace, "--grace")
-        if self.budget:
-            seconds_of(self.budget, "--budget")
+        for option, text in (("--grace", self.grace), ("--budget", self.budget)):
+            if text:
+                seconds_of(text, option)
         self.seconds_left()
 
     @property
@@ -113,23 +110,12 @@ class How:
 class PlanArguments(How, What, Where):
     """The arguments of `lmsweep.plan` and `lmsweep.run`: a signature, taken apart as soon as it is filled."""
 
-    @property
-    def what(self) -> What:
-        return _part(What, self)
-
-    @property
-    def where(self) -> Where:
-        return _part(Where, self)
-
-    @property
-    def how(self) -> How:
-        return _part(How, self)
-
 
 Part = TypeVar("Part", What, Where, How)
 
 
-def _part(kind: type[Part], whole: PlanArguments) -> Part:
+def part(kind: type[Part], whole: PlanArguments) -> Part:
+    """Return what of the arguments is for the record of this kind."""
     return kind(**{one.name: getattr(whole, one.name) for one in fields(kind)})
 
 
@@ -163,10 +149,9 @@ def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[s
 
 
 def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a verb with its options, as typer takes them. It gets a What, a Where and a How, as it has parameters.
+    """Decorate a verb with its options, as typer takes them; each parameter that is a What, Where or How is filled.
 
-    names: the options, separated by spaces, in the order of --help: parameters of the verb, or else fields of the
-    three.
+    names: the options, in the order of --help: other parameters of the verb, or else fields of the three.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
@@ -174,19 +159,14 @@ def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., N
         parts = {name: one.annotation for name, one in own.items() if one.annotation in (What, Where, How)}
         options = [own.get(name) or _option(name) for name in names.split()]
         # A field that is True by default has an option that turns it off, so its value is inverted.
-        turned_off = {
-            one.name for one in options if one.name not in own and getattr(PlanArguments, one.name, 0) is True
-        }
+        turned_off = {name for name in names.split() if name not in own and getattr(PlanArguments, name, 0) is True}
 
         @wraps(verb)
         def call(**given: Any) -> None:
             given |= {name: not given[name] for name in turned_off}
-            asked = {"sweep": ""} | {name: given.pop(name) for name in given.keys() - own.keys()}
-            filled = {
-                name: kind(**{one.name: asked[one.name] for one in fields(kind) if one.name in asked})
-                for name, kind in parts.items()
-            }
-            verb(**filled, **given)
+            options = {name: given.pop(name) for name in given.keys() - own.keys()}
+            whole = PlanArguments(**({"sweep": ""} | options))
+            verb(**{name: part(kind, whole) for name, kind in parts.items()}, **given)
 
         vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])
         call.__annotations__ = {one.name: one.annotation for one in options}
@@ -221,11 +201,9 @@ def with_options(
         first = next(iter(shown.parameters))
 
         def call(*args: Any, **options: Any) -> Result:
-            if args:
-                args = (str(args[0]), *args[1:])
-            elif first in options:
-                options[first] = str(options[first])
-            return function(record(*args, **options))
+            given = shown.bind(*args, **options)
+            given.arguments[first] = str(given.arguments[first])
+            return function(record(*given.args, **given.kwargs))
 
         update_wrapper(call, function)
         parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]

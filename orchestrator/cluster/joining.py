@@ -77,7 +77,7 @@ def wants_token(host: str, port: int, *, patience: float, method: str = FIRST_ME
     call += b"\x41\x07lmsweep\x5f\x10application/grpc\x40\x02te\x08trailers"
     with socket.create_connection((host, port), timeout=patience) as connection:
         connection.sendall(_PREFACE + _frame(SETTINGS, 0, 0, b"") + _frame(HEADERS, END_HEADERS, 1, call))
-        connection.sendall(_frame(DATA, END_STREAM, 1, bytes(5)))
+        connection.sendall(_frame(DATA, END_STREAM, 1, bytes(5)))  # gRPC's empty message: not compressed, length 0
         for kind, payload in _frames(connection.makefile("rb")):
             if kind == HEADERS:
                 if payload[:1] == bytes([_STATUS_200]):
@@ -91,7 +91,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _frames(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    while len(head := stream.read(9)) == 9:
+    while len(head := stream.read(9)) == 9:  # length (3), kind, flags, stream (4)
         yield head[3], stream.read(int.from_bytes(head[:3], "big"))
 
 

@@ -142,12 +142,8 @@ def run(what: What, where: Where, how: How) -> None:
     from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
 
     ready = run_now(what, where, how, began)
-    show_summary(
-        ready.planned.plan,
-        ready.planned.store,
-        ready.account,
-        trial_command=None if where.address else what.trial_command(),
-    )
+    trial_command = None if where.address else what.trial_command()
+    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
     if ready.gate.kept_out or ready.gate.cut:
         say(what_is_left(ready, how, resume_command("run", what, where, how)))
     exit_if_failed(ready)
@@ -266,6 +262,7 @@ def trial(
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
+    from lmsweep.trials.store.store import Store
 
     memory_asked_for()
     settings = [*settings, "profiler=nsys"] if what.nsys else settings
@@ -280,11 +277,8 @@ def trial(
         from lmsweep.trials.profiling.nsys import check_nsys
 
         check_nsys([asked], here=True)
-    kept = None
-    if store:
-        from lmsweep.trials.store.store import Store
-
-        kept = Store(store)
+    kept = Store(store) if store else None
+    if kept:
         kept.check_writable()
     unmade = None
     try:

@@ -146,15 +146,3 @@ def devices_meant(text: str, option: str = "--for") -> list[Device]:
     hint = f"did you mean {near}? " if near else ""
     size = "give a size (24GB) or one of" if option == "--for" else "one of"
     raise RequestError(f"{option} {text}: no such device; {hint}{size}: {', '.join(names)}")
-
-
-def which_device(text: str) -> str | None:
-    """Return which device was chosen if several match the name, else None."""
-    _, one = counted(text)
-    if bytes_of(one) is not None:
-        return None
-    first, *others = devices_meant(one)
-    if not others:
-        return None
-    names = ", ".join(f'"{other.name}"' for other in others)
-    return f"--for {text}: planning for {first.name} with {gib(first.memory)} of CUDA memory; other matches: {names}"

@@ -67,16 +67,11 @@ class PlanEstimate:
     """The longest first."""
 
 
-class PlannedEstimate(NamedTuple):
-    plan: PlanEstimate
-    steps: StepEstimates
-
-
-def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> PlannedEstimate:
-    """Estimate a plan with what was found out for it. Raises RequestError as `estimate_plan` does."""
+def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:
+    """Estimate a plan, and the steps of its trials. Raises RequestError as `estimate_plan` does."""
     steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
-    return PlannedEstimate(estimate_plan(planned.plan, estimates, planned.nodes, prices), steps)
+    return estimate_plan(planned.plan, estimates, planned.nodes, prices), steps
 
 
 def estimate_plan(
@@ -121,6 +116,15 @@ def estimate_plan(
     seconds = None if none_known else start + running
     modelled = any(estimate.is_modelled for estimate in trials.values())
     factors = MODELLED_RANGE if modelled else MEASURED_RANGE
+    of_each = [
+        DeviceEstimate(
+            name=name,
+            kind=kind,
+            trials=count,
+            seconds=None if unknown[name, kind] == count else _seconds(of_devices[name, kind], alone=alone),
+        )
+        for (name, kind), count in counts.items()
+    ]
     return PlanEstimate(
         trials=trials,
         seconds=seconds,
@@ -130,20 +134,7 @@ def estimate_plan(
         unpriced=tuple(unpriced),
         reason=reason,
         without=without,
-        devices=tuple(
-            sorted(
-                (
-                    DeviceEstimate(
-                        name=name,
-                        kind=kind,
-                        trials=count,
-                        seconds=None if unknown[name, kind] == count else _seconds(of_devices[name, kind], alone=alone),
-                    )
-                    for (name, kind), count in counts.items()
-                ),
-                key=lambda one: -(one.seconds or 0.0),
-            )
-        ),
+        devices=tuple(sorted(of_each, key=lambda one: -(one.seconds or 0.0))),
     )
 
 

@@ -36,13 +36,13 @@ def set_aside_damage(store: Store) -> None:
     for damage in store.set_aside_damage():
         at = store.location
         if damage.is_newer:
-            say(f"lmsweep: {at}/{damage.path} is left out: {damage.error}", error=True)
-            continue
-        if damage.stays:
-            say(f"{at}/{damage.path} cannot be read ({damage.error}) and stays where it is", error=True)
-            continue
-        partly = "" if damage.rows is None else "; the other rows are kept"
-        say(f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/{partly}", error=True)
+            said = f"lmsweep: {at}/{damage.path} is left out: {damage.error}"
+        elif damage.stays:
+            said = f"{at}/{damage.path} cannot be read ({damage.error}) and stays where it is"
+        else:
+            said = f"moved {at}/{damage.path}, which cannot be read ({damage.error}), to {at}/damaged/"
+            said += "" if damage.rows is None else "; the other rows are kept"
+        say(said, error=True)
 
 
 def other_runs() -> list[int]:

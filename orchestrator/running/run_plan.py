@@ -99,7 +99,7 @@ def prepare(
     run on this machine. is_search: not all trials will run.
     """
     plan, nodes, until = planned.plan, planned.nodes, planned.until(began)
-    estimate = estimate_planned(planned).plan
+    estimate, _ = estimate_planned(planned)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):

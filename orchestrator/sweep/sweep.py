@@ -70,8 +70,6 @@ class WrittenSweep:
     """None if the file has problems."""
     blocks: list[Block]
     """Those of the grids that are asked for."""
-    grids: Sequence[str]
-    """Their names."""
     forced: dict[str, list[object]]
     """The values that take the place of the file's."""
     problems: Sequence[Problem]
@@ -110,8 +108,9 @@ class WrittenSweep:
             trials = with_code(_trials(found, name, question), self.code, self.trusted)
             return with_software(trials, self.code, self.trusted)
 
-        of_names = {one: [block for block in self.blocks if block.name == one] for one in self.grids}
-        grids, trials = {one: ready(expand(blocks)) for one, blocks in of_names.items()}, ready(expansion)
+        names = dict.fromkeys(block.name for block in self.blocks if block.name)
+        grids = {one: ready(expand([block for block in self.blocks if block.name == one])) for one in names}
+        trials = ready(expansion)
         if self.must_name_code and not any(one.code or one.config.software for one in trials):
             raise RequestError(
                 f"{self.source}: code: names a folder with your code, and none of its trials names anything there; "
@@ -178,7 +177,6 @@ def read_sweep(
         document=document,
         file=sweep,
         blocks=blocks,
-        grids=grids or names,
         forced=forced,
         problems=problems,
         advice="" if isinstance(written_grids, list) and written_grids else AS_IN,

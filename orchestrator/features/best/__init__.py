@@ -3,11 +3,10 @@
 best_sweep.py      the search through a sweep, and what it prints at its end
 best_transfer.py   what `best STORE --for DEVICE` prints
 answer_text.py     the answer in words and tables
-answer.py          the winner and what it beats
+answer.py          the winner, what it beats, which axis mattered most, what would come next with more memory
 standing.py        how surely a cell is the best
 transfer.py        predictions for another device, by datasheets and cells measured on both
 recipe.py          the command that measures it again, and plain PyTorch that sets it up
-more_memory.py     what would come next with more memory
 surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
 
 `searching` chooses the trials of a sweep.

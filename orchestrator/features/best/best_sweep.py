@@ -64,8 +64,7 @@ def best_of_sweep(
     _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
-    planned_search = replace(planned, plan=candidates.plan)
-    ready = prepare(planned_search, began=began, address=where.address, is_search=True)
+    ready = prepare(replace(planned, plan=candidates.plan), began=began, address=where.address, is_search=True)
     search = search_of(
         ready.to_run,
         candidates.known,
@@ -150,22 +149,24 @@ def _check_prices(plan: Plan, aim: Aim) -> None:
 def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     if not planned.store.exists():
         return []
-    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
     frame = load(planned.store)
-    frame = frame[frame["measurement_id"].isin(wanted)]
     predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
-    return with_predicted_peaks(cells_of(frame), predicted)
+    return with_predicted_peaks(cells_of(frame[frame["measurement_id"].isin(_answering(planned))]), predicted)
 
 
 def _variations(planned: Planned) -> dict[Kind, Variation]:
     """Return how processes differ on these devices, from other sweeps of the store, `lmsweep noise` included."""
     if not planned.store.exists():
         return dict(PRIORS)
-    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
     frame = load(planned.store, pooled=False)
-    known = known_variation(frame[~frame["measurement_id"].isin(wanted)])
+    known = known_variation(frame[~frame["measurement_id"].isin(_answering(planned))])
     devices = {one.environment.device_name for one in planned.plan.trials}
     return {**PRIORS, **{kind: one for (device, kind), one in known.items() if device in devices}}
+
+
+def _answering(planned: Planned) -> set[str]:
+    """Return the ids of the measurements that the answer is made of."""
+    return {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
 
 
 def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:

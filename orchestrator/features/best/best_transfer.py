@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, hypot
-from typing import NamedTuple
+from typing import Literal
 
 from lmsweep.analysis.cells.cell_axes import job_of, job_words
 from lmsweep.analysis.cells.cells import Cell
@@ -14,14 +14,13 @@ from lmsweep.orchestrator.commands.text.show_table import show_parts
 from lmsweep.orchestrator.features.best.transfer import Predicted, Ratio, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
-from lmsweep.orchestrator.predicting.predicted_step import predicted_step
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of, find_device
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.intervals import SURE
-from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
+from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.rules.device_rules import why_not_on
 
 
@@ -108,23 +107,15 @@ class StepRatios:
         found = self._predictions.operators(trial)
         if isinstance(found, Refusal):
             return None
-        here, there = (_device_seconds(found, cell.config, device) for device in (source, target))
-        width = exp(SURE * hypot(here.deviation, there.deviation))
-        return Ratio(there.middle / here.middle, there.low / here.high / width, there.high / here.low * width)
+        here, there = (predicted_step(found, cell.config, rates_of(device)) for device in (source, target))
+        width = exp(SURE * hypot(here.spread.deviation, there.spread.deviation))
+        return Ratio(
+            _kernels(there) / _kernels(here),
+            _kernels(there, 0) / _kernels(here, 1) / width,
+            _kernels(there, 1) / _kernels(here, 0) * width,
+        )
 
 
-class _DeviceTime(NamedTuple):
-    """Seconds of a step's kernels; low and high by assumptions about operators that nobody measured."""
-
-    middle: float
-    low: float
-    high: float
-    deviation: float
-    """Standard deviation of the logarithm, from residuals."""
-
-
-def _device_seconds(operators: Operators, config: TrialConfig, device: Device) -> _DeviceTime:
-    step = predicted_step(operators, config, rates_of(device))
-    factor, time = step.spread.factor, step.time
-    low, high = (factor * (time.computing + time.unsure(end)) for end in (0, 1))
-    return _DeviceTime(factor * time.computing, low, high, step.spread.deviation)
+def _kernels(step: PredictedStep, end: Literal[0, 1] | None = None) -> float:
+    """Return the seconds of a step's kernels, with the least or the most that unmeasured operators may add."""
+    return step.spread.factor * (step.time.computing + step.time.unsure(end))

@@ -36,14 +36,15 @@ def export(
     Example:
       lmsweep export cs336-2026 results -o writeup
     """
-    from lmsweep.orchestrator.api import load_asked
     from lmsweep.orchestrator.features.course.formats import Request, write
+    from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 
+    sweep = load_sweep(what.sweep, parse_overrides(what.overrides), code=what.code, grids=what.grids)
     written = write(
         Request(
             store=store,
             folder=Path(output).expanduser(),
-            grids=load_asked(what).grids,
+            grids=sweep.grids,
             command=lambda name: resume_command("run", replace(what, grids=(name,)), Where(store=store), How()),
         )
     )
