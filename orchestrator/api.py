@@ -12,14 +12,13 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
-from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, part, with_options
+from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, with_options
 from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
     devices_meant,
     rooms_of,
     with_devices,
-    without_placement,
 )
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
@@ -53,7 +52,7 @@ def plan(asked: PlanArguments) -> Planned:
     not here, as for --for. code: the folder with your own code. predict: whether to predict memory. The others are the
     options of the command. Raises RequestError, a ValueError, for a wrong sweep or name.
     """
-    return make_planned(part(What, asked), part(Where, asked), part(How, asked))
+    return make_planned(asked.part(What), asked.part(Where), asked.part(How))
 
 
 @with_options(PlanArguments)
@@ -65,7 +64,7 @@ def run(asked: PlanArguments) -> Run:
     and stays until the program ends. Raises RequestError, a ValueError, before anything runs; KeyboardInterrupt on
     Ctrl-C, after running trials have ended; and StoreError if the store cannot be written.
     """
-    what, where, how = part(What, asked), part(Where, asked), part(How, asked)
+    what, where, how = asked.part(What), asked.part(Where), asked.part(How)
     ready = make_ready(what, where, how, began=time.monotonic())
     with ready.progress:
         run_plan(ready, grace=how.grace_seconds)
@@ -120,7 +119,8 @@ def _able_nodes(written: WrittenSweep, what: What, where: Where, *, will_run: bo
     count = f"{written.count} combinations"
     say(f"{written.source}: {count}", error=True)
     nodes = find_nodes(where.address, where.cluster_file, waits=will_run)
-    able = [able_nodes(TrialConfig(d_model=2, device=one.removesuffix(":*")), nodes) for one in written.devices]
+    devices = dict.fromkeys(device.removesuffix(":*") for block in written.blocks for device in block.devices)
+    able = [able_nodes(TrialConfig(d_model=2, device=one), nodes) for one in devices]
     reasons = [one.reason for one in able if isinstance(one, Refusal)]
     if where.device is None and len(reasons) == len(able):
         at = f" --address {shlex.quote(where.address)}" if where.address else ""
@@ -133,13 +133,7 @@ def _able_nodes(written: WrittenSweep, what: What, where: Where, *, will_run: bo
 
 
 def plan_sweep(
-    sweep: Sweep,
-    where: Where,
-    how: How,
-    *,
-    nodes: list[Node] | None = None,
-    will_run: bool = False,
-    needs_peaks: bool = False,
+    sweep: Sweep, where: Where, how: How, *, nodes: list[Node] | None, will_run: bool, needs_peaks: bool = False
 ) -> Planned:
     """Predict the memory of the trials, find the nodes if they are not known, and decide about every trial.
 
@@ -149,7 +143,7 @@ def plan_sweep(
     left = how.seconds_left()
     ends_at = None if left is None else time.monotonic() + left
     layout = _layout(where, sweep)
-    sweep = sweep if layout is None else without_placement(replace(sweep, trials=spread(sweep.trials, layout)))
+    sweep = replace(sweep, trials=spread(sweep.trials, layout)) if layout else sweep
     store = Store(where.store)
     if will_run:
         store.check_writable()
@@ -216,6 +210,6 @@ def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: boo
     least = SMALL if will_run and not needs_peaks else 0
     found = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=operators)
     if found.asked >= MANY:
-        waiting = configurations(found.asked)
-        say(f"predicting the memory of {waiting} (cached for next time); --no-predict skips it", error=True)
+        what = f"the memory of {configurations(found.asked)} (cached for next time)"
+        say(f"predicting {what}; --no-predict skips it", error=True)
     return found

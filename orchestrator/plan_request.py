@@ -106,17 +106,15 @@ class How:
         return seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
 
 
+Part = TypeVar("Part", What, Where, How)
+
+
 @dataclass(frozen=True)
 class PlanArguments(How, What, Where):
     """The arguments of `lmsweep.plan` and `lmsweep.run`: a signature, taken apart as soon as it is filled."""
 
-
-Part = TypeVar("Part", What, Where, How)
-
-
-def part(kind: type[Part], whole: PlanArguments) -> Part:
-    """Return what of the arguments is for the record of this kind."""
-    return kind(**{one.name: getattr(whole, one.name) for one in fields(kind)})
+    def part(self, kind: type[Part]) -> Part:
+        return kind(**{one.name: getattr(self, one.name) for one in fields(kind)})
 
 
 HINTS = get_type_hints(PlanArguments, include_extras=True)
@@ -166,7 +164,7 @@ def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., N
             given |= {name: not given[name] for name in turned_off}
             options = {name: given.pop(name) for name in given.keys() - own.keys()}
             whole = PlanArguments(**({"sweep": ""} | options))
-            verb(**{name: part(kind, whole) for name, kind in parts.items()}, **given)
+            verb(**{name: whole.part(kind) for name, kind in parts.items()}, **given)
 
         vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])
         call.__annotations__ = {one.name: one.annotation for one in options}

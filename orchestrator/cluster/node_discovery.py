@@ -37,11 +37,7 @@ Answer = TypeVar("Answer")
 
 
 def find_nodes(
-    address: str | None,
-    cluster_file: str | None = None,
-    *,
-    waits: bool = False,
-    starts_ray: bool = False,
+    address: str | None, cluster_file: str | None = None, *, waits: bool = False, starts_ray: bool = False
 ) -> list[Node]:
     """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
 

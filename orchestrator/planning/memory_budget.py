@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction, enough
@@ -110,14 +109,6 @@ def counted(text: str) -> tuple[int, str]:
     """Return how many GPUs of one node are meant, and which: `8xH100` is (8, `H100`), `24GB` (1, `24GB`)."""
     found = re.fullmatch(r"\s*([1-9]\d{0,3})\s*[xX×]\s*(\S.*)", text)
     return (int(found[1]), found[2]) if found else (1, text)
-
-
-def without_placement(sweep: Sweep) -> Sweep:
-    trials = (
-        replace(one, config=replace(one.config, device="cuda")) if one.config.device.startswith("cuda:") else one
-        for one in sweep.trials
-    )
-    return replace(sweep, trials=tuple(dict.fromkeys(trials)))
 
 
 def device_memory(text: str) -> tuple[str, int]:

@@ -73,8 +73,6 @@ class WrittenSweep:
     forced: dict[str, list[object]]
     """The values that take the place of the file's."""
     problems: Sequence[Problem]
-    advice: str
-    """What to write if there are problems."""
     code: str | None
     """The folder with the user's code that is asked for, or else the file's."""
     trusted: Sequence[str]
@@ -90,15 +88,12 @@ class WrittenSweep:
     def is_large(self) -> bool:
         return self.count >= LARGE and not self.problems
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(device for block in self.blocks for device in block.devices))
-
     def expanded(self) -> Sweep:
         """Return all its trials. Raises RequestError, a line per error."""
         expansion = expand(self.blocks)
         if problems := [*self.problems, *expansion.problems]:
-            raise refusal(self.source, problems, advice=self.advice)
+            written = self.document.data.get("grids") if isinstance(self.document.data, dict) else None
+            raise refusal(self.source, problems, advice="" if isinstance(written, list) and written else AS_IN)
         for remark in (*_quoted_numbers(self.document), *_idle_rows(expansion.idle, self.forced, self.document)):
             warnings.warn(remark.text(self.source), stacklevel=2)
         assert self.file is not None, "without problems, it is valid"
@@ -135,24 +130,19 @@ def load_sweep(
     the current folder. References may also lead to the packages in `trusted`. Raises RequestError, a line per error:
     `FILE:LINE: key path: what is wrong; what to write`.
     """
-    return read_sweep(name_or_path, overrides, code=code, trusted=trusted, grids=grids).expanded()
+    return read_sweep(name_or_path, overrides or {}, code=code, trusted=trusted, grids=grids).expanded()
 
 
 def read_sweep(
-    name_or_path: str,
-    overrides: Mapping[str, Sequence[object]] | None = None,
-    *,
-    code: str | None = None,
-    trusted: Sequence[str] = (),
-    grids: Sequence[str] = (),
+    name: str, asked: Mapping[str, Sequence[object]], *, code: str | None, trusted: Sequence[str], grids: Sequence[str]
 ) -> WrittenSweep:
     """Return the sweep that `load_sweep` expands. Raises RequestError if there is no such file, or it is too large.
 
     Other mistakes in the file are its problems, which `expanded` reports together with those of the combinations.
     """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
-    source, text = _text(name_or_path)
-    forced, document = _overrides(overrides or {}), _document(text, source)
+    source, text = _text(name)
+    forced, document = _overrides(asked), _document(text, source)
     problems = [*document.problems, *correct_keys(document)]
     sweep, wrong_file = validate(SweepFile, document.data, (), document)
     problems += wrong_file
@@ -179,10 +169,9 @@ def read_sweep(
         blocks=blocks,
         forced=forced,
         problems=problems,
-        advice="" if isinstance(written_grids, list) and written_grids else AS_IN,
         code=folder,
         trusted=trusted,
-        must_name_code=folder is not None and not (code or overrides or grids),
+        must_name_code=folder is not None and not (code or asked or grids),
     )
     if read.count > MAX_COMBINATIONS:
         message = (

@@ -8,7 +8,7 @@ import typer.main
 
 import lmsweep
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.plan_request import OPTIONS, How, PlanArguments, What, Where, part, resume_command
+from lmsweep.orchestrator.plan_request import OPTIONS, How, PlanArguments, What, Where, resume_command
 
 VERBS = {
     name: {word for one in verb.params for word in one.opts}
@@ -63,5 +63,5 @@ def test_a_wrong_word_of_how_is_reported_before_the_sweep_is_read(asked: dict[st
 
 def test_the_arguments_of_the_functions_are_those_of_the_three_parts() -> None:
     given = PlanArguments("quick", grids=["a"], store="s", predict=False)
-    assert part(What, given) == What("quick", grids=["a"])
-    assert (part(Where, given), part(How, given)) == (Where(store="s"), How(predict=False))
+    assert given.part(What) == What("quick", grids=["a"])
+    assert (given.part(Where), given.part(How)) == (Where(store="s"), How(predict=False))
