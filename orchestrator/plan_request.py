@@ -1,8 +1,9 @@
-"""What the verbs and the Python API are asked: a sweep, and the options that choose its trials and how they run."""
+"""What the verbs and the Python API are asked: what to measure, where, and how. Each option stands here once."""
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
+from datetime import datetime
 from functools import update_wrapper, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -12,10 +13,8 @@ from typer import Argument, Option
 from typer.models import OptionInfo
 
 from lmsweep.trials.results.outcome import Status
-
-STARTS_AGAIN = ("retry", "fresh", "budget", "until")
-"""Fields that the command to resume leaves out."""
-
+from lmsweep.trials.spec.errors import RequestError
+from lmsweep.trials.spec.suggestions import choices
 
 Text = str | None
 Texts = list[str]
@@ -23,24 +22,15 @@ STATUSES = f"Re-run trials that ended with this status: {', '.join(Status)}; rep
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """The arguments of `lmsweep.plan` and `lmsweep.run`, each with its option of the command.
-
-    A field that is True by default has the option that turns it off.
-    """
+class What:
+    """Which trials: those of a sweep, or a part of them, with whose code."""
 
     sweep: Annotated[str, Argument(help="A sweep file, or the name of a packaged sweep.")]
     _: KW_ONLY
-    store: Annotated[str, Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
     grids: Annotated[Sequence[str], Option("--grid", help="Only the grids of this name; repeatable.")] = ()
     overrides: Annotated[
         Sequence[str], Option("--set", help="AXIS=A,B: use these values instead of the sweep's; repeatable.")
     ] = ()
-    address: Annotated[Text, Option("--address", help="Address of a Ray cluster. Default: this machine alone.")] = None
-    cluster_file: Annotated[
-        Text, Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
-    ] = None
-    grace: Annotated[Text, Option("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None
     code: Annotated[Text, Option("--code", help="Folder with your own code. Default: the sweep's, else this one.")] = (
         None
     )
@@ -48,13 +38,24 @@ class PlanRequest:
     shard: Annotated[
         Text, Option("--shard", help="3/16: only the third of 16 parts of the sweep, as for a job array.")
     ] = None
-    predict: Annotated[bool, Option("--no-predict", help="Run trials without predicting whether they fit.")] = True
     profile: Annotated[bool, Option("--profile", help="Profile each timed step, too, for compare --explain.")] = False
     nsys: Annotated[bool, Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
-    retry: Annotated[Sequence[str], Option("--retry", metavar="STATUS", help=STATUSES)] = ()
-    fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False
-    budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
-    until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
+
+    def trial_command(self) -> str:
+        """Return the command that repeats a trial of the sweep, without the identifier that ends it."""
+        options = _options(self, ["code", "trusted"])
+        return shlex.join(["lmsweep", "trial", self.sweep, *self.overrides, *options, "--id"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Which machines measure, or which GPUs elsewhere a plan is for, and where results are stored."""
+
+    store: Annotated[str, Option("--store", help="Where results are stored: a folder or a URI.")] = "results"
+    address: Annotated[Text, Option("--address", help="Address of a Ray cluster. Default: this machine alone.")] = None
+    cluster_file: Annotated[
+        Text, Option("--cluster", help="The cluster file, if `ray up` did not start the head node.")
+    ] = None
     device: str | None = None
     """The GPU to plan for, of `plan --for`; it need not be in this machine."""
     nodes: Annotated[Text, Option("--nodes", help="With --for 64xH100: the number of nodes. Default: 8 GPUs each.")] = (
@@ -64,63 +65,106 @@ class PlanRequest:
         Text, Option("--network", help="Between nodes, for each GPU: 400Gb, or ndr, hdr, roce, efa-p5, ...")
     ] = None
 
+
+@dataclass(frozen=True, kw_only=True)
+class How:
+    """Which trials run again, for how long, and whether their memory is predicted.
+
+    A field that is True by default has the option that turns it off. Raises RequestError if a word is wrong, so before
+    a sweep is read or a cluster is asked.
+    """
+
+    grace: Annotated[Text, Option("--grace", help="Let running trials finish for 30s, 2m, ... after SIGTERM.")] = None
+    predict: Annotated[bool, Option("--no-predict", help="Run trials without predicting whether they fit.")] = True
+    retry: Annotated[Sequence[str], Option("--retry", metavar="STATUS", help=STATUSES)] = ()
+    fresh: Annotated[bool, Option("--fresh", help="Measure everything again, even if the store has it.")] = False
+    budget: Annotated[Text, Option("--budget", help="Run only what fits into this time: 30m, 2h, ...")] = None
+    until: Annotated[Text, Option("--until", help="Run only what ends before 17:30, or 2026-11-22T17:30.")] = None
+
+    def __post_init__(self) -> None:
+        from lmsweep.orchestrator.sweep.ranges import seconds_of  # here, as --help takes as long as the imports
+
+        legal = list(Status)
+        for name in self.retry:
+            if name not in legal:
+                raise RequestError(f"--retry {name}: no such status{choices(name, legal)}")
+        for option, text in (("--grace", self.grace), ("--budget", self.budget)):
+            if text:
+                seconds_of(text, option)
+        self.seconds_left()
+
     @property
     def grace_seconds(self) -> float:
-        """0 without a grace period. Raises RequestError if it is no duration."""
         from lmsweep.orchestrator.sweep.ranges import seconds_of
 
-        return seconds_of(self.grace, "--grace") if self.grace else 0.0
+        return seconds_of(self.grace) if self.grace else 0.0
 
-    def resume_command(self, verb: str = "run", more: Sequence[str] = ()) -> str:
-        """Return the command that runs what is left. more: further options and their values."""
-        given = self._options(name for name in OPTIONS if name not in STARTS_AGAIN)
-        return shlex.join(["lmsweep", verb, self.sweep, *given, *more])
+    def seconds_left(self) -> float | None:
+        """Return the seconds from now to the end that `until` names; None if it names none."""
+        from lmsweep.orchestrator.sweep.ranges import seconds_until
 
-    def trial_command(self) -> str:
-        """Return the command that repeats a trial of the sweep, without the identifier that ends it."""
-        return shlex.join(
-            ["lmsweep", "trial", self.sweep, *self.overrides, *self._options(["code", "trusted"]), "--id"]
-        )
-
-    def _options(self, names: Iterable[str]) -> list[str]:
-        """Return those of these options that differ from their defaults, with their values."""
-        words: list[str] = []
-        for name in names:
-            value, default = getattr(self, name), getattr(PlanRequest, name)
-            if isinstance(default, bool):
-                words += [OPTIONS[name]] if value is not default else []
-            elif value and value != default:
-                values = [value] if isinstance(value, str) else value
-                words += [word for one in values for word in (OPTIONS[name], one)]
-        return words
+        return seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
 
 
+Part = TypeVar("Part", What, Where, How)
+
+
+@dataclass(frozen=True)
+class PlanArguments(How, What, Where):
+    """The arguments of `lmsweep.plan` and `lmsweep.run`: a signature, taken apart as soon as it is filled."""
+
+    def part(self, kind: type[Part]) -> Part:
+        return kind(**{one.name: getattr(self, one.name) for one in fields(kind)})
+
+
+HINTS = get_type_hints(PlanArguments, include_extras=True)
 OPTIONS: dict[str, str] = {
     name: hint.__metadata__[0].default
-    for name, hint in get_type_hints(PlanRequest, include_extras=True).items()
+    for name, hint in HINTS.items()
     if isinstance(getattr(hint, "__metadata__", [None])[0], OptionInfo)
 }
 """Field -> its option, in the order of the fields."""
 
 
-def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a verb `verb(request: PlanRequest, **own)` with its options, as typer takes them.
+def resume_command(verb: str, what: What, where: Where, how: How, more: Iterable[str] = ()) -> str:
+    """Return the command that runs what is left. more: further options and their values."""
+    # What has ended stays as it is, whatever was asked to run again, and the next run has a time of its own.
+    lasting = _options(how, ["grace", "predict"])
+    return shlex.join(["lmsweep", verb, what.sweep, *_options(where), *_options(what), *lasting, *more])
 
-    names: the options, separated by spaces, in the order of --help: parameters of the verb, or else fields of
-    PlanRequest, whose values the verb gets as `request`.
+
+def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[str]:
+    """Return those of these options that differ from their defaults, with their values."""
+    words: list[str] = []
+    for name in names:
+        value, default = getattr(part, name, None), getattr(PlanArguments, name)
+        if isinstance(value, bool):
+            words += [OPTIONS[name]] if value is not default else []
+        elif value and value != default:
+            values = [value] if isinstance(value, str) else value
+            words += [word for one in values for word in (OPTIONS[name], one)]
+    return words
+
+
+def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a verb with its options, as typer takes them; each parameter that is a What, Where or How is filled.
+
+    names: the options, in the order of --help: other parameters of the verb, or else fields of the three.
     """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         own = signature(verb).parameters
+        parts = {name: one.annotation for name, one in own.items() if one.annotation in (What, Where, How)}
         options = [own.get(name) or _option(name) for name in names.split()]
         # A field that is True by default has an option that turns it off, so its value is inverted.
-        turned_off = {one.name for one in options if one.name not in own and getattr(PlanRequest, one.name, 0) is True}
+        turned_off = {name for name in names.split() if name not in own and getattr(PlanArguments, name, 0) is True}
 
         @wraps(verb)
         def call(**given: Any) -> None:
             given |= {name: not given[name] for name in turned_off}
-            request = {name: given.pop(name) for name in given.keys() - own.keys()}
-            verb(PlanRequest(**({"sweep": ""} | request)), **given)
+            options = {name: given.pop(name) for name in given.keys() - own.keys()}
+            whole = PlanArguments(**({"sweep": ""} | options))
+            verb(**{name: whole.part(kind) for name, kind in parts.items()}, **given)
 
         vars(call)["__signature__"] = Signature([one.replace(kind=Parameter.KEYWORD_ONLY) for one in options])
         call.__annotations__ = {one.name: one.annotation for one in options}
@@ -130,10 +174,9 @@ def takes_request(names: str) -> Callable[[Callable[..., None]], Callable[..., N
 
 
 def _option(name: str) -> Parameter:
-    """Return a field of PlanRequest as a parameter of the types that typer knows."""
-    hint = get_type_hints(PlanRequest, include_extras=True)[name]
-    default = getattr(PlanRequest, name, Parameter.empty)
-    kind, option = get_args(hint)
+    """Return a field as a parameter of the types that typer knows."""
+    default = getattr(PlanArguments, name, Parameter.empty)
+    kind, option = get_args(HINTS[name])
     if kind == Sequence[str]:
         kind, default = list[str], []
     elif default is True:
@@ -156,11 +199,9 @@ def with_options(
         first = next(iter(shown.parameters))
 
         def call(*args: Any, **options: Any) -> Result:
-            if args:
-                args = (str(args[0]), *args[1:])
-            elif first in options:
-                options[first] = str(options[first])
-            return function(record(*args, **options))
+            given = shown.bind(*args, **options)
+            given.arguments[first] = str(given.arguments[first])
+            return function(record(*given.args, **given.kwargs))
 
         update_wrapper(call, function)
         parameters = [one.replace(annotation=hints[name]) for name, one in shown.parameters.items()]

@@ -138,6 +138,101 @@ def test_an_import_from_a_room_above_is_found(package, tmp_path):
     ]
 
 
+STEP = re.compile(r"^\d+\. \[[^]]+\]\(\.\./([\w/.]+)\)(.*)$", flags=re.MULTILINE)
+"""A line of a walk in docs/architecture.md: a file, and its functions up to the first that is described otherwise."""
+
+
+def walks() -> dict[str, list[tuple[Path, list[str]]]]:
+    """Verb -> the files of its walk, each with the functions that the line names, from the verb to the end."""
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    found = re.findall(r"^`(\w+)`:\n\n((?:\d+\. .*\n)+)", page, flags=re.MULTILINE)
+    return {
+        verb: [(ROOT / path, re.findall(r"`(\w+)`", words.partition(":")[0])) for path, words in STEP.findall(lines)]
+        for verb, lines in found
+    }
+
+
+def definitions(path: Path) -> dict[str, ast.stmt]:
+    """The functions and classes of a module, by name, in their order."""
+    return {
+        one.name: one for one in ast.parse(path.read_text()).body if isinstance(one, ast.FunctionDef | ast.ClassDef)
+    }
+
+
+def uses(node: ast.stmt) -> set[str]:
+    """The names that a function or a class reads and does not give to something of its own."""
+    names = [one for one in ast.walk(node) if isinstance(one, ast.Name)]
+    own = {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    own |= {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
+    return {one.id for one in names} - own
+
+
+def reach(path: Path, name: str) -> set[str]:
+    """What a function uses, and what it uses of its module uses."""
+    there, found, left = definitions(path), set(), [name]
+    while left:
+        new = uses(there[left.pop()]) - found
+        found |= new
+        left += new & there.keys()
+    return found
+
+
+def climbs(path: Path) -> list[str]:
+    """Where a function of the module calls one that stands above it."""
+    functions = [(name, one) for name, one in definitions(path).items() if isinstance(one, ast.FunctionDef)]
+    return [
+        f"{path.name}: {name} calls {above}"
+        for place, (name, one) in enumerate(functions)
+        for above, _ in functions[:place]
+        if above in uses(one)
+    ]
+
+
+def height(path: Path) -> tuple[int, int]:
+    """The package and the room of a module: a lower one is smaller."""
+    package, room, *_ = path.relative_to(ROOT).with_suffix("").parts
+    return [*MAY_IMPORT].index(package), -rooms(package).index(room)
+
+
+def test_the_tour_shows_the_walks_of_four_verbs_in_at_most_ten_lines_each():
+    assert {verb: 1 < len(steps) <= 10 for verb, steps in walks().items()} == dict.fromkeys(
+        ("plan", "run", "best", "fits"), True
+    )
+
+
+@pytest.mark.parametrize("verb", ["plan", "run", "best", "fits"])
+def test_a_walk_from_a_verb_to_the_first_trial_reads_downwards(verb):
+    (verb_file, names), *rest = walks()[verb]
+    assert names[0] == verb
+    before = [(verb_file, name) for name in names]
+    for path, names in rest:
+        assert path.exists() and {*names} <= definitions(path).keys(), f"{path} defines no {names}"
+        for name in names or [path.stem]:
+            callers = [
+                (there, caller)
+                for there, caller in before
+                if name in reach(there, caller) and (there, caller) != (path, name)
+            ]
+            assert callers or not names, f"nothing on the walk before {name} of {path.name} calls it"
+            for there, caller in callers:
+                assert height(there) >= height(path), f"{caller} of {there.name} calls {name} of a room above"
+            before += [(path, name)] if names else []
+    ours = {path for path, _ in walks()[verb] if path.is_relative_to(ROOT / "orchestrator")}
+    assert [one for path in ours for one in climbs(path)] == []
+
+
+def test_a_call_of_a_function_that_stands_above_is_found(tmp_path):
+    (tmp_path / "spiral.py").write_text("def up(): ...\ndef down(): up()\n")
+    assert climbs(tmp_path / "spiral.py") == ["spiral.py: down calls up"]
+
+
+def test_what_plans_and_runs_knows_neither_the_options_nor_what_calls_it():
+    above = {"orchestrator.plan_request", "orchestrator.api", "orchestrator.commands", "orchestrator.features"}
+    for room in ("running", "planning", "predicting", "cluster", "sweep"):
+        for path in (ROOT / "orchestrator" / room).rglob("*.py"):
+            assert not [name for name in imports(path) for one in above if f"{name}.".startswith(f"{one}.")], path
+
+
 FEATURES = "orchestrator/features"
 FEATURE = re.compile(r"orchestrator\.features\.(\w+)")
 """What names a feature: an import, or text by which a module is imported."""

@@ -25,6 +25,7 @@ SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
 JOIN_SECONDS = 600.0
 """How long after `ray up` the nodes that it starts may take to join: each installs lmsweep first."""
 LOOK_SECONDS = 1.0
+"""Between two counts of those that have joined."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,14 @@
 
 import hashlib
 import importlib.metadata
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from lmsweep.orchestrator.cluster import ray_private
 from lmsweep.orchestrator.cluster.autoscaler import await_promised, startable_nodes
-from lmsweep.orchestrator.cluster.grpc_probe import wants_token
+from lmsweep.orchestrator.cluster.joining import connect, line_of
 from lmsweep.orchestrator.cluster.nodes import (
     PATIENCE,
     Node,
@@ -22,13 +20,10 @@ from lmsweep.orchestrator.cluster.nodes import (
     this_machine,
 )
 from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
-from lmsweep.orchestrator.cluster.ray_session import start_ray
+from lmsweep.orchestrator.cluster.ray_session import start_early
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import GPU_DEVICES
 from lmsweep.trials.spec.workloads import outside_packages
-
-PORT_PATIENCE = 5.0
-"""Seconds in which the head must answer."""
 
 PACKAGES = ("trials", "orchestrator", "analysis")
 
@@ -41,22 +36,18 @@ Answer = TypeVar("Answer")
 
 
 def find_nodes(
-    address: str | None,
-    cluster_file: str | None = None,
-    meanwhile: Callable[[], object] = lambda: None,
-    *,
-    waits: bool = False,
+    address: str | None, cluster_file: str | None = None, *, waits: bool = False, starts_ray: bool = False
 ) -> list[Node]:
     """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
 
-    meanwhile: called while this machine describes itself. waits: for the nodes that `ray up` is starting. Raises
+    waits: for the nodes that `ray up` is starting. starts_ray: here, while this machine describes itself. Raises
     RequestError as `cluster_nodes` does.
     """
     if address is not None:
         return cluster_nodes(address, cluster_file, waits=waits)
     if cluster_file:
         raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
-    return [this_machine(meanwhile)]
+    return [this_machine(start_early if starts_ray else lambda: None)]
 
 
 def cluster_nodes(address: str, cluster_file: str | None = None, *, waits: bool = False) -> list[Node]:
@@ -85,44 +76,6 @@ def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
     return [node for node in alive if node.resources.get("CPU", 0) >= 1]
 
 
-def connect(address: str) -> None:
-    """Join the cluster. Raises RequestError if that fails."""
-    import ray
-
-    host_and_port = _host_and_port(address)
-    try:
-        plain = host_and_port if os.environ.get("RAY_USE_TLS", "0") == "0" else None  # TLS asks for a certificate
-        is_open = os.environ.get("RAY_AUTH_MODE") == "disabled"
-        if plain and wants_token(*plain, patience=PORT_PATIENCE) == is_open:
-            if is_open:
-                raise ConnectionError("it asks for a token, and RAY_AUTH_MODE is disabled")
-            raise RequestError(
-                f"the Ray cluster at {address} asks for no token: who reaches its ports runs code on its nodes. "
-                "Start Ray there with RAY_AUTH_MODE=token; if nobody else reaches them, set RAY_AUTH_MODE=disabled here"
-            )
-        start_ray(address, cpus=0, gpus=0)
-    except (OSError, ray.exceptions.AuthenticationError) as error:
-        raise RequestError(
-            f"no Ray cluster answers at {address}: {_line(error, 0)}. Check that it is running and that this "
-            "machine has its token (~/.ray/auth_token). On the head node, use --address auto"
-        ) from error
-    except (RuntimeError, ValueError) as error:  # different versions of Ray or Python, or a malformed address
-        raise RequestError(f"cannot join the Ray cluster at {address}: {_line(error, 0)}") from error
-
-
-def _host_and_port(address: str) -> tuple[str, int] | None:
-    """Return None for `auto` if Ray finds no head. Raises RequestError for a malformed address."""
-    if address == "auto":
-        found = ray_private.head_address()
-        return _host_and_port(found) if found else None
-    if address.startswith("ray://"):
-        raise RequestError(f"{address}: Ray Client is not supported; run lmsweep on the head node with --address auto")
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise RequestError(
-            f"{address!r} is not the address of a Ray cluster; write HOST:PORT, or auto on the head node"
-        )
-    return host, int(port)
 
 
 def ask_nodes(
@@ -150,10 +103,10 @@ def ask_nodes(
             answers.append(ray.get(task, timeout=patience))
         except ray.exceptions.RayError as error:
             if lost:
-                answers.append(lost(node, _line(error, -1).partition(". ")[0]))
+                answers.append(lost(node, line_of(error, -1).partition(". ")[0]))
                 continue
             raise RequestError(
-                f"the node {node.address} does not answer: {_line(error, -1)}. Check that lmsweep is installed there"
+                f"the node {node.address} does not answer: {line_of(error, -1)}. Check that lmsweep is installed there"
             ) from error
     return answers
 
@@ -184,6 +137,19 @@ def _node(live: LiveNode, description: str) -> Node:
     )
 
 
+def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) -> None:
+    here = software()
+    wrong = [
+        f"  {node.address}: {'; '.join(found)}"
+        for node, there in zip(alive, answers, strict=True)
+        if (found := differences(here, there))
+    ]
+    if wrong:
+        begin = "these nodes run different software from this machine, so their results would not be comparable:"
+        advice = "install this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
+        raise RequestError("\n".join([begin, *wrong, advice]))
+
+
 def software() -> dict[str, str]:
     """Return the versions of Python and the installed libraries, and a hash of each file of this project by path.
 
@@ -212,20 +178,3 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
         more = f" and {len(files) - MOST_NAMES} more files" if len(files) > MOST_NAMES else ""
         words.append(f"different code in {', '.join(files[:MOST_NAMES])}{more}")
     return words
-
-
-def _check_software(alive: Sequence[LiveNode], answers: list[dict[str, str]]) -> None:
-    here = software()
-    wrong = [
-        f"  {node.address}: {'; '.join(found)}"
-        for node, there in zip(alive, answers, strict=True)
-        if (found := differences(here, there))
-    ]
-    if wrong:
-        begin = "these nodes run different software from this machine, so their results would not be comparable:"
-        advice = "install this project, with its constraints.txt, on all of them (with a cluster file: ray up)"
-        raise RequestError("\n".join([begin, *wrong, advice]))
-
-
-def _line(error: BaseException, which: int) -> str:
-    return str(error).strip().split("\n")[which].rstrip(".")

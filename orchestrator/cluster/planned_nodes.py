@@ -54,22 +54,19 @@ def layout_of(count: int, device: Device | None, *, nodes: str | None, network: 
 
 
 def spread(trials: Sequence[Trial], layout: Layout) -> tuple[Trial, ...]:
-    """Return the trials with ranks on all GPUs of several nodes. Raises RequestError if no mesh divides them."""
+    """Return the trials for any GPU, with ranks on all nodes. Raises RequestError if no mesh divides them."""
+    anywhere = (replace(one, config=replace(one.config, device=one.config.device_type)) for one in trials)
+    trials, ranks = tuple(dict.fromkeys(anywhere)), layout.nodes * layout.gpus
     if layout.nodes == 1:
-        return tuple(trials)
-    ranks = layout.nodes * layout.gpus
-    found = []
+        return trials
     ranked = [one for one in trials if any(workload_named(name).has_ranks for name in one.workloads)]
     if ranked and all(ranks % (one.config.tp * (one.config.shards or 1)) for one in ranked):
         mesh = ranked[0].config
         raise RequestError(
             f"--for with {ranks} GPUs: tp {mesh.tp} times shards {mesh.shards or 1} does not divide them"
         )
-    for trial in trials:
-        if trial in ranked:
-            trial = replace(trial, config=replace(trial.config, world_size=ranks, nodes=layout.nodes))
-        found.append(trial)
-    return tuple(dict.fromkeys(found))
+    rank = {one: replace(one, config=replace(one.config, world_size=ranks, nodes=layout.nodes)) for one in ranked}
+    return tuple(dict.fromkeys(rank.get(one, one) for one in trials))
 
 
 def _network(text: str | None, device: Device | None, *, gpus: int) -> Network:

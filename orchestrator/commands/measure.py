@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
+from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record_json import json_of
@@ -30,7 +30,9 @@ Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per
     "shard nodes network explain all format"
 )
 def plan(
-    request: PlanRequest,
+    what: What,
+    where: Where,
+    how: How,
     on: Annotated[
         Texts, Option("--for", metavar="GPU", help="Plan for GPUs this machine lacks: H100, 24GB, 8xH100, ...")
     ] = [],
@@ -51,34 +53,24 @@ def plan(
         raise RequestError(f"--format {format}: write text or json")
     if price and (max_batch or max_context):
         raise RequestError("--price cannot be combined with --max-batch or --max-context")
-    plan_for = f"lmsweep plan {shlex.quote(request.sweep)} --for"
+    plan_for = f"lmsweep plan {shlex.quote(what.sweep)} --for"
     if len(on) > 1:
         raise RequestError(
             f"--for is given {len(on)} times; a plan is for one kind of GPU: {plan_for} {shlex.quote(on[0])}"
         )
-    request = replace(request, device=on[0] if on else None)
-    from lmsweep.orchestrator.api import layout_asked, make_planned
+    where = replace(where, device=on[0] if on else None)
+    from lmsweep.orchestrator.api import make_planned
 
     if max_batch or max_context:
-        planned = make_planned(replace(request, predict=False))
+        planned = make_planned(what, where, replace(how, predict=False))
         _print_largest_fit(planned, format, max_batch=max_batch, max_context=max_context)
         return
-    from lmsweep.orchestrator.planning.plan_estimate import estimate_plan
-    from lmsweep.orchestrator.planning.step_estimate import StepEstimates
-    from lmsweep.orchestrator.planning.time_estimate import Estimates
+    from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
     from lmsweep.trials.analytic.prices import parse_prices
 
     prices = parse_prices(price)
-    planned = make_planned(request)
-    layout = layout_asked(request)
-    steps = StepEstimates(
-        planned.predictions,
-        store=planned.store,
-        network=layout.network if layout else None,
-        prices=prices,
-    )
-    estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
-    estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
+    planned = make_planned(what, where, how)
+    estimate, steps = estimate_planned(planned, prices)
     if explain is not None:
         _explain(steps, planned.plan, explain, format)
         return
@@ -95,7 +87,7 @@ def plan(
 
     show_table(PlanText(planned.plan, estimate, planned.predictions, steps).listing(all=all))
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
-        there = f"there: lmsweep doctor --address {shlex.quote(request.address)}" if request.address else None
+        there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
         say(f"To plan for a GPU that is not there: {plan_for} H100")
 
@@ -139,7 +131,7 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
     "sweep store grids overrides address cluster_file retry fresh predict profile nsys code trusted budget until grace "
     "shard"
 )
-def run(request: PlanRequest) -> None:
+def run(what: What, where: Where, how: How) -> None:
     """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
 
     \b
@@ -149,26 +141,30 @@ def run(request: PlanRequest) -> None:
     began = time.monotonic()
     from lmsweep.orchestrator.commands.text.run_summary import show_summary, what_is_left
 
-    grace = request.grace_seconds  # reports a wrong one before anything starts
-    ready = run_now(request, began, grace)
-    trial_command = None if request.address else request.trial_command()
+    ready = run_now(what, where, how, began)
+    trial_command = None if where.address else what.trial_command()
     show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
     if ready.gate.kept_out or ready.gate.cut:
-        say(what_is_left(ready, request))
+        say(what_is_left(ready, how, resume_command("run", what, where, how)))
     exit_if_failed(ready)
 
 
 def run_now(
-    request: PlanRequest, began: float, grace: float = 0.0, stop_if: "Callable[[Account], bool] | None" = None
+    what: What,
+    where: Where,
+    how: How,
+    began: float,
+    stop_if: "Callable[[Account], bool] | None" = None,
 ) -> "Run":
+    """Plan and run. began: time.monotonic() at the start. stop_if: whether no more trials need to begin."""
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.trials.machine.live_phase import watched_phases
 
-    watched = on_terminal() and request.address is None
+    watched = on_terminal() and where.address is None
     with watched_phases() if watched else nullcontext() as phases:
-        ready = make_ready(request, began=began, phases=phases)
+        ready = make_ready(what, where, how, began=began, phases=phases)
         ready = replace(ready, stop_if=stop_if) if stop_if else ready
-        run_or_exit(ready, request.resume_command(), grace=grace)
+        run_or_exit(ready, resume_command("run", what, where, how), grace=how.grace_seconds)
     return ready
 
 
@@ -202,7 +198,8 @@ def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Choos
 
 @takes_request("settings id store nsys predict code trusted")
 def trial(
-    request: PlanRequest,
+    what: What,
+    how: How,
     settings: Annotated[
         Texts, Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,... With --id: SWEEP FIELD=VALUE.")
     ],
@@ -229,32 +226,30 @@ def trial(
     from lmsweep.trials.isolation.virtual_environment import SoftwareError
     from lmsweep.trials.machine.host_memory import memory_asked_for
     from lmsweep.trials.results.record import Row, records_of
+    from lmsweep.trials.store.store import Store
 
     memory_asked_for()
-    settings = [*settings, "profiler=nsys"] if request.nsys else settings
+    settings = [*settings, "profiler=nsys"] if what.nsys else settings
     if id is None:
-        asked = single_trial(settings, code=request.code, trusted=request.trusted)
+        asked = single_trial(settings, code=what.code, trusted=what.trusted)
         check_possible(asked)
     else:
         overrides = parse_overrides(settings[1:], "trial")
-        sweep = load_sweep(settings[0], overrides, code=request.code, trusted=request.trusted)
+        sweep = load_sweep(settings[0], overrides, code=what.code, trusted=what.trusted)
         asked = planned_trial(sweep, id)
-    if request.nsys:
+    if what.nsys:
         from lmsweep.trials.profiling.nsys import check_nsys
 
         check_nsys([asked], here=True)
-    kept = None
-    if store:
-        from lmsweep.trials.store.store import Store
-
-        kept = Store(store)
+    kept = Store(store) if store else None
+    if kept:
         kept.check_writable()
     unmade = None
     try:
         continue_with(asked.config.software)
     except SoftwareError as error:
         unmade = error
-    if request.predict and not unmade:
+    if how.predict and not unmade:
         check_fit(asked)
     from lmsweep.trials.bench.run_trial import run_watched
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument
 
-from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.plan_request import What, takes_request
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
@@ -71,7 +71,7 @@ def sweeps() -> None:
 
 
 @takes_request("sweep")
-def show(request: PlanRequest) -> None:
+def show(what: What) -> None:
     """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml
 
     \b
@@ -81,7 +81,7 @@ def show(request: PlanRequest) -> None:
     from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
     from lmsweep.trials.spec.suggestions import choices
 
-    packaged, sweep = packaged_sweeps(), request.sweep
+    packaged, sweep = packaged_sweeps(), what.sweep
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
     say_data(packaged[sweep].rstrip("\n"))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction, enough
@@ -112,14 +111,6 @@ def counted(text: str) -> tuple[int, str]:
     return (int(found[1]), found[2]) if found else (1, text)
 
 
-def without_placement(sweep: Sweep) -> Sweep:
-    trials = (
-        replace(one, config=replace(one.config, device="cuda")) if one.config.device.startswith("cuda:") else one
-        for one in sweep.trials
-    )
-    return replace(sweep, trials=tuple(dict.fromkeys(trials)))
-
-
 def device_memory(text: str) -> tuple[str, int]:
     """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`. Raises RequestError."""
     _, one = counted(text)
@@ -146,15 +137,3 @@ def devices_meant(text: str, option: str = "--for") -> list[Device]:
     hint = f"did you mean {near}? " if near else ""
     size = "give a size (24GB) or one of" if option == "--for" else "one of"
     raise RequestError(f"{option} {text}: no such device; {hint}{size}: {', '.join(names)}")
-
-
-def which_device(text: str) -> str | None:
-    """Return which device was chosen if several match the name, else None."""
-    _, one = counted(text)
-    if bytes_of(one) is not None:
-        return None
-    first, *others = devices_meant(one)
-    if not others:
-        return None
-    names = ", ".join(f'"{other.name}"' for other in others)
-    return f"--for {text}: planning for {first.name} with {gib(first.memory)} of CUDA memory; other matches: {names}"

@@ -15,6 +15,7 @@ from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.datasheets import capabilities_of, device_named, find_device
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.results.environment import Fingerprint, environment_id, expected_with
@@ -61,29 +62,36 @@ class Plan:
     def to_run(self) -> list[PlannedTrial]:
         return [planned for planned in self.trials if planned.action == "run"]
 
+    @property
+    def software(self) -> list[str]:
+        """The distinct software of the trials that will run, except what is installed."""
+        return list(dict.fromkeys(filter(None, (planned.trial.config.software for planned in self.to_run))))
+
     def count(self, action: Action) -> int:
         return sum(planned.action == action for planned in self.trials)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
+    sweep: Sweep
     plan: Plan
     store: Store
     nodes: list[Node]
+    network: Network | None = None
+    """Between nodes that are only planned for."""
     predictions: Predictions | None
     """None with `--no-predict`."""
     budget: str | None = None
     """30m, 2h, ..."""
-    ends_in: float | None = None
-    """Seconds from the reading of the sweep to the end of the run."""
+    ends_at: float | None = None
+    """time.monotonic() by which the run must end, whatever the budget."""
     standby: Standby | None = None
     """Trial servers that were started while the plan was made."""
 
-    @property
-    def seconds_for_run(self) -> float | None:
-        """How long the run may take; None if nothing limits it."""
-        limits = [seconds_of(self.budget)] if self.budget else []
-        return min([*limits, *([self.ends_in] if self.ends_in is not None else [])], default=None)
+    def until(self, began: float) -> float | None:
+        """Return time.monotonic() at the end of a run that began then; None if nothing limits it."""
+        ends = [began + seconds_of(self.budget)] if self.budget else []
+        return min([*ends, *([self.ends_at] if self.ends_at is not None else [])], default=None)
 
 
 def make_plan(

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.planning.durations import graph_seconds
-from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.step_estimate import StepEstimates
 from lmsweep.orchestrator.planning.time_estimate import Estimate, Estimates
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 
@@ -66,6 +67,13 @@ class PlanEstimate:
     """The longest first."""
 
 
+def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:
+    """Estimate a plan, and the steps of its trials. Raises RequestError as `estimate_plan` does."""
+    steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
+    estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
+    return estimate_plan(planned.plan, estimates, planned.nodes, prices), steps
+
+
 def estimate_plan(
     plan: Plan, estimates: Estimates, nodes: Sequence[Node], prices: Sequence[Price] = ()
 ) -> PlanEstimate:
@@ -108,6 +116,15 @@ def estimate_plan(
     seconds = None if none_known else start + running
     modelled = any(estimate.is_modelled for estimate in trials.values())
     factors = MODELLED_RANGE if modelled else MEASURED_RANGE
+    of_each = [
+        DeviceEstimate(
+            name=name,
+            kind=kind,
+            trials=count,
+            seconds=None if unknown[name, kind] == count else _seconds(of_devices[name, kind], alone=alone),
+        )
+        for (name, kind), count in counts.items()
+    ]
     return PlanEstimate(
         trials=trials,
         seconds=seconds,
@@ -117,20 +134,7 @@ def estimate_plan(
         unpriced=tuple(unpriced),
         reason=reason,
         without=without,
-        devices=tuple(
-            sorted(
-                (
-                    DeviceEstimate(
-                        name=name,
-                        kind=kind,
-                        trials=count,
-                        seconds=None if unknown[name, kind] == count else _seconds(of_devices[name, kind], alone=alone),
-                    )
-                    for (name, kind), count in counts.items()
-                ),
-                key=lambda one: -(one.seconds or 0.0),
-            )
-        ),
+        devices=tuple(sorted(of_each, key=lambda one: -(one.seconds or 0.0))),
     )
 
 

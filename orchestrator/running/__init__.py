@@ -1,5 +1,6 @@
 """Runs a plan: Ray Tune, the workers, progress, and rows on their way to the store.
 
+    before_run.py     software, damage in the store, other runs on this machine
     run_plan.py       a whole run: order, launch, collect, account for the time
     chooser.py        what decides which trial comes next, if not the plan
     admission.py      which trials may still begin, given `--budget` and Ctrl-C

@@ -13,10 +13,8 @@ from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
 from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
-from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_plan, is_one_machine
+from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.planning.step_estimate import StepEstimates
-from lmsweep.orchestrator.planning.time_estimate import Estimates
 from lmsweep.orchestrator.running.admission import Gate
 from lmsweep.orchestrator.running.chooser import Chooser
 from lmsweep.orchestrator.running.progress.eta import Eta
@@ -100,24 +98,22 @@ def prepare(
     began: time.monotonic() at the start of the command. phases: the folder in which trials report their phases, if they
     run on this machine. is_search: not all trials will run.
     """
-    plan, nodes, budget = planned.plan, planned.nodes, planned.seconds_for_run
-    steps = StepEstimates(planned.predictions, store=planned.store)
-    estimate = estimate_plan(plan, Estimates(planned.store, steps.seconds_of, nodes), nodes)
-    to_run = in_order(plan.to_run, estimate.trials, budgeted=budget is not None)
+    plan, nodes, until = planned.plan, planned.nodes, planned.until(began)
+    estimate, _ = estimate_planned(planned)
+    to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
         estimated = trials[first.index]  # the first compiled trial waits for the precompilation
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
-    until = None if budget is None else began + budget
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
-    expected = None if estimate.without or budget is not None else estimate.between
+    expected = None if estimate.without or until is not None else estimate.between
     progress = RunProgress(to_run, eta, phases=phases, is_search=is_search, began=began, expected=expected)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
         progress.say(f"Ctrl-C: {what}; press it again to stop at once")
 
-    gate = Gate(eta, until=until, on_close=on_close, budget=budget or 0.0)
+    gate = Gate(eta, until=until, on_close=on_close, budget=0.0 if until is None else until - began)
     account = Account(began=began, slots=count_slots(plan, nodes), nodes=sum(node.started for node in nodes))
     return Run(
         planned=planned,

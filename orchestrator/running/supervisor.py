@@ -169,12 +169,6 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def failure_of(rows: list[Row]) -> Record | None:
-    """Return the first failed row of a workload with ranks."""
-    records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
-    return next((row for row in records if row.status != Status.OK), None)
-
-
 def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row]]) -> list[Row]:
     """Return the first node's rows; if ranks failed, what each node reports, with the cause last."""
     failed = [(node, row) for node, rows in answers.items() if (row := failure_of(rows))]
@@ -188,3 +182,9 @@ def _as_one(planned: PlannedTrial, attempt: Attempt, answers: dict[int, list[Row
     kept = [row for row in answers.get(0, []) if isinstance(row, Record) and not workload_named(row.workload).has_ranks]
     left = [name for name in planned.trial.workloads if name not in {row.workload for row in kept}]
     return [*kept, *(attempt.failure(name, Status(cause.status), words, cause.fingerprint) for name in left)]
+
+
+def failure_of(rows: list[Row]) -> Record | None:
+    """Return the first failed row of a workload with ranks."""
+    records = [row for row in rows if isinstance(row, Record) and workload_named(row.workload).has_ranks]
+    return next((row for row in records if row.status != Status.OK), None)

@@ -21,6 +21,7 @@ KeyPath = tuple[str | int, ...]
 
 MAX_NODES = 50_000
 MAX_DEPTH = 16
+"""A few lines of aliases of aliases would otherwise fill the memory."""
 MAX_PROBLEMS = 50
 """In one message."""
 

@@ -125,7 +125,7 @@ def _within_limits(name: str) -> AfterValidator:
     """Return a validator that applies TrialConfig's checks to one field, with valid values in the others."""
 
     def check(value: Any) -> Any:
-        if isinstance(value, int) and value >= 2**63:
+        if isinstance(value, int) and value >= 2**63:  # the store's columns are int64
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2
         divided = {"nodes": "world_size", "tp": "world_size", "accumulate": "batch_size"}.get(name)

@@ -2,7 +2,7 @@
 
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -60,48 +60,59 @@ class Sweep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
-    """A large sweep before it is expanded."""
+class WrittenSweep:
+    """A sweep file that is read and checked, but not expanded, which takes seconds if it is large."""
 
-    name: str
-    count: int
-    """The number of combinations, including the excluded ones."""
-    devices: tuple[str, ...]
+    source: str
+    """The name of the file for messages."""
+    document: Document
+    file: SweepFile | None
+    """None if the file has problems."""
+    blocks: list[Block]
+    """Those of the grids that are asked for."""
+    forced: dict[str, list[object]]
+    """The values that take the place of the file's."""
+    problems: Sequence[Problem]
+    code: str | None
+    """The folder with the user's code that is asked for, or else the file's."""
+    trusted: Sequence[str]
+    must_name_code: bool
+    """Whether some trial must refer to the user's code, as nothing else is a reason for the file to name its folder."""
 
+    @property
+    def count(self) -> int:
+        """The number of combinations, including the excluded ones."""
+        return sum(block.count for block in self.blocks)
 
-def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name."""
-    folder = files("lmsweep.orchestrator.sweeps")
-    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
+    @property
+    def is_large(self) -> bool:
+        return self.count >= LARGE and not self.problems
 
+    def expanded(self) -> Sweep:
+        """Return all its trials. Raises RequestError, a line per error."""
+        expansion = expand(self.blocks)
+        if problems := [*self.problems, *expansion.problems]:
+            written = self.document.data.get("grids") if isinstance(self.document.data, dict) else None
+            raise refusal(self.source, problems, advice="" if isinstance(written, list) and written else AS_IN)
+        for remark in (*_quoted_numbers(self.document), *_idle_rows(expansion.idle, self.forced, self.document)):
+            warnings.warn(remark.text(self.source), stacklevel=2)
+        assert self.file is not None, "without problems, it is valid"
+        name, question = self.file.name, self.file.question.stored() if self.file.question else None
 
-def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
-    """Return ("context_length", [128, 256]) for `context_length=128,256`. Raises RequestError for others."""
-    source = f"{option} {text}"
-    name, equals, listed = text.partition("=")
-    if not equals or not name.strip():
-        raise RequestError(f"{source}: write axis=value, or axis=value,value")
-    if name.strip().endswith("_args"):
-        raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
-    values: list[Scalar] = []
-    for part in listed.split(","):
-        value = parse(part, source).data
-        if not part.strip() or isinstance(value, list | dict):
-            raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
-        values.append(value)
-    return name.strip(), values
+        def ready(found: Expansion) -> tuple[Trial, ...]:
+            trials = with_code(_trials(found, name, question), self.code, self.trusted)
+            return with_software(trials, self.code, self.trusted)
 
-
-def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
-    """Return the values by field. Raises RequestError as `parse_override` does, and if a field is given twice."""
-    found: dict[str, list[Scalar]] = {}
-    for text in texts:
-        name, values = parse_override(text, option)
-        if name in found:
-            raise RequestError(f"{option} {text}: {name} is given twice; for several values, write {name}=value,value")
-        found[name] = values
-    return found
+        names = dict.fromkeys(block.name for block in self.blocks if block.name)
+        grids = {one: ready(expand([block for block in self.blocks if block.name == one])) for one in names}
+        trials = ready(expansion)
+        if self.must_name_code and not any(one.code or one.config.software for one in trials):
+            raise RequestError(
+                f"{self.source}: code: names a folder with your code, and none of its trials names anything there; "
+                "write model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's "
+                "models"
+            )
+        return Sweep(name=name, description=self.file.description, budget=self.file.budget, trials=trials, grids=grids)
 
 
 def load_sweep(
@@ -111,32 +122,64 @@ def load_sweep(
     code: str | None = None,
     trusted: Sequence[str] = (),
     grids: Sequence[str] = (),
-    if_large: Callable[[Outline], object] = lambda _: None,
 ) -> Sweep:
     """Return the packaged sweep of this name, or the one in this file: all of it, or only its grids of these names.
 
     `overrides` maps fields to values that take the place of theirs in every grid; `exclude` still applies. `code` is
     the folder with the user's code; without it, the file's key `code`, which names a folder within the file's own, or
-    the current folder. References may also lead to the packages in `trusted`. `if_large` is called before at least
-    LARGE combinations are expanded, if nothing is wrong with them by then. Raises RequestError, a line per error:
+    the current folder. References may also lead to the packages in `trusted`. Raises RequestError, a line per error:
     `FILE:LINE: key path: what is wrong; what to write`.
     """
+    return read_sweep(name_or_path, overrides or {}, code=code, trusted=trusted, grids=grids).expanded()
+
+
+def read_sweep(
+    name: str, asked: Mapping[str, Sequence[object]], *, code: str | None, trusted: Sequence[str], grids: Sequence[str]
+) -> WrittenSweep:
+    """Return the sweep that `load_sweep` expands. Raises RequestError if there is no such file, or it is too large.
+
+    Other mistakes in the file are its problems, which `expanded` reports together with those of the combinations.
+    """
     workloads()  # raises where an installed package offers a broken record, which is no mistake in the sweep
-    source, text = _text(name_or_path)
-    sweep, folder = _read(text, source, _overrides(overrides or {}), grids, if_large, code)
-
-    def ready(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        return with_software(with_code(trials, folder, trusted), folder, trusted)
-
-    named = {name: ready(trials) for name, trials in sweep.grids.items()}
-    trials = ready(sweep.trials)
-    is_named = folder is not None and not code  # by the file
-    if is_named and not overrides and not grids and not any(one.code or one.config.software for one in trials):
-        raise RequestError(
-            f"{source}: code: names a folder with your code, and none of its trials names anything there; "
-            "write model: package.module:Class (lmsweep init finds yours), or remove code: to measure lmsweep's models"
+    source, text = _text(name)
+    forced, document = _overrides(asked), _document(text, source)
+    problems = [*document.problems, *correct_keys(document)]
+    sweep, wrong_file = validate(SweepFile, document.data, (), document)
+    problems += wrong_file
+    folder = code
+    if sweep and sweep.code and not code:
+        try:
+            folder = str(folder_within(Path(source).parent, sweep.code))
+        except ValueError as error:
+            problems.append(Problem(line=document.line(("code",)), path=("code",), message=str(error)))
+    written_grids = document.data.get("grids") if isinstance(document.data, dict) else None
+    blocks: list[Block] = []
+    for index, written in enumerate(written_grids if isinstance(written_grids, list) else ()):
+        of_grid, wrong = read_grid(written, ("grids", index), document)
+        blocks += [block.forced(forced) for block in of_grid]
+        problems += wrong
+    names = list(dict.fromkeys(block.name for block in blocks if block.name))
+    if grids and not problems:
+        _check_names(grids, names, source)
+        blocks = [block for block in blocks if block.name in grids]
+    read = WrittenSweep(
+        source=source,
+        document=document,
+        file=sweep,
+        blocks=blocks,
+        forced=forced,
+        problems=problems,
+        code=folder,
+        trusted=trusted,
+        must_name_code=folder is not None and not (code or asked or grids),
+    )
+    if read.count > MAX_COMBINATIONS:
+        message = (
+            f"{read.count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for "
+            "axes that vary together, --set FIELD=VALUE, and --grid NAME make fewer"
         )
-    return replace(sweep, trials=trials, grids=named)
+        raise refusal(source, [*problems, Problem(line=1, message=message)])
+    return read
 
 
 def planned_trial(sweep: Sweep, text: str) -> Trial:
@@ -174,66 +217,32 @@ def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: S
     return trials[0]
 
 
-def _read(
-    text: str,
-    source: str,
-    forced: dict[str, list[object]],
-    grids: Sequence[str],
-    if_large: Callable[[Outline], object],
-    code: str | None,
-) -> tuple[Sweep, str | None]:
-    """Return the sweep, of its grids only those of these names if any are given, and its code folder if one is given:
-    `code`, else the file's."""
-    document = _document(text, source)
-    problems = [*document.problems, *correct_keys(document)]
-    sweep, wrong_file = validate(SweepFile, document.data, (), document)
-    problems += wrong_file
-    folder = code
-    if sweep and sweep.code and not code:
-        try:
-            folder = str(folder_within(Path(source).parent, sweep.code))
-        except ValueError as error:
-            problems.append(Problem(line=document.line(("code",)), path=("code",), message=str(error)))
-    written_grids = document.data.get("grids") if isinstance(document.data, dict) else None
-    blocks: list[Block] = []
-    for index, written in enumerate(written_grids if isinstance(written_grids, list) else ()):
-        of_grid, wrong = read_grid(written, ("grids", index), document)
-        blocks += [block.forced(forced) for block in of_grid]
-        problems += wrong
-    names = list(dict.fromkeys(block.name for block in blocks if block.name))
-    if grids and not problems:
-        _check_names(grids, names, source)
-        blocks = [block for block in blocks if block.name in grids]
-    count = sum(block.count for block in blocks)
-    if count > MAX_COMBINATIONS:
-        message = (
-            f"{count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for axes "
-            "that vary together, --set FIELD=VALUE, and --grid NAME make fewer"
-        )
-        problems.append(Problem(line=1, message=message))
-        raise refusal(source, problems)
-    if count >= LARGE and not problems:
-        devices = dict.fromkeys(device for block in blocks for device in block.devices)
-        if_large(Outline(name=source, count=count, devices=tuple(devices)))
-    expansion = expand(blocks)
-    problems += expansion.problems
-    if problems:
-        raise refusal(source, problems, advice="" if isinstance(written_grids, list) and written_grids else AS_IN)
-    for remark in (*_quoted_numbers(document), *_idle_rows(expansion.idle, forced, document)):
-        warnings.warn(remark.text(source), stacklevel=2)
-    assert sweep is not None, "without problems, it is valid"
-    question = sweep.question.stored() if sweep.question else None
-    read = Sweep(
-        name=sweep.name,
-        description=sweep.description,
-        budget=sweep.budget,
-        trials=_trials(expansion, sweep.name, question),
-        grids={
-            name: _trials(expand([block for block in blocks if block.name == name]), sweep.name, question)
-            for name in (grids or names)
-        },
-    )
-    return read, folder
+def parse_overrides(texts: Iterable[str], option: str = "--set") -> dict[str, list[Scalar]]:
+    """Return the values by field. Raises RequestError as `parse_override` does, and if a field is given twice."""
+    found: dict[str, list[Scalar]] = {}
+    for text in texts:
+        name, values = parse_override(text, option)
+        if name in found:
+            raise RequestError(f"{option} {text}: {name} is given twice; for several values, write {name}=value,value")
+        found[name] = values
+    return found
+
+
+def parse_override(text: str, option: str = "--set") -> tuple[str, list[Scalar]]:
+    """Return ("context_length", [128, 256]) for `context_length=128,256`. Raises RequestError for others."""
+    source = f"{option} {text}"
+    name, equals, listed = text.partition("=")
+    if not equals or not name.strip():
+        raise RequestError(f"{source}: write axis=value, or axis=value,value")
+    if name.strip().endswith("_args"):
+        raise RequestError(f"{source}: write one argument at a time, {name.strip()}.NAME=value")
+    values: list[Scalar] = []
+    for part in listed.split(","):
+        value = parse(part, source).data
+        if not part.strip() or isinstance(value, list | dict):
+            raise RequestError(f"{source}: {part!r} is not a value; write axis=value, or axis=value,value")
+        values.append(value)
+    return name.strip(), values
 
 
 def _check_names(grids: Sequence[str], names: Sequence[str], source: str) -> None:
@@ -329,6 +338,13 @@ def _text(name_or_path: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
+
+
+def packaged_sweeps() -> dict[str, str]:
+    """Return the YAML text of each packaged sweep, by name."""
+    folder = files("lmsweep.orchestrator.sweeps")
+    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _not_found(path: Path, packaged: Sequence[str]) -> str:

@@ -1,12 +1,14 @@
-"""PlanRequest: each option stands once, for the verbs and for the Python API."""
+"""What, Where and How: each option stands once, for the verbs and for the Python API."""
 
 import inspect
+from typing import Any
 
+import pytest
 import typer.main
 
 import lmsweep
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.plan_request import OPTIONS, PlanRequest
+from lmsweep.orchestrator.plan_request import OPTIONS, How, PlanArguments, What, Where, resume_command
 
 VERBS = {
     name: {word for one in verb.params for word in one.opts}
@@ -28,20 +30,38 @@ def test_run_has_every_option_of_the_record_and_the_other_verbs_some() -> None:
 
 
 def test_the_command_that_resumes_has_what_was_given_but_neither_fresh_nor_retry() -> None:
-    request = PlanRequest(
-        "my sweep.yaml",
-        store="s",
-        grids=["a", "b"],
-        overrides=("batch_size=1,2",),
-        predict=False,
-        nsys=True,
-        fresh=True,
-        retry=["error"],
-        budget="1h",
-        grace="30s",
+    what = What("my sweep.yaml", grids=["a", "b"], overrides=("batch_size=1,2",), nsys=True)
+    how = How(predict=False, fresh=True, retry=["error"], budget="1h", grace="30s")
+    assert resume_command("run", what, Where(store="s"), how) == (
+        "lmsweep run 'my sweep.yaml' --store s --grid a --grid b --set batch_size=1,2 --nsys --grace 30s --no-predict"
     )
-    assert request.resume_command() == (
-        "lmsweep run 'my sweep.yaml' --store s --grid a --grid b --set batch_size=1,2 --grace 30s --no-predict --nsys"
-    )
-    assert PlanRequest("quick").resume_command("best", ["--goal", "memory"]) == "lmsweep best quick --goal memory"
-    assert request.trial_command() == "lmsweep trial 'my sweep.yaml' batch_size=1,2 --id"
+    searched = resume_command("best", What("quick"), Where(), How(), ["--goal", "memory"])
+    assert searched == "lmsweep best quick --goal memory"
+    assert what.trial_command() == "lmsweep trial 'my sweep.yaml' batch_size=1,2 --id"
+
+
+def test_a_function_refuses_a_name_that_is_no_option_and_a_missing_sweep() -> None:
+    for function in (lmsweep.plan, lmsweep.run):
+        for args, options in ((("quick",), {"stores": "s"}), ((), {"store": "s"}), (("quick", "s"), {})):
+            with pytest.raises(TypeError):
+                function(*args, **options)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"retry": ["eror"]}, "--retry eror: no such status; did you mean error"),
+        ({"budget": "soon"}, "--budget soon: write a time"),
+        ({"until": "noon"}, "--until noon: write a time"),
+        ({"grace": "30"}, "--grace 30: write a time"),
+    ],
+)
+def test_a_wrong_word_of_how_is_reported_before_the_sweep_is_read(asked: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        lmsweep.plan("no-such-sweep", **asked)
+
+
+def test_the_arguments_of_the_functions_are_those_of_the_three_parts() -> None:
+    given = PlanArguments("quick", grids=["a"], store="s", predict=False)
+    assert given.part(What) == What("quick", grids=["a"])
+    assert (given.part(Where), given.part(How)) == (Where(store="s"), How(predict=False))

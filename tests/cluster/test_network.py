@@ -18,7 +18,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from lmsweep.orchestrator.cluster.grpc_probe import wants_token
+from lmsweep.orchestrator.cluster.joining import wants_token
 from tests.faults.test_hostile_machines import FOREIGN
 from tests.support.command import PYTHONPATH, answer_here, lmsweep, start, wait_for_child, write_sweep
 

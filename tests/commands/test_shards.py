@@ -74,13 +74,16 @@ def test_a_planned_trial_is_repeated_by_its_identifier(tmp_path: Path) -> None:
 
 
 def test_the_earlier_of_budget_and_end_time_limits_a_run(tmp_path: Path) -> None:
-    def limit(budget: str | None, ends_in: float | None) -> float | None:
-        plan, store = Plan(sweep="test", trials=()), Store(str(tmp_path))
-        return Planned(
-            plan=plan, store=store, nodes=[], predictions=None, budget=budget, ends_in=ends_in
-        ).seconds_for_run
+    sweep = load_sweep("quick")
+    plan, store = Plan(sweep=sweep.name, trials=()), Store(str(tmp_path))
 
-    assert [limit("30m", 60.0), limit("30s", 60.0), limit(None, 60.0), limit("30s", None)] == [60.0, 30.0, 60.0, 30.0]
+    def limit(budget: str | None, ends_at: float | None) -> float | None:
+        planned = Planned(
+            sweep=sweep, plan=plan, store=store, nodes=[], predictions=None, budget=budget, ends_at=ends_at
+        )
+        return planned.until(began=5.0)
+
+    assert [limit("30m", 60.0), limit("30s", 60.0), limit(None, 60.0), limit("30s", None)] == [60.0, 35.0, 60.0, 35.0]
     assert limit(None, None) is None
 
 

@@ -14,8 +14,8 @@ from lmsweep.analysis.comparison.kernel_changes import change_of
 from lmsweep.analysis.comparison.step_causes import causes
 from lmsweep.analysis.reference.stores import stores
 from lmsweep.analysis.report.content import content_of
-from lmsweep.orchestrator.api import load_requested
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.api import find_sweep
+from lmsweep.orchestrator.plan_request import What, Where
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.simulated_changes import CHANGES, draw, process, profiled_steps
@@ -142,7 +142,7 @@ def test_run_profile_profiles_every_timed_step_beside_its_timing(tmp_path: Path)
     sweep = tmp_path / "two.yaml"
     sweep.write_text("name: two\ngrids:\n  - workloads: [timing]\n    fixed: {model: tiny, device: cpu}\n"
                      "  - workloads: [memory]\n    fixed: {model: tiny, device: cpu, batch_size: 2}\n")  # fmt: skip
-    plain, profiled = (load_requested(PlanRequest(str(sweep), profile=on)).trials for on in (False, True))
+    plain, profiled = (find_sweep(What(str(sweep), profile=on), Where())[0].trials for on in (False, True))
     assert [one.workloads for one in plain] == [("timing",), ("memory",)]
     assert [one.workloads for one in profiled] == [("timing", "profile"), ("memory",)]
 

@@ -16,7 +16,7 @@ import pytest
 
 from lmsweep.orchestrator.api import make_planned
 from lmsweep.orchestrator.cluster.ray_session import start_standby
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import MODULE, ServerProcess
@@ -49,10 +49,10 @@ INTERRUPTED = """
 import sys
 import psutil
 from lmsweep.orchestrator.api import make_planned
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.trials.isolation.server_process import MODULE
 try:
-    make_planned(PlanRequest(sys.argv[1], store=sys.argv[2]), will_run=True)
+    make_planned(What(sys.argv[1]), Where(store=sys.argv[2]), How(), will_run=True)
 except KeyboardInterrupt:
     print("interrupted", [one.pid for one in psutil.Process().children() if MODULE in one.cmdline()])
 """
@@ -108,9 +108,9 @@ def test_none_is_started_for_other_software_or_several_gpus():
 
 def test_an_error_while_planning_ends_what_was_started(tmp_path: Path):
     sweep, store = str(write_sweep(tmp_path, device="cpu")), str(tmp_path / "store")
-    request = PlanRequest(sweep, store=store, cluster_file="mine.yaml", predict=False)
+    where = Where(store=store, cluster_file="mine.yaml")
     with pytest.raises(RequestError, match="also give the cluster's --address"):
-        make_planned(request, will_run=True)
+        make_planned(What(sweep), where, How(predict=False), will_run=True)
     assert not servers(os.getpid())
 
 

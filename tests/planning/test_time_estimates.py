@@ -202,7 +202,8 @@ def test_with_a_budget_short_trials_come_before_long_ones(tmp_path):
 
 def test_the_first_compiled_trial_is_expected_to_wait_for_the_compiler(tmp_path):
     plan = plan_of(GRID, tmp_path)
-    planned = Planned(plan=plan, store=Store(str(tmp_path)), nodes=[NODE], predictions=None, budget="1000s")
+    sweep, store = load_sweep(str(GRID)), Store(str(tmp_path))
+    planned = Planned(sweep=sweep, plan=plan, store=store, nodes=[NODE], predictions=None, budget="1000s")
     ready = prepare(planned, began=time.monotonic(), address=None)
     first, second = [one for one in ready.to_run if one.trial.config.compiles][:2]
     assert ready.eta.expected(first) > 12 > 5 > ready.eta.expected(second)
@@ -296,7 +297,7 @@ def test_a_run_knows_the_time_of_own_code_on_a_gpu_as_a_plan_for_it_does(tmp_pat
     predictions = Predictions(trials, operators=True)
     store = Store(str(tmp_path / "none"))
     plan = make_plan(sweep, [NODE], store, predictions=predictions)
-    planned = Planned(plan=plan, store=store, nodes=[NODE], predictions=predictions)
+    planned = Planned(sweep=sweep, plan=plan, store=store, nodes=[NODE], predictions=predictions)
     ready = prepare(planned, began=time.monotonic(), address=None)
     assert ready.estimate.without == 0
     (index,) = ready.estimate.trials

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
-from lmsweep.orchestrator.api import other_runs, warning_about
+from lmsweep.orchestrator.running.before_run import other_runs, warning_about
 from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.trials.bench.iterations import take_series
 from lmsweep.trials.bench.workbench import Workbench

@@ -7,7 +7,6 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.listing import Listing, Tone
-from lmsweep.orchestrator.api import software_of
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.plan_output import peak_of
 from lmsweep.orchestrator.planning.largest_fit import Frontier
@@ -69,7 +68,7 @@ class PlanText:
         ]
 
     def _software(self) -> str:
-        wanted = software_of(self.plan)
+        wanted = self.plan.software
         if not wanted:
             return ""
         missing = [software for software in wanted if not is_made(software)]

@@ -8,7 +8,7 @@ import pandas as pd
 
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
 from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
@@ -83,15 +83,15 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["measurement_id"].isin(wanted) & is_of_state].reset_index(drop=True)
 
 
-def what_is_left(run: Run, request: PlanRequest) -> str:
+def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
-    planned, gate, until = run.planned, run.gate, request.until
+    planned, gate = run.planned, run.gate
     limits = [f"into {planned.budget}"] if planned.budget else []
-    limits += [f"before {until}"] if until else []
+    limits += [f"before {how.until}"] if how.until else []
     words = [f"{_which(gate.cut, planned.plan)} cut at the end of the time"] if gate.cut else []
     words += [f"{_which(gate.kept_out, planned.plan)} did not fit {' and '.join(limits)}"] if gate.kept_out else []
-    more = ["--budget", _longer_budget(run, planned.budget)] if planned.budget and not request.budget else []
-    return f"{'; '.join(words)}. To resume: {request.resume_command(more=more)}"
+    more = f" --budget {_longer_budget(run, planned.budget)}" if planned.budget and not how.budget else ""
+    return f"{'; '.join(words)}. To resume: {resume}{more}"
 
 
 def _longer_budget(run: Run, budget: str) -> str:

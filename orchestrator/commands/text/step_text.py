@@ -16,6 +16,7 @@ from lmsweep.trials.analytic.rates.step_time import explained
 from lmsweep.trials.spec.config import RequestError
 
 MOST_PARTS = 40
+"""Rows of the table; the last one sums up all parts, those that are left out, too."""
 
 
 @dataclass(frozen=True, kw_only=True)

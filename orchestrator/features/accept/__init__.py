@@ -18,14 +18,14 @@ import typer
 from typer import Option
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, Text, takes_request
+from lmsweep.orchestrator.plan_request import Text, Where, takes_request
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.spec.config import RequestError
 
 
 @takes_request("as_ store address output format")
 def accept(
-    request: PlanRequest,
+    where: Where,
     as_: Annotated[str, Option("--as", metavar="GPU", help="What it should be: H200, H100, ...")] = "auto",
     store: Annotated[Text, Option("--store", help="Where results are kept. Default: a folder in ~/.cache.")] = None,
     output: Annotated[
@@ -56,7 +56,7 @@ def accept(
     from lmsweep.trials.machine.scratch import cache_folder
 
     location = store or str(cache_folder() / "accept")
-    found = run_acceptance(location, None if as_ == "auto" else devices_meant(as_, "--as")[0], request.address)
+    found = run_acceptance(location, None if as_ == "auto" else devices_meant(as_, "--as")[0], where.address)
     text = write_page(found, page)
     if format == "json":
         say_data(text)

@@ -3,13 +3,10 @@
 best_sweep.py      the search through a sweep, and what it prints at its end
 best_transfer.py   what `best STORE --for DEVICE` prints
 answer_text.py     the answer in words and tables
-answer.py          the winner and what it beats
+answer.py          the winner, what it beats, which axis mattered most, what would come next with more memory
 standing.py        how surely a cell is the best
-effects.py         which axis mattered most
 transfer.py        predictions for another device, by datasheets and cells measured on both
-step_ratios.py     how long measured steps take on another device, as predicted
 recipe.py          the command that measures it again, and plain PyTorch that sets it up
-more_memory.py     what would come next with more memory
 surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
 
 `searching` chooses the trials of a sweep.
@@ -26,7 +23,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.measure import Prices
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
+from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.spec.config import RequestError
 
@@ -44,7 +41,9 @@ MOST_JOBS = 8
     "what goal subject_to price budget where on other recipe explain store grids overrides address predict code trusted"
 )
 def best(
-    request: PlanRequest,
+    asked: What,
+    there: Where,
+    how: How,
     what: Annotated[Texts, Argument(help="A sweep to search, or stores whose results are enough.")] = ["results"],
     goal: Annotated[str, Option(help="tokens/s, $/Mtoken, J/Mtoken or memory.")] = "tokens/s",
     subject_to: Annotated[Texts, Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")] = [],
@@ -76,15 +75,15 @@ def best(
     if len(what) > 1 and (sweeps := [one for one in what if one not in stores]):
         raise RequestError(f"{sweeps[0]} is no store; one sweep is searched, or the results of stores are compared")
     if stores:
-        if budget or request.overrides or request.grids:
+        if budget or asked.overrides or asked.grids:
             raise RequestError(
                 f"{what[0]} is a store, in which nothing runs; --budget, --set and --grid are for a sweep"
             )
         if other and not on:
             raise RequestError("--with calibrates a prediction; --for H200 names the device to predict")
         devices = [name for text in on for name in text.split(",")]
-        predict = request.predict and find_spec("torch") is not None
-        if request.predict and not predict:
+        predict = how.predict and find_spec("torch") is not None
+        if how.predict and not predict:
             say("PyTorch is not installed here, so no memory is predicted", error=True)
         if devices and explain:
             raise RequestError("--for predicts what was not measured, so there is no profile for --explain")
@@ -95,7 +94,7 @@ def best(
     (sweep,) = what
     if on or other:
         raise RequestError(
-            f"--for predicts from stored results: lmsweep best {request.store} --for {on[0] if on else 'H200'}; "
+            f"--for predicts from stored results: lmsweep best {there.store} --for {on[0] if on else 'H200'}; "
             f"lmsweep plan {sweep} --for shows what of a sweep fits"
         )
     if where:
@@ -105,9 +104,9 @@ def best(
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
     more += ["--explain"] if explain else []
-    request = replace(request, sweep=sweep, budget=budget)
-    resume = request.resume_command("best", more)
-    best_of_sweep(replace(request, profile=explain), aim, resume=resume, began=began, recipe=recipe)
+    asked, how = replace(asked, sweep=sweep), replace(how, budget=budget)
+    resume = resume_command("best", asked, there, how, more)
+    best_of_sweep(replace(asked, profile=explain), there, how, aim, resume=resume, began=began, recipe=recipe)
 
 
 def _keep_arithmetic_to_one_core() -> None:

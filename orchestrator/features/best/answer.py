@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
@@ -11,17 +11,21 @@ import pandas as pd
 from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, value_of
 from lmsweep.analysis.cells.cells import Cell, Error, Value, key_of
 from lmsweep.analysis.cells.front import pareto_front
-from lmsweep.analysis.cells.goal import Aim
+from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.orchestrator.features.best.effects import Effect, main_effects
-from lmsweep.orchestrator.features.best.more_memory import TOO_LARGE, Larger, best_larger
-from lmsweep.orchestrator.features.best.standing import CLOSE, FEWEST, WRONG, Standing, believed, standing
-from lmsweep.orchestrator.features.best.surrogate import Belief, Space, Surrogate
+from lmsweep.orchestrator.features.best.standing import CLOSE, FEWEST, WITHIN, WRONG, Standing, believed, standing
+from lmsweep.orchestrator.features.best.surrogate import Axis, Belief, Indices, Space, Surrogate
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.statistics.median_interval import Floats
+
+TOO_LARGE = (Status.OOM, Status.PREDICTED_OOM)
+MOST_AVERAGED = 200
+"""Maximum number of cells for averaging an effect; a larger grid is sampled evenly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,34 @@ class Beaten:
     """Probability that the winner is better at all."""
     is_close: bool
     """Whether it may be better by more than CLOSE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """How much better the best value of an axis is than its worst, as the geometric mean over the other axes."""
+
+    axis: str
+    best: object
+    worst: object
+    ratio: float
+    """How many times better; 1 or more."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Larger:
+    """The best of the cells that do not fit their device, or exceed the limit."""
+
+    cell: Cell
+    others: int
+    ratio: float
+    """How many times better than the winner it is; below 1 if it is worse."""
+    low: float
+    high: float
+    """The 95 % interval of `ratio`."""
+    is_measured: bool
+    """Whether it ran, and exceeds the limit; else the surrogate expects the ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +138,7 @@ def answer(
         failed=len(cells) - len(known),
         front=tuple(pareto_front(within, aim)),
         effects=tuple(_effects(known, aim, names, grid)),
-        larger=_larger(winner, cells, larger, aim, names),
+        larger=_larger(winner, known, [*larger, *cells], aim, names),
         names=tuple(names),
     )
 
@@ -154,29 +186,96 @@ def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
 
 
 def _larger(
-    winner: Cell, cells: Sequence[Cell], others: Sequence[Cell], aim: Aim, names: Sequence[str]
+    winner: Cell, known: Sequence[Cell], others: Sequence[Cell], aim: Aim, names: Sequence[str]
 ) -> Larger | None:
-    known = [one for one in cells if one.cost(aim) is not None]
+    """Return the best of the cells that need more memory; None if there is none, or the goal is memory.
+
+    known: the cells with a cost. others: among them are those that did not fit. The surrogate alone would expect of an
+    unmeasured batch size what all batches have in common. A step takes a fixed time and a time per sequence, so the
+    cost per token is nearly linear in 1 / batch; the surrogate learns what that leaves.
+    """
     ran = {(key_of(one.config), one.environment_id) for one in known}
-    failed = {(key_of(one.config), one.environment_id): one for one in (*others, *cells) if one.status in TOO_LARGE}
+    failed = {(key_of(one.config), one.environment_id): one for one in others if one.status in TOO_LARGE}
     exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
     larger = [*exceeding, *(one for key, one in failed.items() if key not in ran)]
-    if len(known) < FEWEST:
+    if len(known) < FEWEST or not larger or aim.goal is Goal.MEMORY:
         return None
     space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
-    return best_larger(winner, known, larger, aim, space)
+    costs = np.log([one.known_cost(aim) for one in known])
+    errors = np.array([one.error(aim).deviation for one in known])
+    inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
+    trend = _slope(space, costs, inverse[: len(known)]) * inverse
+    rest = costs - trend[: len(known)]
+    surrogate = Surrogate(space, space.codes[: len(known)], rest - rest.mean(), errors)
+    mean, deviation = surrogate.mean_and_deviation(space.codes[len(known) :], np.full(len(larger), -1))
+    expected = mean + rest.mean() + trend[len(known) :]
+    # A larger cell that was measured is known as well as it was measured.
+    measured = [one.cost(aim) for one in larger]
+    values = [log(cost.median) if cost else value for cost, value in zip(measured, expected.tolist(), strict=True)]
+    place = int(np.argmin(values))
+    chosen = larger[place]
+    error = chosen.error(aim).deviation if measured[place] else float(deviation[place])
+    ahead = log(winner.known_cost(aim)) - values[place]
+    within = WITHIN * float(np.hypot(error, winner.error(aim).deviation))
+    return Larger(
+        cell=chosen,
+        others=len(larger) - 1,
+        ratio=exp(ahead),
+        low=exp(ahead - within),
+        high=exp(ahead + within),
+        is_measured=measured[place] is not None,
+    )
+
+
+def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
+    """By how much the logarithm of the cost rises with 1 / batch if the other axes stay as they are."""
+    columns = [inverse]
+    for place, axis in enumerate(space.axes):
+        if axis.name != "batch_size":
+            columns += [
+                (space.codes[: len(costs), place] == code).astype(np.float64) for code in range(len(axis.values))
+            ]
+    matrix = np.stack([*columns, np.ones(len(costs))], axis=1)
+    return max(0.0, float(np.linalg.lstsq(matrix, costs)[0][0]))
 
 
 def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:
+    """Return the effect of each axis over the grid, the largest first."""
     if len(known) < FEWEST or not names:
         return []
     measured = {one.config for one in known}
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
     everything: list[Cell | TrialConfig] = [*known, *rest]
-    points = [[value_of(one, name) for name in names] for one in everything]
-    space = Space.of(names, points)
+    space = Space.of(names, [[value_of(one, name) for name in names] for one in everything])
     costs = np.log([one.known_cost(aim) for one in known])
     errors = np.array([one.error(aim).deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
-    tried = [[value_of(one, axis.name) for one in known] for axis in space.axes]
-    return main_effects(space, surrogate, tried)
+    chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
+    found = []
+    for place, axis in enumerate(space.axes):
+        tried = {value_of(one, axis.name) for one in known}
+        codes = [code for code, value in enumerate(axis.values) if value in tried]
+        if len(codes) > 1:
+            found.append(_effect(surrogate, chosen, place, axis, codes))
+    return sorted(found, key=lambda one: -one.ratio)
+
+
+def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes: Sequence[int]) -> Effect:
+    def everywhere(code: int) -> Indices:
+        changed = cells.copy()
+        changed[:, place] = code
+        return changed
+
+    share = np.full(len(cells), 1 / len(cells))
+    means = {code: surrogate.contrast(everywhere(code), share)[0] for code in codes}
+    best, worst = min(codes, key=means.__getitem__), max(codes, key=means.__getitem__)
+    both = np.concatenate([everywhere(worst), everywhere(best)])
+    mean, error = surrogate.contrast(both, np.concatenate([share, -share]))
+    return Effect(
+        axis=axis.name,
+        best=axis.values[best],
+        worst=axis.values[worst],
+        ratio=exp(mean),
+        low=exp(mean - WITHIN * error),
+        high=exp(mean + WITHIN * error),
+    )

@@ -11,7 +11,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.cells.cells import Cell, cells_of, key_of, with_predicted_peaks
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.orchestrator.api import load_requested, make_planned, set_aside_damage
+from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
@@ -25,11 +25,11 @@ from lmsweep.orchestrator.features.best.searching.candidates import (
     search_of,
 )
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.largest_fit import find_largest
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
-from lmsweep.orchestrator.sweep.sweep import Sweep
+from lmsweep.orchestrator.sweep.sweep import Sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.results.environment import environment_id
@@ -45,22 +45,26 @@ ANSWERING = ("timing", "energy", "memory")
 """Workloads whose results the answer is made of."""
 
 
-def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, recipe: bool = False) -> None:
+def best_of_sweep(
+    what: What, where: Where, how: How, aim: Aim, *, resume: str, began: float, recipe: bool = False
+) -> None:
     """Run trials of the sweep until the best is known, and print the answer; exit with 1 if there is none.
 
-    resume: the command that resumes the search. began: time.monotonic() at its start. If the request has profiles, it
-    is also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
+    resume: the command that resumes the search. began: time.monotonic() at its start. If the sweep has profiles, it is
+    also said why the winner is ahead. Raises RequestError if the sweep cannot answer the question.
     """
-    _check_sweep(load_requested(request), aim)  # before memory is predicted, which takes longer
-    repeating = replace(request, overrides=(*request.overrides, f"processes={MOST_PROCESSES}"))
-    planned = make_planned(repeating, will_run=True, needs_peaks=True)
+    sweep, nodes = find_sweep(what, where, will_run=True)
+    if "processes" in parse_overrides(what.overrides):
+        raise RequestError("--set processes: best decides how often a cell is measured; leave this out")
+    _check_sweep(sweep, aim)  # before memory is predicted, which takes longer
+    repeated = [replace(one, config=replace(one.config, processes=MOST_PROCESSES)) for one in sweep.trials]
+    sweep = replace(sweep, trials=tuple(repeated))
+    planned = plan_sweep(sweep, where, how, nodes=nodes, will_run=True, needs_peaks=True)
     whole = planned.plan
     _check_prices(whole, aim)
     peaks = predicted_peaks(whole.trials, planned.predictions)
-    set_aside_damage(planned.store)
     candidates = candidates_of(planned, _stored_cells(planned, peaks), aim, peaks)
-    planned_search = replace(planned, plan=candidates.plan)
-    ready = prepare(planned_search, began=began, address=request.address, is_search=True)
+    ready = prepare(replace(planned, plan=candidates.plan), began=began, address=where.address, is_search=True)
     search = search_of(
         ready.to_run,
         candidates.known,
@@ -81,7 +85,7 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, 
         raise typer.Exit(1)
     measured = len(cells) - found.failed
     code = next((one.trial.code for one in whole.trials if one.trial.code), None)
-    largest = largest_batch_words(found, code) if request.predict else None
+    largest = largest_batch_words(found, code) if how.predict else None
     say("")
     parts = answer_parts(found, cells=measured, largest_batch=largest)
     show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
@@ -90,9 +94,9 @@ def best_of_sweep(request: PlanRequest, aim: Aim, *, resume: str, began: float, 
         say(where_the_time_went(ready.account))
     if search.left and not search.is_settled:
         say(f"To resume: {resume}")
-    if request.profile:
+    if what.profile:
         say("")
-        show_table(explain_lead(found, [request.store]).listing(), pages=False)
+        show_table(explain_lead(found, [where.store]).listing(), pages=False)
     exit_if_failed(ready)
 
 
@@ -145,22 +149,24 @@ def _check_prices(plan: Plan, aim: Aim) -> None:
 def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     if not planned.store.exists():
         return []
-    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
     frame = load(planned.store)
-    frame = frame[frame["measurement_id"].isin(wanted)]
     predicted = {key_of(one.trial.config): peaks[one.index] for one in planned.plan.trials if one.index in peaks}
-    return with_predicted_peaks(cells_of(frame), predicted)
+    return with_predicted_peaks(cells_of(frame[frame["measurement_id"].isin(_answering(planned))]), predicted)
 
 
 def _variations(planned: Planned) -> dict[Kind, Variation]:
     """Return how processes differ on these devices, from other sweeps of the store, `lmsweep noise` included."""
     if not planned.store.exists():
         return dict(PRIORS)
-    wanted = {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
     frame = load(planned.store, pooled=False)
-    known = known_variation(frame[~frame["measurement_id"].isin(wanted)])
+    known = known_variation(frame[~frame["measurement_id"].isin(_answering(planned))])
     devices = {one.environment.device_name for one in planned.plan.trials}
     return {**PRIORS, **{kind: one for (device, kind), one in known.items() if device in devices}}
+
+
+def _answering(planned: Planned) -> set[str]:
+    """Return the ids of the measurements that the answer is made of."""
+    return {measurement_id(one.trial.config, name) for one in planned.plan.trials for name in ANSWERING}
 
 
 def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
@@ -183,6 +189,18 @@ def _larger_cells(plan: Plan, aim: Aim, peaks: dict[int, float]) -> list[Cell]:
     ]
 
 
+def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
+    first = _heading(plan, candidates, aim).partition(". ")[0]
+    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
+    if search.left:
+        chance = search.doubt()
+        share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
+        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
+        why = "were ruled out" if search.is_settled else "did not run in time"
+        words.append(f"{len(search.left)} {why}: {sure}")
+    return "; ".join(words)
+
+
 def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     counts = {
         "known from the store": len(candidates.known),
@@ -197,15 +215,3 @@ def _heading(plan: Plan, candidates: Candidates, aim: Aim) -> str:
     cells = {(key_of(one.trial.config), one.environment.device_name) for one in plan.trials}
     heading = f"{len(cells)} combination{'s' * (len(cells) != 1)}{f': {known}' if known else ''}. "
     return heading + f"Searching the other {left} for the best by {aim.words}; most of them need not run."
-
-
-def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, failed: int) -> str:
-    first = _heading(plan, candidates, aim).partition(". ")[0]
-    words = [f"{first}, {search.ran} processes ran{f' ({failed} failed)' if failed else ''}"]
-    if search.left:
-        chance = search.doubt()
-        share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
-        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
-        why = "were ruled out" if search.is_settled else "did not run in time"
-        words.append(f"{len(search.left)} {why}: {sure}")
-    return "; ".join(words)

@@ -3,18 +3,24 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import exp, hypot
+from typing import Literal
 
 from lmsweep.analysis.cells.cell_axes import job_of, job_words
 from lmsweep.analysis.cells.cells import Cell
 from lmsweep.analysis.cells.goal import Aim, Goal
+from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.show_table import show_parts
-from lmsweep.orchestrator.features.best.step_ratios import StepRatios
-from lmsweep.orchestrator.features.best.transfer import Predicted, Transfer, how_wrong, job_tables, transfers
+from lmsweep.orchestrator.features.best.transfer import Predicted, Ratio, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
 from lmsweep.orchestrator.terminal import say
-from lmsweep.trials.analytic.datasheets import Device, capabilities_of
+from lmsweep.trials.analytic.datasheets import Device, capabilities_of, find_device
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.analytic.rates.intervals import SURE
+from lmsweep.trials.analytic.rates.rate_set import rates_of
+from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.rules.device_rules import why_not_on
 
 
@@ -79,3 +85,37 @@ def _why_not(one: Predicted, target: Device) -> str | None:
 
 def _without(one: Transfer, gone: Sequence[Predicted]) -> Transfer:
     return replace(one, cells=tuple(each for each in one.cells if each not in gone))
+
+
+class StepRatios:
+    """The predicted ratios of cells whose steps run without the user's code."""
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        configs = {cell.config for cell in cells if cell.config.device_type == "cuda" and not cell.config.references}
+        self._trials = {config: Trial(config=config, workloads=("timing",), sweep="") for config in configs}
+        self._predictions = Predictions(self._trials.values(), each=True, operators=True)
+
+    def of(self, cell: Cell, target: Device) -> Ratio | None:
+        """Return the ratio of device times on the target and where the cell was measured; None if none is predicted.
+
+        Its interval has the residuals of both devices, as if independent, and what assumptions leave open.
+        """
+        source = find_device(cell.environment.device_name, cell.environment.device_memory)
+        trial = self._trials.get(cell.config)
+        if source is None or trial is None or cell.config.world_size > 1:
+            return None
+        found = self._predictions.operators(trial)
+        if isinstance(found, Refusal):
+            return None
+        here, there = (predicted_step(found, cell.config, rates_of(device)) for device in (source, target))
+        width = exp(SURE * hypot(here.spread.deviation, there.spread.deviation))
+        return Ratio(
+            _kernels(there) / _kernels(here),
+            _kernels(there, 0) / _kernels(here, 1) / width,
+            _kernels(there, 1) / _kernels(here, 0) * width,
+        )
+
+
+def _kernels(step: PredictedStep, end: Literal[0, 1] | None = None) -> float:
+    """Return the seconds of a step's kernels, with the least or the most that unmeasured operators may add."""
+    return step.spread.factor * (step.time.computing + step.time.unsure(end))

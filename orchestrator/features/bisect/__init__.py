@@ -1,7 +1,6 @@
 """`bisect`: finds the release of a package in which a cell of a sweep changed.
 
 bisect_sweep.py  the search through releases, and what it says at its end
-bisection.py     which release to measure next
 """
 
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, Text, Texts, takes_request
+from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.trials.spec.config import RequestError
 
 NO_LIMIT = "9999h"
@@ -19,7 +18,9 @@ NO_LIMIT = "9999h"
 
 @takes_request("sweep good bad releases package processes value explain store grids overrides code trusted")
 def bisect(
-    request: PlanRequest,
+    what: What,
+    where: Where,
+    how: How,
     good: Annotated[Text, Option(help="A release from before the change: 2.11.0.")] = None,
     bad: Annotated[Text, Option(help="A release from after the change: 2.13.0.")] = None,
     releases: Annotated[Text, Option(help="The releases to search instead: 2.11.0,2.12.1.")] = None,
@@ -48,8 +49,19 @@ def bisect(
     options = ["--releases", ",".join(found), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
     options += ["--explain"] if explain else []
-    resume = request.resume_command("bisect", options)
-    bisect_sweep(Question(replace(request, budget=NO_LIMIT, profile=explain), package, found, processes, value, resume))
+    resume = resume_command("bisect", what, where, how, options)
+    bisect_sweep(
+        Question(
+            what=replace(what, profile=explain),
+            where=where,
+            how=replace(how, budget=NO_LIMIT),
+            package=package,
+            releases=found,
+            processes=processes,
+            values=value,
+            resume=resume,
+        )
+    )
 
 
 feature = Feature(name="bisect", job="Measure", verbs=(bisect,))

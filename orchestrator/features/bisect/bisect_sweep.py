@@ -18,11 +18,10 @@ from lmsweep.analysis.comparison.compare import Comparison, compare
 from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.process_variation import Known, known_variation
-from lmsweep.orchestrator.api import load_requested, make_ready, software_of
+from lmsweep.orchestrator.api import make_ready
 from lmsweep.orchestrator.commands.measure import run_or_exit
 from lmsweep.orchestrator.commands.text.show_table import show_table
-from lmsweep.orchestrator.features.bisect.bisection import Bisection
-from lmsweep.orchestrator.plan_request import PlanRequest
+from lmsweep.orchestrator.plan_request import How, What, Where
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.sweep.software_axis import canonical_software
 from lmsweep.orchestrator.terminal import say
@@ -40,12 +39,14 @@ INDEX_SECONDS = 120.0
 """Time in which the package index must answer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """What `bisect` is asked."""
 
-    request: PlanRequest
+    what: What
     """The sweep, without its software; with profiles if it is to be explained."""
+    where: Where
+    how: How
     package: str
     releases: Sequence[str]
     """At least two, the oldest first."""
@@ -114,6 +115,34 @@ def bisect_sweep(question: Question) -> None:
     _say_found(question, search, cell)
 
 
+class Bisection:
+    """A search through a list of releases: the first has not changed, the last has."""
+
+    def __init__(self, count: int) -> None:
+        assert count >= 2, "two ends"
+        self.low = 0
+        """The last position that is known not to have changed."""
+        self.high = count - 1
+        """The first position that is known to have changed."""
+        self.skipped: set[int] = set()
+        """Positions that cannot be measured."""
+
+    def next(self) -> int | None:
+        """Return the position to measure next, the one nearest the middle; None if the change is found."""
+        middle = (self.low + self.high) / 2
+        left = (position for position in range(self.low + 1, self.high) if position not in self.skipped)
+        return min(left, key=lambda position: abs(position - middle), default=None)
+
+    def learn(self, position: int, has_changed: bool | None) -> None:
+        """Learn a measurement; None if the release cannot be measured."""
+        if has_changed is None:
+            self.skipped.add(position)
+        elif has_changed:
+            self.high = position
+        else:
+            self.low = position
+
+
 class Measured(NamedTuple):
     """What was measured of two releases."""
 
@@ -136,19 +165,19 @@ def _measured(question: Question, first: int, second: int) -> Measured:
     """Measure two releases, as far as the store lacks them."""
     names = question.software(first), question.software(second)
     more = (f"software={','.join(names)}", f"processes={question.processes}")
-    request = replace(question.request, overrides=(*question.request.overrides, *more))
-    ready = make_ready(request, began=time.monotonic())
+    what = replace(question.what, overrides=(*question.what.overrides, *more))
+    ready = make_ready(what, question.where, question.how, began=time.monotonic())
     if (first, second) == (0, len(question.releases) - 1):
         _install(ready.planned.plan)
     run_or_exit(ready, question.resume)
     measured = {
         (measurement_id(trial.config, name), environment_id(planned.environment, planned.trial.config.software))
-        for trial in load_requested(request).trials
+        for trial in ready.planned.sweep.trials
         for planned in ready.planned.plan.trials
         if planned.trial.config.software == trial.config.software
         for name in trial.workloads
     }
-    every = load(request.store, pooled=False)
+    every = load(question.where.store, pooled=False)
     of_these = [pair in measured for pair in zip(every["measurement_id"], every["environment_id"], strict=True)]
     frame = every[of_these]
     one, two = (frame[frame["software"] == name] for name in names)
@@ -157,7 +186,7 @@ def _measured(question: Question, first: int, second: int) -> Measured:
 
 def _install(plan: Plan) -> None:
     """Make the environments of the ends. Raises RequestError if one cannot be made."""
-    for software in software_of(plan):
+    for software in plan.software:
         try:
             interpreter_with(software, lambda words: say(words, error=True))
         except SoftwareError as error:
@@ -207,6 +236,6 @@ def _say_found(question: Question, search: Bisection, cell: dict[str, object]) -
     if row is not None and row["verdict"] not in CHANGED:
         said += " This step alone is within the noise: the change is spread over several releases."
     say(said)
-    if question.request.profile:
+    if question.what.profile:
         say("")
-        show_table(measured.explain(question.request.store).listing())
+        show_table(measured.explain(question.where.store).listing())

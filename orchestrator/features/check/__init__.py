@@ -11,13 +11,13 @@ import typer
 from typer import Option
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.plan_request import What, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, terminal_size
 
 
 @takes_request("sweep code trusted timeout")
 def check(
-    request: PlanRequest, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
+    what: What, timeout: Annotated[str, Option(help="Time limit for each reference: 60s, 5m, ...")] = "60s"
 ) -> None:
     """Try the sweep's references to your own code on this CPU, without measuring: imports, shapes, correctness.
 
@@ -30,10 +30,10 @@ def check(
     from lmsweep.orchestrator.sweep.sweep import load_sweep
 
     seconds = seconds_of(timeout, "--timeout")
-    trials = load_sweep(request.sweep, code=request.code, trusted=request.trusted).trials
+    trials = load_sweep(what.sweep, code=what.code, trusted=what.trusted).trials
     asked = questions(trials)
     if not asked:
-        say(f"{request.sweep} refers to no code of your own; its trials: lmsweep plan {request.sweep}")
+        say(f"{what.sweep} refers to no code of your own; its trials: lmsweep plan {what.sweep}")
         return
     found_in = next(trial.code for trial in trials if trial.code)
     wrong = 0

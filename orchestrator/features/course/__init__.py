@@ -18,13 +18,13 @@ from typer import Option
 
 from lmsweep.orchestrator.commands.read import StoreArgument
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.plan_request import How, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import say
 
 
 @takes_request("sweep store output grids overrides code")
 def export(
-    request: PlanRequest,
+    what: What,
     store: StoreArgument = "results",
     output: Annotated[str, Option("--output", "-o", help="The folder to write to.")] = "writeup",
 ) -> None:
@@ -36,16 +36,16 @@ def export(
     Example:
       lmsweep export cs336-2026 results -o writeup
     """
-    from lmsweep.orchestrator.api import load_requested
     from lmsweep.orchestrator.features.course.formats import Request, write
+    from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 
-    asked = replace(request, store=store)
+    sweep = load_sweep(what.sweep, parse_overrides(what.overrides), code=what.code, grids=what.grids)
     written = write(
         Request(
             store=store,
             folder=Path(output).expanduser(),
-            grids=load_requested(asked).grids,
-            command=lambda name: replace(asked, grids=(name,)).resume_command(),
+            grids=sweep.grids,
+            command=lambda name: resume_command("run", replace(what, grids=(name,)), Where(store=store), How()),
         )
     )
     tables, figures = sum(len(one.tables) for one in written), sum(len(one.figures) for one in written)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import typer
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.plan_request import Where, takes_request
 
 if TYPE_CHECKING:
     from lmsweep.orchestrator.cluster.machine_checks import Finding  # it imports psutil, which reading does not need
 
 
 @takes_request("address")
-def doctor(request: PlanRequest) -> None:
+def doctor(where: Where) -> None:
     """Report what this machine can measure and what would distort the results; with --address, each node.
 
     Exit code 1: a node says that it has GPUs which trials there could not use.
@@ -27,7 +27,7 @@ def doctor(request: PlanRequest) -> None:
     """
     from lmsweep.orchestrator.features.doctor.examination import examine, examine_nodes
 
-    nodes = {"": examine()} if request.address is None else examine_nodes(request.address)
+    nodes = {"": examine()} if where.address is None else examine_nodes(where.address)
     for name, findings in nodes.items():
         _show(findings, node=name)
     if any(one.fails for findings in nodes.values() for one in findings):

@@ -28,7 +28,7 @@ USUAL: dict[str, object] = {
 }
 """Values for parameters without a default whose name says enough."""
 
-VOCABULARY = 10_000
+VOCABULARY = 10_000  # the default of TrialConfig, so that users' models and lmsweep's own have one
 OBJECTS = ("config", "cfg", "args", "params", "hparams", "model_args", "net", "model", "module", "backbone", "encoder")
 """Parameters that take an object, which no sweep file can hold."""
 PLAIN = ("", "int", "float", "str", "bool", "list", "tuple", "dict", "None")

@@ -4,7 +4,6 @@ noise_cells.py   the cells that it measured, and what they say of the machine
 """
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from typer import Argument
 
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_now
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import PlanRequest, takes_request
+from lmsweep.orchestrator.plan_request import How, What, Where, takes_request
 from lmsweep.orchestrator.terminal import continuing, say
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ FEW_PROCESSES = 4
 
 @takes_request("store fresh")
 def noise(
-    request: PlanRequest,
+    how: How,
     store: Annotated[str, Argument(help="Where results are stored: a folder or a URI.")] = "results",
 ) -> None:
     """Measure how far several processes of the same cell differ: the smallest difference that means anything here.
@@ -40,7 +39,7 @@ def noise(
     from lmsweep.trials.machine.cpu_affinity import find_gpus
 
     sweep = "noise" if find_gpus() else "noise-cpu"
-    ready = run_now(replace(request, sweep=sweep, store=store), began, stop_if=is_too_busy)
+    ready = run_now(What(sweep), Where(store=store), how, began, stop_if=is_too_busy)
     if ready.gate.stopped:
         say(
             f"lmsweep: stopped, as {ready.account.busy} of {ready.account.trials} processes ran on a busy host: their "

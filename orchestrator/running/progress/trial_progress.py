@@ -71,7 +71,7 @@ class LiveView:
         ended = device.done + device.failed
         total = ended + len(device.running) + device.left
         line = Table.grid(padding=(0, 2, 0, 0), expand=False)
-        for most in (26, 16, 11, 10, None):
+        for most in (26, 16, 11, 10, None):  # device, bar, 10000/10000, failed, time left
             line.add_column(no_wrap=True, overflow="ellipsis", max_width=most)
         left = ""
         if 0 < ended < total and self._shows_time_left:
@@ -86,7 +86,7 @@ class LiveView:
 
     def _running(self, device: DeviceEta, now: float) -> list[RenderableType]:
         lines = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        for width in (None, 11, 22):
+        for width in (None, 11, 22):  # the trial, its phase, `1m30s of ~2m40s`
             lines.add_column(no_wrap=True, overflow="ellipsis", width=width, ratio=None if width else 1)
         running = sorted(device.running.items(), key=lambda each: each[1].began)
         for index, trial in running[:MOST_RUNNING]:

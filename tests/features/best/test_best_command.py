@@ -1,6 +1,7 @@
 """`lmsweep best` with real trials: what it measures is stored, and neither a kill nor a second run loses any of it."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis import load
-from tests.support.command import answer_here, interrupt, lmsweep, lmsweep_here, start, wait_for_child, write_sweep
+from tests.support.command import (
+    ROOT,
+    answer_here,
+    interrupt,
+    lmsweep,
+    lmsweep_here,
+    start,
+    wait_for_child,
+    write_sweep,
+)
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -44,6 +54,32 @@ def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
     assert max(searched.values()) > 1, "what leads was measured by another process"
     plan = lmsweep_here("plan", sweep, "--store", store, "--no-predict")
     assert f"2 trials, {2 - len(searched)} to run" in plan
+
+
+READS = """
+import sys
+sweep, seen = sys.argv[2], []
+sys.addaudithook(lambda event, args: seen.append(args[0]) if event == "open" and str(args[0]) == sweep else None)
+from lmsweep.orchestrator.cli import main
+try:
+    main()
+finally:
+    print("reads:", len(seen))
+"""
+
+
+def test_a_search_reads_its_sweep_file_once(tmp_path):
+    sweep, store = grid(tmp_path), shutil.copytree(ROOT / "tests/support/stores/cpu", tmp_path / "results")
+    words = ["best", str(sweep), "--store", str(store), "--no-predict", "--price", "H100=2"]
+    done = subprocess.run([sys.executable, "-c", READS, *words], capture_output=True, text=True, check=False)
+    assert "--price H100: no such device here" in done.stderr, done.stderr  # planned, and nothing runs yet
+    assert done.stdout.endswith("reads: 1\n")
+
+
+def test_a_search_decides_how_often_a_cell_is_measured(tmp_path):
+    done = answer_here("best", grid(tmp_path), "--store", tmp_path / "results", "--set", "processes=2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--set processes: best decides" in done.stderr and done.stderr.count("\n") == 1
 
 
 BLAS_THREADS = """

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lmsweep.orchestrator.features.bisect.bisection import Bisection
+from lmsweep.orchestrator.features.bisect.bisect_sweep import Bisection
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 20])
