@@ -505,6 +505,36 @@ def test_a_signature_that_says_what_it_takes_is_not_found(source):
     assert vague_signatures(source, "m") == []
 
 
+MOST_NAMES = 8
+"""Of the product, that a test of predictions imports."""
+MORE_NAMES = {"chosen_kernel": 18, "layer_kinds": 23, "predict": 31, "rank_run": 30, "step_operators": 18}
+"""Tests of predictions that still import more. No file may be added, and numbers only lowered."""
+
+
+def names_of_the_product(source: str) -> set[str]:
+    """What a test imports of lmsweep anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "lmsweep":
+            found |= {f"{node.module}.{name.name}" for name in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {name.name for name in node.names if name.name.partition(".")[0] == "lmsweep"}
+    return found
+
+
+def test_tests_of_predictions_ask_through_few_names():
+    counts = {
+        path.stem.removeprefix("test_"): len(names_of_the_product(path.read_text()))
+        for path in (ROOT / "tests" / "prediction").glob("test_*.py")
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_NAMES} == MORE_NAMES
+    assert names_of_the_product("def f():\n    from lmsweep.a import b, c\n    import lmsweep.d, os") == {
+        "lmsweep.a.b",
+        "lmsweep.a.c",
+        "lmsweep.d",
+    }
+
+
 def test_one_import_leads_to_all_packages_and_loads_neither_pandas_nor_ray_by_itself():
     script = (
         "import sys, lmsweep; early = {'pandas', 'torch', 'ray'} & set(sys.modules);"

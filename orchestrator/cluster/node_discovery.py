@@ -76,8 +76,6 @@ def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
     return [node for node in alive if node.resources.get("CPU", 0) >= 1]
 
 
-
-
 def ask_nodes(
     nodes: Sequence[LiveNode],
     question: Callable[[], Answer],

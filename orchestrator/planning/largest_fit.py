@@ -9,6 +9,7 @@ from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, with_value
+from lmsweep.trials.analytic.prediction_question import Question, Room
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
@@ -77,26 +78,23 @@ def _has_model(config: TrialConfig) -> bool:
 def _frontiers(
     places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None
 ) -> list[Frontier]:
-    rooms = [room.bytes for _, room in places.values()]
-    names = [name for name, _ in places.values()]
-    answers = Answers(
-        "frontier",
-        list(places),
-        dimension=dimension,
-        budgets=rooms,
-        device_names=names,
-        code=vars(code) if code else None,
-    ).wait()
-    return [
-        Frontier(
-            config=with_value(config, dimension, answer.get("largest") or 1),
-            dimension=dimension,
-            largest=answer.get("largest"),
-            possible=answer.get("possible"),
-            reason=answer.get("reason") or answer.get("failure"),
-            device_name=device_name,
-            budget_bytes=room.bytes,
-            room=room.words,
-        )
-        for (config, (device_name, room)), answer in zip(places.items(), answers, strict=True)
+    questions = [
+        Question(config=config, rooms=(Room(name, room.bytes),), wants=("largest",), dimension=dimension)
+        for config, (name, room) in places.items()
     ]
+    found = []
+    for (config, (device_name, room)), answer in zip(places.items(), Answers(questions, code).wait(), strict=True):
+        largest = answer.largest[0] if answer.largest else None
+        found.append(
+            Frontier(
+                config=with_value(config, dimension, largest.sure or 1 if largest else 1),
+                dimension=dimension,
+                largest=largest.sure if largest else None,
+                possible=largest.possible if largest else None,
+                reason=answer.why_not,
+                device_name=device_name,
+                budget_bytes=room.bytes,
+                room=room.words,
+            )
+        )
+    return found

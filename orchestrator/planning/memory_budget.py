@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.trials.analytic.datasheets import DEVICES, UNKNOWN_SHARE, Device, device_named
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction, enough
+from lmsweep.trials.analytic.prediction_question import Room
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
@@ -50,13 +50,6 @@ def budget(config: TrialConfig, environment: Fingerprint) -> Budget | None:
 def depends_on_order(prediction: Prediction, budget: Budget) -> bool:
     """Return whether the peak fits, and a simulation must decide if the reserved segments do."""
     return prediction.peak <= budget.bytes < enough(prediction)
-
-
-class Room(NamedTuple):
-    """A device, and the memory that a trial may use on it."""
-
-    device_name: str
-    bytes: int
 
 
 def rooms_of(nodes: Iterable[Node]) -> dict[str, list[Room]]:

@@ -5,13 +5,14 @@ import importlib.metadata
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.planning.memory_budget import Budget, Room, depends_on_order
-from lmsweep.orchestrator.planning.prediction_process import Answer, Answers, Question
+from lmsweep.orchestrator.planning.memory_budget import Budget, depends_on_order
+from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import (
@@ -22,6 +23,7 @@ from lmsweep.trials.analytic.memory_prediction import (
     subject_of,
     upper_bound,
 )
+from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, Rows, Want, answer_of, as_text
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
@@ -54,11 +56,6 @@ class FitQuestion(NamedTuple):
     budget: Budget
 
 
-class _Wanted(NamedTuple):
-    config: TrialConfig
-    subject: Subject
-
-
 class Predictions:
     """The predictions of trials. Those missing in the cache are started at once, in the background."""
 
@@ -67,11 +64,11 @@ class Predictions:
         steps on GPUs are wanted too."""
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[str, Question] = {}
         self._code: Code | None = None
         for trial in counting(trials, "looked up {} predictions"):
             if subject := subject_of(trial):
-                self._wanted[self._key(trial, subject)] = _Wanted(trial.config, subject)
+                self._wanted[self._key(trial, subject)] = Question(config=trial.config, subject=subject)
                 self._code = self._code or trial.code
         self._known: dict[str, Prediction | Bounds | Refusal] = {
             key: Refusal(f"it needs less than {least} bytes")
@@ -80,7 +77,7 @@ class Predictions:
         }
         self._flops: dict[str, StepFlops] = {}
         self.has_operators = operators
-        self._operators: dict[str, list[list[Any]] | Refusal] = {}
+        self._operators: dict[str, Rows | Refusal] = {}
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
@@ -89,7 +86,7 @@ class Predictions:
         for key, answer in self._kept.items():
             self._learn(key, answer)
         for key in self._wanted:
-            self._learn_step(key, kept.get(key + OPERATORS, {}))
+            self._learn_step(key, kept.get(key + OPERATORS, Answer()))
         self._limit: float | None = BOUND_SECONDS if count > MOST else None
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
         self._steps = [key for key in on_gpu if key not in self._operators] if operators and not self._limit else []
@@ -99,7 +96,9 @@ class Predictions:
         self._answers: Answers | None = None
         self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
-            self._start("predict", self._asked, [], operators=operators)
+            self._steps = []
+            wants: tuple[Want, ...] = ("memory", "operators") if operators else ("memory",)
+            self._start([self._question(key, *wants) for key in self._asked])
 
     def bound(self, rooms: Mapping[str, Sequence[Room]]) -> None:
         """Start to find out which of many configurations fit on these devices, by kind of device."""
@@ -108,43 +107,38 @@ class Predictions:
         self._is_waiting = False
         undecided, self._asked = self._asked, []
         for key in undecided:
-            config, subject = self._wanted[key]
+            config = self._wanted[key].config
             there = rooms.get(config.device_type, ())
             if not there:
                 known = config.device_type in rooms
                 why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
                 self._known[key] = Refusal(f"{why}; in a plan this large, --for H100 predicts")
-            elif (most := upper_bound(config, subject)) is None and self._limit:
+            elif (most := upper_bound(config, self._wanted[key].subject)) is None and self._limit:
                 self._known[key] = Refusal("in a plan this large, your own code is not predicted")
             elif most is not None and most <= min(room.bytes for room in there):
                 self._known[key] = Bounds(high=most)
             else:
                 self._asked.append(key)
-        helpful = [*self._kept, *self._asked] if self._asked else []  # what is known decides about others, too
-        devices = [rooms.get(self._wanted[key].config.device_type, ()) for key in helpful]
-        kept, most = [self._kept.get(key) for key in helpful], SOME if self._limit else None
-        if helpful or self._steps:
-            self._start("bounds", helpful, self._steps, rooms=devices, kept=kept, most=most)
+        if self._asked:
+            self._asked = [*self._kept, *self._asked]  # what is known decides about others, too
+        questions = [replace(self._question(key, "bounds"), kept=self._kept.get(key)) for key in self._asked]
+        questions = [replace(one, rooms=tuple(rooms.get(one.config.device_type, ()))) for one in questions]
+        if questions or self._steps:
+            self._start([*questions, *(self._question(key, "operators") for key in self._steps)])
 
-    def _start(self, question: Question, keys: list[str], steps: list[str], **options: Any) -> None:
-        """Ask a question about `keys` and, in the same process, about the operators of `steps`."""
-        self._asked, self._steps = keys, steps
-        names = [*keys, *(key + OPERATORS for key in steps)]
+    def _question(self, key: str, *wants: Want) -> Question:
+        wanted = self._wanted[key]
+        return replace(wanted, config=memory_config(wanted.config), wants=wants)
+
+    def _start(self, questions: Sequence[Question]) -> None:
+        """Ask about the memory of `_asked` and, in the same process, about the operators of `_steps`."""
+        names = [*self._asked, *(key + OPERATORS for key in self._steps)]
 
         def keep(index: int, answer: Answer) -> None:
-            if question != "bounds" or names[index] not in self._kept:
+            if not questions[index].kept:
                 self._cache.keep(names[index], answer)
 
-        then = self._request(steps) | {"question": "operators"} if steps else None
-        self._answers = Answers(question, **self._request(keys), on_answer=keep, then=then, **options)
-
-    def _request(self, keys: list[str]) -> dict[str, Any]:
-        asked = [self._wanted[key] for key in keys]
-        return {
-            "configs": [memory_config(one.config) for one in asked],
-            "code": vars(self._code) if self._code else None,
-            "subjects": [one.subject for one in asked],
-        }
+        self._answers = Answers(questions, self._code, on_answer=keep, most=SOME if self._limit else None)
 
     @property
     def asked(self) -> int:
@@ -189,20 +183,23 @@ class Predictions:
             if isinstance(prediction, Prediction) and depends_on_order(prediction, question.budget):
                 asked[self._verdict_key(question)] = question
         for key, answer in self._cache.read(set(asked)).items() if asked else ():
-            self._verdicts[key] = answer["fits"]
+            self._verdicts[key] = answer.fits
             del asked[key]
         if asked:
             keys = list(asked)
+            verdicts = [
+                Question(
+                    config=memory_config(one.trial.config),
+                    subject=subject_of(one.trial) or "model",
+                    rooms=(Room(one.device_name, one.budget.bytes),),
+                    wants=("verdict",),
+                )
+                for one in asked.values()
+            ]
             answers = Answers(
-                "fits",
-                [memory_config(one.trial.config) for one in asked.values()],
-                subjects=[subject_of(one.trial) for one in asked.values()],
-                budgets=[one.budget.bytes for one in asked.values()],
-                device_names=[one.device_name for one in asked.values()],
-                code=vars(self._code) if self._code else None,
-                on_answer=lambda index, answer: self._cache.keep(keys[index], answer),
+                verdicts, self._code, on_answer=lambda index, answer: self._cache.keep(keys[index], answer)
             ).wait()
-            self._verdicts |= {key: answer.get("fits") for key, answer in zip(keys, answers, strict=True)}
+            self._verdicts |= {key: answer.fits for key, answer in zip(keys, answers, strict=True)}
 
     def verdict(self, question: FitQuestion) -> bool | None:
         return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
@@ -222,16 +219,15 @@ class Predictions:
             self._learn_step(key, answers[index])
 
     def _learn(self, key: str, answer: Answer) -> None:
-        answer = dict(answer)
-        if flops := answer.pop("flops", None):
-            self._flops[key] = StepFlops(**flops)
-        self._learn_step(key, {name: answer.pop(name) for name in ("operators", "no_operators") if name in answer})
-        self._known[key] = _from_answer(answer)
+        if answer.flops:
+            self._flops[key] = answer.flops
+        self._learn_step(key, answer)
+        self._known[key] = answer.prediction or answer.bounds or Refusal(str(answer.why_not))
 
     def _learn_step(self, key: str, answer: Answer) -> None:
-        if operators := answer.get("operators"):
-            self._operators[key] = operators
-        elif reason := answer.get("no_operators") or answer.get("failure"):
+        if answer.operators:
+            self._operators[key] = answer.operators
+        elif reason := answer.untimed or answer.refused or answer.failure:
             self._operators[key] = Refusal(reason)
 
     def _key(self, trial: Trial, subject: Subject) -> str:
@@ -258,14 +254,6 @@ class Predictions:
         self._answers = None
 
 
-def _from_answer(answer: Answer) -> Prediction | Bounds | Refusal:
-    if "high" in answer or "bounds" in answer:
-        return Bounds(**answer.get("bounds", answer))
-    if reason := answer.get("reason") or answer.get("failure"):
-        return Refusal(reason)
-    return Prediction(**answer)
-
-
 class _Cache:
     def __init__(self) -> None:
         digest = hashlib.sha256(f"{importlib.metadata.version('torch')} {sys.version_info[:2]}".encode())
@@ -285,19 +273,19 @@ class _Cache:
                 continue
             try:
                 key, answer = json.loads(line)
-                found[str(key)] = dict(answer)
-            except (ValueError, TypeError):  # its writer was killed
+                found[str(key)] = answer_of(answer)
+            except (ValueError, TypeError, AttributeError):  # its writer was killed
                 continue
         return found
 
     def keep(self, key: str, answer: Answer) -> None:
-        if not ({"peak", "reason", "fits", "bounds", "operators", "no_operators"} & answer.keys()) or not self._works:
+        if answer.refused or answer.failure or answer.is_of_plan or not self._works:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
                 # A single write does not mix with those of others; the leading line break ends a line cut short.
-                file.write(f"\n{json.dumps([key, answer])}\n".encode())
+                file.write(f"\n{as_text([key, answer])}\n".encode())
         except OSError as error:  # losing the cache costs time, not results
             self._works = False
             print(f"lmsweep: cannot write the cache of memory predictions: {error}", file=sys.stderr)

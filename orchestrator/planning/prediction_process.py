@@ -5,56 +5,51 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
-from typing import Any, Literal
 
 from lmsweep.orchestrator.terminal import ProgressLine, time_left
+from lmsweep.trials.analytic.prediction_question import Answer, Question, Want, answer_of, as_text
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
-from lmsweep.trials.spec.config import RequestError, TrialConfig
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import Code
 
-Question = Literal["predict", "bounds", "frontier", "fits", "operators", "room"]
-
-_WHAT: dict[Question, str] = {
-    "predict": "memory",
+_WHAT: dict[Want, str] = {
+    "memory": "memory",
     "bounds": "memory",
-    "frontier": "largest size",
-    "fits": "fragmentation",
+    "largest": "largest size",
+    "verdict": "fragmentation",
     "operators": "steps",
-    "room": "largest batch",
 }
 """What a process predicts, in messages about its progress."""
 
-Answer = dict[str, Any]
-
 
 class Answers:
-    """The answers to one question about several configurations, from a process that starts at once."""
+    """The answers to questions, from a process that starts at once."""
 
     def __init__(
         self,
-        question: Question,
-        configs: list[TrialConfig],
+        questions: Sequence[Question],
+        code: Code | None,
         *,
         on_answer: Callable[[int, Answer], None] = lambda index, answer: None,
-        then: dict[str, Any] | None = None,
-        **options: object,
+        most: int | None = None,
     ) -> None:
-        """`on_answer` runs in a thread of its own; lists in `options` have one item per configuration. `then` is a
-        second question, with its configurations and options, whose answers follow those of the first."""
-        self._steps = len(then["configs"]) if then else 0
-        self.count = len(configs) + self._steps
-        self._question = question
+        """code: the user's, if a question is about it. `on_answer` runs in a thread of its own. most: trials of a large
+        plan that are predicted."""
+        self.count = len(questions)
+        self._wants = questions[0].wants[0]
+        self._steps = sum(one.wants == ("operators",) for one in questions)
+        """Questions that are answered last."""
         self._found: dict[int, Answer] = {}
         self._on_answer = on_answer
         self._began = time.monotonic()
         self._error = "see above"
         self._over = Event()
         request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
-        asked = {"question": question, "configs": configs, "then": then, **options}
-        request.write(json.dumps(asked, default=vars).encode())
+        request.write(as_text({"questions": questions, "code": code, "most": most}).encode())
         request.seek(0)
         # In a process group of its own, which ends with this process. Without a GPU: no prediction needs one, and
         # processes forked after CUDA has been initialized could not use it.
@@ -98,8 +93,9 @@ class Answers:
             with self._process.stdout as lines:
                 for line in lines:
                     if line.endswith(b"\n"):  # else the process was killed while it wrote
-                        index, answer = json.loads(line)
+                        index, values = json.loads(line)
                         if index not in self._found:  # bounds come once more with the others of their family
+                            answer = answer_of(values)
                             self._on_answer(index, answer)
                             self._found[index] = answer
         except (OSError, ValueError) as error:  # nobody waits for answers that do not come
@@ -109,13 +105,13 @@ class Answers:
 
     def _progress(self) -> str:
         done, passed = len(self._found), time.monotonic() - self._began
-        what, words = _WHAT[self._question], configurations(self.count)
+        what, words = _WHAT[self._wants], configurations(self.count)
         if not done:
             return f"predicting the {what} of {words}"
         first = self.count - self._steps
-        if self._question == "bounds" and done < first:
+        if self._wants == "bounds" and done < first:
             return f"predicted the {what} of {configurations(done)}, to find out which of {first} fit"
-        if self._steps:
+        if self._steps and done > first:
             return f"predicted the steps of {done - first} of {configurations(self._steps)}"
         left = passed * (self.count - done) / done
         return f"predicted the {what} of {done} of {words}, {time_left(left)}"

@@ -14,6 +14,7 @@ from lmsweep.orchestrator.predicting.predicted_step import (
     predicted_step,
     source_of,
 )
+from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
@@ -122,7 +123,7 @@ class StepEstimates:
         if config.world_size > 1 and not shipped.connects(config.world_size):
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
         rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
-        step = predicted_step(found, config, shipped, rates)
+        step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model")
         if step.ranks:
             return self._of_ranks(planned, found, rates, step)
         seconds, low, high = step.sure

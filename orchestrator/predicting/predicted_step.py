@@ -10,6 +10,7 @@ from lmsweep.trials.analytic.rates.rate_set import Rates
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, in_tf32, step_time
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
+from lmsweep.trials.spec.workloads import Subject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +30,19 @@ class PredictedStep:
 
 
 def predicted_step(
-    operators: Operators, config: TrialConfig, shipped: Rates, rates: OperatorRates | None = None
+    operators: Operators,
+    config: TrialConfig,
+    shipped: Rates,
+    rates: OperatorRates | None = None,
+    subject: Subject = "model",
 ) -> PredictedStep:
-    """Return the step of recorded operators. rates: in place of `shipped`, with what was measured of the user's."""
+    """Return the step of recorded operators, or a part of it. rates: in place of `shipped`, with what was measured of
+    the user's. subject: attention alone takes other times over its operators than a model does."""
     operators, rates = in_precision(operators, config), rates or shipped
     return PredictedStep(
         time=step_time(operators, rates),
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
-        spread=spread_for(shipped.hardware.device.name, shipped.level, config.world_size),
+        spread=spread_for(shipped.hardware.device.name, shipped.level, config.world_size, subject),
     )
 
 

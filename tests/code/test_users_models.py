@@ -23,6 +23,7 @@ from lmsweep.analysis import load
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.memory_prediction import memory_id
+from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
@@ -34,7 +35,6 @@ from lmsweep.trials.model.users.users_model import repeated_layers
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import answer_with_code
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.predict import Question
 from lmsweep.trials.prediction.process_pool import Batch
 from lmsweep.trials.results.measurement import Kernel
 from lmsweep.trials.results.outcome import Status
@@ -198,7 +198,7 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
     one = replace(config("NanoGPT"), model_code="odd.py:make")
     _forget_code()
     began = time.monotonic()
-    asked = [(0, Question(config=one, subject="model"))]
+    asked = [Question(config=one)]
     folder = code_folder(tmp_path)
     limit = 3 if "while" in text else 60
     ((index, answer),) = in_clean_process(_answers, asked, folder, limit)
@@ -211,11 +211,11 @@ def test_an_import_that_hangs_exits_or_prints_does_not_disturb_the_plan(tmp_path
         assert int(answer) > 0
 
 
-def _answers(batch: Batch[Question], code: Code, limit: float) -> list[tuple[int, str]]:
+def _answers(batch: Batch, code: Code, limit: float) -> list[tuple[int, str]]:
     return list(answer_with_code(_peaks, [batch], code, str, limit=limit))
 
 
-def _peaks(questions: list[Question]) -> list[str]:
+def _peaks(questions: Batch) -> list[str]:
     return [str(predict(one.config, one.subject).peak) for one in questions]
 
 

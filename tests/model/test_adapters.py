@@ -8,8 +8,8 @@ from torch.nn.functional import cross_entropy
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step
 from lmsweep.trials.prediction.peak_memory import summary
+from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.without_device.allocation_trace import held
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
 from lmsweep.trials.prediction.without_device.step_run import step_run
@@ -142,8 +142,8 @@ def test_the_peak_at_any_batch_is_that_of_the_whole_model_run(adapter, checkpoin
     asked = {"precision": "bf16", "device": "cuda", "attention": "sdpa", "loss": "cross_entropy", "mode": "train_step"}
     size = TINY | {"d_model": 64, "num_layers": 7, "context_length": 256}
     config = TrialConfig(**size, **asked, batch_size=6, adapter=adapter, checkpointing=checkpointing)
-    step = any_batch_step(config)
+    step = step_family(config)
     whole = held(step_run(config).trace, CachingAllocator(), LARGE_WORKSPACE)
     peak = max(one.allocated for name, one in whole.items() if name != "init")
-    assert 6 not in step.trace.known
-    assert summary(step.trace.at(6), config).peak == peak
+    assert 6 not in step.known
+    assert summary(step.allocations(6), config).peak == peak

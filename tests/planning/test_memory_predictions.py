@@ -21,9 +21,10 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of
 from lmsweep.trials.analytic.memory_prediction import upper_bound
+from lmsweep.trials.analytic.prediction_question import Question, Room
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.predict import Question, frontier
+from lmsweep.trials.prediction.predict import answer_to
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from tests.support.command import lmsweep, lmsweep_here, start
@@ -222,9 +223,9 @@ def test_a_frontier_that_cannot_be_found_leaves_the_others_theirs():
     tiny = TrialConfig(model="tiny", **asdict(SIZES["tiny"]), device="cuda")
     no_such_budget = 2**70  # a batch that fills it has more elements than PyTorch can count
     questions = [
-        Question(config=tiny, dimension="batch_size", budget=budget, device_name="NVIDIA H100")
+        Question(config=tiny, wants=("largest",), rooms=(Room("NVIDIA H100", budget),))
         for budget in (no_such_budget, 10**9)
     ]
-    found = [frontier(question) for question in questions]
-    assert found[0]["largest"] is None and found[0]["reason"].startswith("predicting it failed: RuntimeError: ")
-    assert found[1]["largest"] > 0 and found[1]["reason"] is None
+    found = [answer_to(question) for question in questions]
+    assert not found[0].largest and found[0].failure.startswith("predicting it failed: RuntimeError: ")
+    assert found[1].largest[0].sure > 0 and found[1].why_not is None

@@ -1,12 +1,14 @@
 """The process that predicts: its answers arrive whole, and no failure leaves the plan waiting."""
 
 import io
+import json
 import sys
 from dataclasses import replace
 
 import pytest
 
-from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
+from lmsweep.orchestrator.planning.prediction_process import Answers
+from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, as_text, question_of
 from lmsweep.trials.prediction.predict import print_answer
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
@@ -30,21 +32,44 @@ class Writes(io.RawIOBase):
 def test_an_answer_is_one_write_also_where_python_is_unbuffered(monkeypatch: pytest.MonkeyPatch) -> None:
     writes = Writes()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(writes, write_through=True))  # type: ignore[type-var]
-    print_answer(3, {"peak": 1})
-    assert writes.calls == [b'[3, {"peak": 1}]\n'], "processes of a pool write to one pipe at the same time"
+    print_answer(3, Answer(reason="unknown"))
+    assert writes.calls == [b'[3, {"is_of_plan": false, "reason": "unknown"}]\n'], (
+        "processes of a pool write to one pipe at the same time"
+    )
 
 
 def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:
     def keep(index: int, answer: Answer) -> None:
         raise OSError("no space left on device")
 
-    answers = Answers("predict", [TINY], subjects=["model"], code=None, on_answer=keep)
+    answers = Answers([Question(config=TINY)], None, on_answer=keep)
     with pytest.raises(RequestError, match=r"no space left on device.*--no-predict runs without"):
         answers.wait()
 
 
 def test_one_process_answers_two_questions() -> None:
-    asked = {"code": None, "subjects": ["model"]}
-    then = asked | {"question": "operators", "configs": [replace(TINY, device="cuda")]}
-    memory, step = Answers("predict", [TINY], then=then, **asked).wait()
-    assert memory["peak"] and step["operators"]
+    on_gpu = replace(TINY, device="cuda")
+    memory, step = Answers([Question(config=TINY), Question(config=on_gpu, wants=("operators",))], None).wait()
+    assert memory.prediction and not memory.operators
+    assert step.operators and not step.prediction
+
+
+def test_a_question_that_wants_everything_is_answered_by_one_record() -> None:
+    rooms = (Room("H100 SXM", 2**30), Room("a 24MB device", 24 * 2**20))
+    wants = ("memory", "verdict", "largest", "operators")
+    config = replace(TINY, device="cuda", causal=False)
+    (found,) = Answers([Question(config=config, rooms=rooms, wants=wants, is_trial=False)], None).wait()
+    assert found.why_not is None and found.prediction and found.fits is True
+    large, little = found.largest
+    assert large.sure > little.sure and large.operators and large.lasting == little.lasting
+    weights = 32 * 32 * 4 + 3 * 32 * 64 + 3 * 32 + 2 * 64 * 32
+    assert large.lasting == pytest.approx(16 * weights, rel=0.1), "each with its gradient and two moments"
+
+
+def test_a_question_is_the_same_at_the_other_end() -> None:
+    config = replace(TINY, causal=False, optimizer_args='{"lr": 0.1}')
+    kept = Answer(reason="unknown")
+    asked = Question(
+        config=config, subject="attention", rooms=(Room("H100 SXM", 5),), is_trial=False, kept=kept, index=4
+    )
+    assert question_of(json.loads(as_text(asked)), 4) == asked

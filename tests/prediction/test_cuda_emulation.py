@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
@@ -118,7 +117,7 @@ def test_the_peak_on_a_gpu_is_predicted_within_a_thousandth(model: str, precisio
     pytest.importorskip("transformers")
     folder = ROOT / "tests" / "code" / "folder"
     sweep = load_sweep(str(ROOT / "benchmarks" / "own-models.yaml"), code=str(folder))
-    use_code(code_folder(folder))
+    use_code(sweep.trials[0].code)
     (config,) = {one.config for one in sweep.trials if (one.config.model, one.config.precision) == (model, precision)}
     peak = predict(config).on("NVIDIA H200").peak
     assert peak == pytest.approx(MEASURED[model, precision], rel=1e-3)

@@ -15,12 +15,13 @@ from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.model.users.layer_kinds import layers_of, only
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step, deep_step, whole_step
 from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
-from lmsweep.trials.prediction.peak_memory import predict, summary
+from lmsweep.trials.prediction.peak_memory import loaded_in_parts, predict, summary
+from lmsweep.trials.prediction.step_family import run_step, step_family
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.prediction.without_device.allocation_trace import held
 from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
+from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
 
 WIDTHS: dict[str, Any] = {
@@ -142,10 +143,9 @@ def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_th
     pairs = list(pairs_of(one, 1))
     assert pairs and (pairs[0].small.num_layers or 0) + (pairs[0].larger.num_layers or 0) < len(kinds)
 
-    ours = deep_step(one)
-    whole = whole_step(one)
-    assert held(ours.trace, CachingAllocator()) == held(whole.trace, CachingAllocator())
-    assert totals(ours.operators) == totals(whole.operators)
+    ours, whole = run_step(one), step_run(one)
+    assert held(ours.trace, CachingAllocator()) == held(loaded_in_parts(whole.trace), CachingAllocator())
+    assert totals(ours.operators) == totals(whole.log.operators(one))
 
 
 @pytest.mark.slow
@@ -157,16 +157,15 @@ def test_so_are_those_with_adapters_and_of_ranks(fields: dict[str, Any], checkpo
     if "adapter" in fields:
         pytest.importorskip("peft")
     one = config(tmp_path, GLM, checkpointing=checkpointing, **fields)
-    ours = deep_step(one)
-    whole = whole_step(one)
-    assert held(ours.trace, CachingAllocator()) == held(whole.trace, CachingAllocator())
-    assert totals(ours.operators) == totals(whole.operators)
+    ours, whole = run_step(one), step_run(one)
+    assert held(ours.trace, CachingAllocator()) == held(loaded_in_parts(whole.trace), CachingAllocator())
+    assert totals(ours.operators) == totals(whole.log.operators(one))
 
 
 def test_a_plan_and_fits_say_the_same_of_mixed_layers(tmp_path: Path) -> None:
     one = config(tmp_path, GLM)
-    step = any_batch_step(one)
-    assert summary(step.trace.at(2), one) == predict(one)
+    step = step_family(one)
+    assert summary(step.allocations(2), one) == predict(one)
     assert totals(step.operators(2)) == totals(step_operators(one))
 
 

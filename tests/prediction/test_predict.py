@@ -19,16 +19,16 @@ from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.trials.analytic import formulas
 from lmsweep.trials.analytic.memory_prediction import Prediction, cublas_workspace, memory_id, upper_bound
+from lmsweep.trials.analytic.prediction_question import Question, Room
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.compiled.aot_graph import scale_graph
 from lmsweep.trials.prediction.compiled.trial_graph import traced_graph
-from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict, summary
-from lmsweep.trials.prediction.predict import Question
-from lmsweep.trials.prediction.process_pool import answer_batches, by_run
+from lmsweep.trials.prediction.process_pool import answer_batches, together
 from lmsweep.trials.prediction.shared_runs import model_trace, one_run_for
+from lmsweep.trials.prediction.step_family import largest_of_trial
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import record, step_run
 from lmsweep.trials.results.stored_config import config_of
@@ -285,17 +285,17 @@ def test_mps_shares_the_run_of_the_cpu_where_they_do_the_same() -> None:
 
 def test_predictions_made_side_by_side_carry_the_index_of_their_question() -> None:
     configs = [small(mode=mode, batch_size=b) for b in (1, 2) for mode in ("train_step", "forward", "forward_backward")]
-    questions = [Question(config=config, subject="model") for config in configs]
-    assert sorted(answer_batches(_peaks, by_run(questions))) == [
+    questions = [Question(config=config, index=index) for index, config in enumerate(configs)]
+    assert sorted(answer_batches(_peaks, together(questions, lambda one: one_run_for(one.config)))) == [
         (i, predict(one).peak) for i, one in enumerate(configs)
     ]
 
 
 def test_a_compiled_step_in_micro_batches_says_why_it_is_not_predicted() -> None:
     config = small(batch_size=4, accumulate=2, compile="block")
-    questions = [Question(config=config, subject="model")]
+    questions = [Question(config=config)]
     with pytest.raises(UnpredictableError, match="gradients that several micro-batches add up"):
-        list(answer_batches(_peaks, by_run(questions)))
+        list(answer_batches(_peaks, together(questions, lambda one: one_run_for(one.config))))
 
 
 def _peaks(questions: list[Question]) -> list[int]:
@@ -541,12 +541,12 @@ def test_of_what_is_not_compiled_or_kept_by_cuda_graphs_there_are_no_such_bounds
 )
 def test_what_is_at_the_frontier_fits_and_the_next_does_not(dimension: str, unit: int, budget: int) -> None:
     config = named("tiny")
-    sure, possible = largest_that_fits(config, dimension, budget, A100)
+    sure, possible, *_ = largest_of_trial(config, dimension, Room(A100, budget))
     assert sure % unit == possible % unit == 0
     verdicts = [fits(replace(config, **{dimension: value}), "model", budget, A100) for value in (sure, possible + unit)]
     assert verdicts == [True, False]
     assert predict(replace(config, **{dimension: sure})).on(A100).peak <= budget
-    assert largest_that_fits(config, dimension, budget // 1000, A100) == (0, 0)
+    assert largest_of_trial(config, dimension, Room(A100, budget // 1000))[:2] == (0, 0)
 
 
 H100_MEMORY = 85_017_493_504

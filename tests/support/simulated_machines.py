@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lmsweep.orchestrator.features.accept.acceptance import NodeSeen, accept
-from lmsweep.orchestrator.features.accept.accepting import operators_of
+from lmsweep.orchestrator.features.accept.accepting import predicted_phase
 from lmsweep.orchestrator.features.accept.expected import Known, expected_times
 from lmsweep.orchestrator.features.accept.parts import JUDGED, Cell, Judged, Process, shipped
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -100,7 +100,7 @@ def public_verdicts(name: str, runs: int, *, slower: float = 0.0, common: bool =
     rows = [
         one for one in shipped(ids) if one.source == "h200-accept" and one.judged.unit == "GPU" and one.gpu == "GPU-1"
     ]
-    known = Known(shipped=(), history=(), peers=(), operators=operators_of)
+    known = Known(shipped=(), history=(), peers=(), predicted=predicted_phase)
     expected = {one.cell: expected_times(one, device, known)[0] for one in rows}
     node = NodeSeen(node=rows[0].node, gpus={"GPU-1": "GPU 0"})
     found: Counter[str] = Counter()
@@ -111,5 +111,5 @@ def public_verdicts(name: str, runs: int, *, slower: float = 0.0, common: bool =
             replace(one, seconds=(1 + slower) * it.seconds * math.exp(z[one.cell] * it.error))
             for one, it in ((one, expected[one.cell]) for one in rows)
         ]
-        found[accept(measured, [node], device, shipped=(), operators=operators_of).verdict] += 1
+        found[accept(measured, [node], device, shipped=(), predicted=predicted_phase).verdict] += 1
     return found

@@ -9,6 +9,7 @@ scaling_limits.py      the number of ranks above which communication takes longe
 sharded_state.py       what a rank holds of weights, gradients and optimizer state, by how they are shared
 prices.py              dollars per hour of a device, from the option --price
 memory_prediction.py   the result of a memory prediction, and which trials share one
+prediction_question.py  what is asked about a step, and what is answered, as records
 trial_durations.py    what trials take beside their modelled iterations, fitted to the reference sets
 memory_bounds.py       bounds on the memory of many trials from predictions of a few
 """

@@ -4,15 +4,14 @@
     process_pool.py          the same question about many configurations, on all cores
     peak_memory.py           the prediction for one trial, and whether it fits
     activation_budget.py     the share of activations that a compiled block may save to meet memory_budget
-    largest_batch_fit.py     the largest batch size or context length that fits
+    step_family.py           a step at any batch, from at most four shallow runs; the largest that fits
     flop_count.py            FLOPs of a step with the user's own model, without computing anything
     own_code_jobs.py         predictions that import the user's code, each in a process with a time limit
     shared_runs.py           which trials one run serves
     step_operators.py        the operators of any trial at its full depth
     float8_operators.py      those of a step in float8, from those in bfloat16
-    depth/                   deep models from shallow ones, layers of each kind by themselves
+    depth/                   large steps from small ones: more layers, of each kind by itself; another batch
     without_device/          tensors without storage, ranks without processes, a simulated allocator
-    capacity/                the largest batch on each of several devices
     compiled/                memory of compiled graphs: which buffers live when
 
 Planning starts `predict.py` as a process, because the driver does not import torch. Predictions are cached on disk

@@ -11,28 +11,27 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import die_with_parent
-from lmsweep.trials.prediction.process_pool import Batch, Question
+from lmsweep.trials.prediction.process_pool import Batch
 from lmsweep.trials.spec.reference import Code
 
 LIMIT_SECONDS = 90.0
 """Time that one batch may take, imports included."""
 
-Q = TypeVar("Q", bound=Question)
-Answer = TypeVar("Answer")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Running(Generic[Q]):
+class _Running:
     """A batch that is being answered."""
 
-    batch: Batch[Q]
+    batch: Batch
     process: BaseProcess
     answers: Connection
     until: float
@@ -40,17 +39,17 @@ class _Running(Generic[Q]):
 
 
 def answer_with_code(
-    answer: Callable[[list[Q]], list[Answer]],
-    batches: Sequence[Batch[Q]],
+    answer: Callable[[Batch], list[Found]],
+    batches: Sequence[Batch],
     code: Code,
-    failed: Callable[[str], Answer],
+    failed: Callable[[str], Found],
     *,
     limit: float = LIMIT_SECONDS,
-) -> Iterator[tuple[int, Answer]]:
+) -> Iterator[tuple[int, Found]]:
     """Yield the answers to all batches as they come, each with its index, using one process per core. `failed` makes
     the answer to each question of a batch whose process ends without one, from the reason."""
     context = get_context("fork")
-    waiting, running = list(batches), list[_Running[Q]]()
+    waiting, running = list(batches), list[_Running]()
     while waiting or running:
         while waiting and len(running) < len(usable_cores()):
             ours, theirs = context.Pipe(duplex=False)
@@ -68,10 +67,10 @@ def answer_with_code(
 
 
 def _collect(
-    one: _Running[Q], failed: Callable[[str], Answer], *, timed_out: bool, limit: float
-) -> Iterator[tuple[int, Answer]]:
+    one: _Running, failed: Callable[[str], Found], *, timed_out: bool, limit: float
+) -> Iterator[tuple[int, Found]]:
     """Yield the answers of a process that has them, has ended, or has run out of time; then end it."""
-    indices = [index for index, _ in one.batch]
+    indices = [asked.index for asked in one.batch]
     reason = f"your code did not finish on fake tensors within {limit:g} s"
     if not timed_out:
         try:
@@ -87,13 +86,11 @@ def _collect(
     one.answers.close()
 
 
-def _answer(
-    answer: Callable[[list[Q]], list[Answer]], batch: Batch[Q], code: Code, answers: Connection, parent: int
-) -> None:
+def _answer(answer: Callable[[Batch], list[Found]], batch: Batch, code: Code, answers: Connection, parent: int) -> None:
     die_with_parent(parent)
     silent = os.open(os.devnull, os.O_WRONLY)  # standard output is the protocol's, and the plan's page the user's
     os.dup2(silent, sys.stdout.fileno())
     os.dup2(silent, sys.stderr.fileno())
     torch.set_num_threads(1)
     use_code(code)
-    answers.send(answer([question for _, question in batch]))
+    answers.send(answer(batch))

@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
+from lmsweep.trials.analytic.prediction_question import Room
 from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
 from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
-from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves_something, step_run
+from lmsweep.trials.prediction.without_device.step_run import ITERATIONS, leaves_something
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
@@ -43,7 +44,7 @@ def predict(config: TrialConfig, subject: Subject = "model", *, run: Mode | None
     """Predict the memory of the trial. `run` is a mode whose phases include those of the configuration's mode; given
     the same `run`, several predictions share one run. Raises UnpredictableError, or UnsupportedError where the trial
     would."""
-    return summary(_trace(config, subject, run), config, subject)
+    return summary(allocations(config, subject, run=run), config, subject)
 
 
 def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Prediction:
@@ -86,39 +87,63 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
 def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
     """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
     depends on less than the uncertainty of the prediction. Raises as `predict` does."""
-    trace, workspace = _trace(config, subject), cublas_workspace(device_name)
+    return fits_in(Room(device_name, budget), allocations(config, subject), config)
+
+
+def fits_in(room: Room, trace: Trace, config: TrialConfig) -> bool | None:
+    """The same of what the trial allocates."""
+    workspace = cublas_workspace(room.device_name)
     unsure = UNSURE_COMPILED if config.compiles else UNSURE
-    gaps = int(UNSURE_GAPS * budget) if config.compiles else 0
-    if runs_within(trace, budget - unsure - gaps, workspace):
+    gaps = int(UNSURE_GAPS * room.bytes) if config.compiles else 0
+    if runs_within(trace, room.bytes - unsure - gaps, workspace):
         return True
-    return None if runs_within(trace, budget + unsure, workspace) else False
+    return None if runs_within(trace, room.bytes + unsure, workspace) else False
 
 
-def check_predictable(config: TrialConfig, subject: Subject = "model") -> None:
+def allocations(
+    config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None, is_trial: bool = True
+) -> Trace:
+    """What the trial allocates and frees in all its iterations, at the model's full depth; of ranks that which needs
+    most. Unless `is_trial`, the process never holds the whole model. Raises as `predict` does."""
+    _check_predictable(config, subject)
+    if subject == "model" and not config.builds_a_model:
+        raise UnpredictableError("the configuration has no whole model")
+
+    def of(shallow: TrialConfig) -> Trace:
+        trace = model_trace(shallow, run)
+        return trace if is_trial else loaded_in_parts(trace)
+
+    is_alone = subject == "attention" and config.ddp == "none"
+    if is_alone:
+        trace = attention_trace(config)
+    elif has_own_code(config) or not (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer):
+        trace = of(config)
+    else:
+        trace = at_full_depth(config, of, deepen, fewest=1 if config.ddp == "none" else 2)
+    if is_alone or not leaves_something(config):
+        init = [one for one in trace if one.phase == "init"]
+        trace = init + trace[len(init) :] * ITERATIONS
+    return trace
+
+
+def loaded_in_parts(trace: Trace) -> Trace:
+    """The trace of a process that never holds the whole model, as training tools load it; a trial builds it and then
+    divides it over ranks, stores it in fewer bits or measures its norms."""
+    freed = {piece for one in trace if one.phase == "init" for piece, change in one.events if change < 0}
+    return [
+        replace(one, events=[event for event in one.events if event[0] not in freed], first_product=None)
+        if one.phase == "init"
+        else one
+        for one in trace
+    ]
+
+
+def _check_predictable(config: TrialConfig, subject: Subject) -> None:
     """Raise UnpredictableError if its memory is not modelled, UnsupportedError if no machine runs it."""
     if reason := _unpredictable(config):
         raise UnpredictableError(reason)
     if reason := why_not(config, "ddp" if config.ddp != "none" else _WORKLOADS[subject]):
         raise UnsupportedError(reason)
-
-
-def _trace(config: TrialConfig, subject: Subject, run: Mode | None = None) -> Trace:
-    """What the trial allocates and frees in all its iterations."""
-    check_predictable(config, subject)
-    if subject == "model" and not config.builds_a_model:
-        raise UnpredictableError("the configuration has no whole model")
-    if config.ddp != "none":
-        return _deep_rank_trace(config)
-    if subject == "attention":
-        trace = attention_trace(config)
-    elif has_own_code(config):
-        trace = model_trace(config)
-    else:
-        trace = at_full_depth(config, lambda shallow: model_trace(shallow, run), deepen, fewest=1)
-    if subject == "attention" or not leaves_something(config):
-        init = [one for one in trace if one.phase == "init"]
-        trace = init + trace[len(init) :] * ITERATIONS
-    return trace
 
 
 def _unpredictable(config: TrialConfig) -> str | None:
@@ -142,10 +167,3 @@ def _unpredictable(config: TrialConfig) -> str | None:
     if config.mode == "train_step" and config.optimizer in UNPREDICTED:
         return f"the state of optimizer {config.optimizer} is not predicted"
     return "the memory that CUDA graphs keep for themselves is not predicted" if config.capture != "none" else None
-
-
-def _deep_rank_trace(config: TrialConfig) -> Trace:
-    """The trace of the rank that needs most, at the model's full depth."""
-    if has_own_code(config) or not DDP_VARIANTS[config.ddp].repeats_by_layer:
-        return step_run(config).trace
-    return at_full_depth(config, lambda shallow: step_run(shallow).trace, deepen, fewest=2)

@@ -1,66 +1,42 @@
-"""The program that planning asks about memory, so that the driver need not import torch.
+"""The program that planning asks about steps, so that the driver need not import torch.
 
-``python -m lmsweep.trials.prediction.predict PID`` reads a request from standard input, as JSON: the question, the
-configurations, and a list per further field of `Question`; `then` may hold another request. It prints the index of each
-configuration and its answer, as JSON, as they come. It exits when its parent, the process PID, does.
+``python -m lmsweep.trials.prediction.predict PID`` reads a request from standard input, as JSON: `questions`, the
+user's `code` or null, and how many trials of a large plan to predict at `most`, or null. It prints the index of each
+question and its answer, as JSON, as they come. It exits when its parent, the process PID, does.
 """
 
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
-from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, enough, upper_bound
-from lmsweep.trials.analytic.rates.operators import row_of
+from lmsweep.trials.analytic.memory_prediction import enough, upper_bound
+from lmsweep.trials.analytic.prediction_question import Answer, Question, as_text, question_of
+from lmsweep.trials.analytic.rates.operators import Operators, row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
-from lmsweep.trials.prediction.capacity.device_room import any_batch_step, prepare
 from lmsweep.trials.prediction.depth.shallow_models import has_own_code
 from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.largest_batch_fit import largest_that_fits
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
-from lmsweep.trials.prediction.process_pool import Batch, answer_batches, by_run
-from lmsweep.trials.prediction.step_operators import step_operators, structure_of, why_untimed
+from lmsweep.trials.prediction.process_pool import Batch, answer_batches, together
+from lmsweep.trials.prediction.shared_runs import one_run_for
+from lmsweep.trials.prediction.step_family import largest_of_trial, prepare, step_family
+from lmsweep.trials.prediction.step_operators import step_operators, structure_of
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import RequestError, UnsupportedError
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.words import Mode
-from lmsweep.trials.spec.workloads import Subject
 
-FRONTIER_SECONDS = 600.0
+LARGEST_SECONDS = 600.0
 """Time that the search for the largest size of the user's own code may take: it runs dozens of times."""
 
-Answer = dict[str, Any]
-"""An answer, in JSON's types and operators. Instead of the value it may hold the `reason` why there is none, or the
-`failure` of a bug."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is asked about one configuration. Bytes are those that the allocator may have of the device."""
-
-    config: TrialConfig
-    subject: Subject = "model"
-    """What is in memory: the model, or attention alone."""
-    budget: int = 0
-    device_name: str = ""
-    """Ours or the driver's."""
-    dimension: Dimension = "batch_size"
-    """What to maximize."""
-    rooms: tuple[tuple[str, int], ...] = ()
-    """Devices, each with bytes: bounds need only decide whether the trial fits."""
-    index: int = 0
-    """Its place in the request."""
-    kept: Answer | None = None
-    """The answer, if it is known already."""
-
-
-Questions = list[Question]
+Found = dict[str, Any]
+"""Fields of an answer."""
 
 
 def main() -> None:
@@ -69,196 +45,144 @@ def main() -> None:
     gc.freeze()  # PyTorch's objects live as long as this process
     gc.set_threshold(100_000, 20, 100)  # a sixth of the time went into collecting
     request = json.load(sys.stdin)
-    for index, answer in _answers(request):
+    code = Code(**request["code"] | {"trusted": tuple(request["code"]["trusted"])}) if request["code"] else None
+    questions = [question_of(values, index) for index, values in enumerate(request["questions"])]
+    for index, answer in _answers(questions, code, request["most"]):
         print_answer(index, answer)
-    if then := request.get("then"):
-        for index, answer in _answers(then):
-            print_answer(len(request["configs"]) + index, answer)
 
 
 def print_answer(index: int, answer: Answer) -> None:
     # One write: processes of the pool share the pipe, and an unbuffered print writes the end of the line by itself.
-    sys.stdout.write(json.dumps([index, answer], default=row_of) + "\n")
+    sys.stdout.write(as_text([index, answer]) + "\n")
     sys.stdout.flush()
 
 
-def _answers(request: dict[str, Any]) -> Iterator[tuple[int, Answer]]:
-    configs = [TrialConfig(**fields) for fields in request["configs"]]
-    written = request.get("code")
-    code = Code(**{**written, "trusted": tuple(written["trusted"])}) if written else None
+def _answers(questions: list[Question], code: Code | None, most: int | None) -> Iterator[tuple[int, Answer]]:
+    """Answer what is asked first of all configurations before what is asked next."""
+    for wants in dict.fromkeys(one.wants for one in questions):
+        asked = [one for one in questions if one.wants == wants]
+        batches = together(asked, _shared)
+        answer, limit = _one_by_one, LIMIT_SECONDS
+        if "bounds" in wants:
+            answer = partial(_bounds, most=max(2, most // len(batches)) if most else len(asked))
+        elif "largest" in wants:
+            prepare([one.config for one in asked if not one.is_trial], code)
+            limit = LARGEST_SECONDS
+        yield from _answered(answer, batches, code, limit)
 
-    def questions(**columns: str) -> Questions:
-        """One question for each configuration; `columns`: field -> name in the request."""
-        values = zip(*(request[name] for name in columns.values()), strict=True)
-        return [
-            Question(config=config, **dict(zip(columns, given, strict=True)))
-            for config, given in zip(configs, values, strict=True)
-        ]
 
-    match request["question"]:
-        case "predict":
-            answer = partial(_predictions, with_operators=request.get("operators", False))
-            return _answered(answer, by_run(questions(subject="subjects")), code)
-        case "operators":
-            structures: dict[object, Batch[Question]] = {}
-            for i, one in enumerate(questions(subject="subjects")):
-                structures.setdefault(i if one.config.references else structure_of(one.config), []).append((i, one))
-            return _answered(partial(_each, _operators), list(structures.values()), code)
-        case "fits":
-            asked = questions(subject="subjects", budget="budgets", device_name="device_names")
-            return _answered(partial(_each, _verdict), by_run(asked), code)
-        case "bounds":
-            families: dict[object, Batch[Question]] = {}
-            for i, one in enumerate(questions(subject="subjects", rooms="rooms", kept="kept")):
-                one = replace(one, index=i, rooms=tuple((name, room) for name, room in one.rooms))
-                key = i if one.config.references else (family(one.config), one.subject, one.rooms)
-                families.setdefault(key, []).append((i, one))
-            most = max(2, request["most"] // len(families)) if request["most"] else len(configs)
-            return _answered(partial(_bounds, most=most), list(families.values()), code)
-        case "frontier":
-            asked = [
-                replace(one, dimension=request["dimension"])
-                for one in questions(budget="budgets", device_name="device_names")
-            ]
-            return _answered(partial(_each, frontier), by_run(asked), code, FRONTIER_SECONDS)
-        case "room":
-            asked = questions(rooms="rooms")
-            prepare([one.config for one in asked], code)
-            return _answered(partial(_each, _room), [[(i, one)] for i, one in enumerate(asked)], code)
-        case other:
-            raise ValueError(f"no such question: {other}")
+def _shared(asked: Question) -> Hashable:
+    """What questions have in common that one run, or one search, answers."""
+    if asked.config.references or not asked.is_trial:
+        return asked.index
+    if asked.wants == ("operators",):
+        return structure_of(asked.config)
+    return (family(asked.config), asked.subject, asked.rooms) if "bounds" in asked.wants else one_run_for(asked.config)
 
 
 def _answered(
-    answer: Callable[[Questions], list[Answer]],
-    batches: list[Batch[Question]],
-    code: Code | None,
-    limit: float = LIMIT_SECONDS,
+    answer: Callable[[Batch], list[Answer]], batches: list[Batch], code: Code | None, limit: float
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
-    users = [batch for batch in batches if batch[0][1].config.references]
-    if not any(has_own_code(batch[0][1].config) for batch in users):
-        limit = FRONTIER_SECONDS  # transformers' code ends
-    yield from answer_batches(answer, [batch for batch in batches if not batch[0][1].config.references])
+    users = [batch for batch in batches if batch[0].config.references]
+    if not any(has_own_code(batch[0].config) for batch in users):
+        limit = LARGEST_SECONDS  # transformers' code ends
+    yield from answer_batches(answer, [batch for batch in batches if not batch[0].config.references])
     if code:
-        yield from answer_with_code(answer, users, code, lambda why: {"failure": why}, limit=limit)
+        yield from answer_with_code(answer, users, code, lambda why: Answer(failure=why), limit=limit)
         return
     for batch in users:
-        yield from ((index, {"failure": "it needs your own code, which is not available"}) for index, _ in batch)
+        yield from ((one.index, Answer(failure="it needs your own code, which is not available")) for one in batch)
 
 
-def _each(answer: Callable[[Question], Answer], questions: Questions) -> list[Answer]:
-    return [answer(one) for one in questions]
-
-
-def _predictions(questions: Questions, *, with_operators: bool) -> list[Answer]:
-    """Answers to questions that one run serves."""
-    first = questions[0].config
-    widest = max((one.config.mode for one in questions), key=lambda mode: len(PHASES[mode]))
+def _one_by_one(batch: Batch) -> list[Answer]:
+    """Answer questions that one run serves."""
+    first = batch[0].config
+    widest = max((one.config.mode for one in batch), key=lambda mode: len(PHASES[mode]))
     run = widest if first.compile == "none" and first.mode != "forward" else None
-    return [_prediction(one, run) | (_operators(one) if with_operators else {}) for one in questions]
+    return [answer_to(one, run) for one in batch]
 
 
-def _prediction(asked: Question, run: Mode | None) -> Answer:
-    flops = {"flops": asdict(count_flops(asked.config))} if asked.config.has_counted_flops else {}
-    return _peak(asked.config, asked.subject, run) | flops
+def answer_to(asked: Question, run: Mode | None = None) -> Answer:
+    """Answer a question by itself. run: the mode of a run that serves others too."""
+    found: Found = {}
+    if "memory" in asked.wants or "bounds" in asked.wants:
+        found |= _known(lambda: _memory(asked, run), "reason")
+        if asked.config.has_counted_flops:
+            found["flops"] = count_flops(asked.config)
+    if "verdict" in asked.wants:
+        name, room = asked.rooms[0]
+        found |= _known(lambda: {"fits": fits(asked.config, asked.subject, room, name)})
+    if "largest" in asked.wants:
+        found |= _known(lambda: _largest(asked), "reason")
+    elif "operators" in asked.wants and asked.config.device_type == "cuda":
+        rows = _known(lambda: {"operators": _rows(step_operators(asked.config, asked.subject))})
+        found |= rows if "operators" in rows else {"untimed": next(iter(rows.values()))}
+    return Answer(**found)
 
 
-def _peak(config: TrialConfig, subject: Subject, run: Mode | None) -> Answer:
+def _known(find: Callable[[], Found], unknown: str = "failure") -> Found:
+    """What is found, or why nothing is: a plan that lacks one prediction is better than none."""
     try:
-        return asdict(predict(config, subject, run=run))
-    except UnpredictableError as error:
-        return _eager_bounds(config, subject) or {"reason": str(error)}
-    except UnsupportedError as error:
-        return {"reason": str(error)}
-    except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
-        return {"failure": _failure(error)}
-
-
-def _eager_bounds(config: TrialConfig, subject: Subject) -> Answer | None:
-    try:
-        found = eager_bounds(config, subject)
-    except (UnpredictableError, UnsupportedError):
-        return None
-    return {"bounds": asdict(found)} if found else None
-
-
-def _operators(asked: Question) -> Answer:
-    if asked.config.device_type != "cuda":
-        return {}
-    try:
-        return {"operators": step_operators(asked.config, asked.subject)}
+        return find()
     except (UnpredictableError, UnsupportedError) as error:
-        return {"no_operators": str(error)}
-    except Exception as error:  # noqa: BLE001 - a plan that lacks one prediction is better than none
-        return {"no_operators": _failure(error)}
+        return {unknown: str(error)}
+    except RequestError as error:
+        return {"refused": str(error)}
+    except Exception as error:  # noqa: BLE001
+        return {"failure": f"predicting it failed: {type(error).__name__}: {error}"}
 
 
-def _verdict(asked: Question) -> Answer:
+def _memory(asked: Question, run: Mode | None) -> Found:
     try:
-        return {"fits": fits(asked.config, asked.subject, asked.budget, asked.device_name)}
-    except Exception as error:  # noqa: BLE001 - a trial that is not known to fit is run
-        return {"failure": _failure(error)}
+        return {"prediction": predict(asked.config, asked.subject, run=run)}
+    except UnpredictableError:
+        with suppress(UnpredictableError, UnsupportedError):
+            if bounds := eager_bounds(asked.config, asked.subject):
+                return {"bounds": bounds}
+        raise
 
 
-def _bounds(questions: Questions, *, most: int) -> list[Answer]:
+def _rows(operators: Operators) -> list[tuple[object, ...]]:
+    return [row_of(one) for one in operators]
+
+
+def _largest(asked: Question) -> Found:
+    """What fits in each room, and the operators of a step of that."""
+    if asked.is_trial:
+        return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
+    step = step_family(asked.config)
+    found = [step.largest(room) for room in asked.rooms]
+    if step.why_not:
+        return {"largest": tuple(found), "untimed": step.why_not}
+    rows = {one.sure: _rows(step.operators(one.sure)) for one in found if one.sure}
+    return {"largest": tuple(one._replace(operators=rows.get(one.sure, ())) for one in found)}
+
+
+def _bounds(batch: Batch, *, most: int) -> list[Answer]:
     """Predictions of at most `most` trials of one family on the same devices, and bounds for the others."""
     found: dict[int, Answer] = {}
-    rooms = questions[0].rooms
+    rooms = batch[0].rooms
 
     def need(index: int) -> Need | None:
-        one = questions[index]
-        found[index] = one.kept or _prediction(one, None)
-        if len(questions) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
+        one = batch[index]
+        found[index] = one.kept or answer_to(one)
+        if len(batch) > 1:  # at once, also from a process of the pool: a plan that is killed keeps it
             print_answer(one.index, found[index])
-        if "peak" not in found[index]:
+        if (predicted := found[index].prediction) is None:
             return None
-        predicted = Prediction(**{name: value for name, value in found[index].items() if name != "flops"})
-        on_each = [predicted.on(name) for name, _ in rooms]
+        on_each = [predicted.on(room.device_name) for room in rooms]
         return Need(min(one.peak for one in on_each), max(enough(one) for one in on_each))
 
     bounds = bounds_of(
-        [one.config for one in questions],
-        [room for _, room in rooms],
+        [one.config for one in batch],
+        [room.bytes for room in rooms],
         need,
         most,
-        guesses=[upper_bound(one.config, one.subject) for one in questions],
-        first=[index for index, one in enumerate(questions) if one.kept],
+        guesses=[upper_bound(one.config, one.subject) for one in batch],
+        first=[index for index, one in enumerate(batch) if one.kept],
     )
-    return [found.get(i, asdict(one)) for i, one in enumerate(bounds)]
-
-
-def _room(asked: Question) -> Answer:
-    """The largest batch on each device, and the operators of each of these batches."""
-    try:
-        step = any_batch_step(asked.config)
-        rooms = [step.room(name, room) for name, room in asked.rooms]
-        if why := why_untimed(asked.config):
-            return {"rooms": rooms, "no_operators": why}
-        return {"rooms": rooms, "operators": {batch: step.operators(batch) for batch, _, _ in rooms if batch}}
-    except RequestError as error:
-        return {"refused": str(error)}
-    except (UnpredictableError, UnsupportedError) as error:
-        return {"reason": str(error)}
-    except Exception as error:  # noqa: BLE001 - an answer that lacks one line is better than none
-        return {"reason": _failure(error)}
-
-
-def frontier(asked: Question) -> Answer:
-    """The largest size that fits, or the reason why none is known."""
-    try:
-        largest = largest_that_fits(asked.config, asked.dimension, asked.budget, asked.device_name)
-        return {"largest": largest.sure, "possible": largest.possible, "reason": None}
-    except (UnpredictableError, UnsupportedError) as error:
-        return {"largest": None, "possible": None, "reason": str(error)}
-    except Exception as error:  # noqa: BLE001 - a frontier that lacks one row is better than none
-        return {"largest": None, "possible": None, "reason": _failure(error)}
-
-
-def _failure(error: Exception) -> str:
-    if isinstance(error, RequestError):  # it says itself what is wrong
-        return str(error)
-    return f"predicting it failed: {type(error).__name__}: {error}"
+    return [found.get(i, Answer(bounds=one, is_of_plan=True)) for i, one in enumerate(bounds)]
 
 
 if __name__ == "__main__":

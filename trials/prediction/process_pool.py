@@ -2,15 +2,16 @@
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
+from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.machine.torch_private import JOINT_PASSES
@@ -20,38 +21,27 @@ from lmsweep.trials.spec.config import TrialConfig
 MOST_GRAPHS = 12
 """Graphs of one trace that one job holds at most."""
 
-
-class Question(Protocol):
-    """A question about one configuration."""
-
-    @property
-    def config(self) -> TrialConfig: ...
-
-
-Q = TypeVar("Q", bound=Question)
-Answer = TypeVar("Answer")
-Batch = list[tuple[int, Q]]
-"""Questions that are answered by one call, each with its index."""
-Job = list[Batch[Q]]
+Found = TypeVar("Found")
+Batch = list[Question]
+"""Questions that are answered by one call."""
+Job = list[Batch]
 """Batches that one process answers, one after the other."""
 
 
-def by_run(questions: Sequence[Q]) -> list[Batch[Q]]:
-    """Put questions that one run on meta tensors serves together; each about the user's code is alone."""
-    runs: dict[object, Batch[Q]] = {}
-    for i, question in enumerate(questions):
-        runs.setdefault(i if question.config.references else one_run_for(question.config), []).append((i, question))
-    return list(runs.values())
+def together(questions: Sequence[Question], shared: Callable[[Question], Hashable]) -> list[Batch]:
+    """Put questions with the same `shared` into one batch."""
+    batches: dict[object, Batch] = {}
+    for question in questions:
+        batches.setdefault(shared(question), []).append(question)
+    return list(batches.values())
 
 
-def answer_batches(
-    answer: Callable[[list[Q]], list[Answer]], batches: Sequence[Batch[Q]]
-) -> Iterator[tuple[int, Answer]]:
+def answer_batches(answer: Callable[[Batch], list[Found]], batches: Sequence[Batch]) -> Iterator[tuple[int, Found]]:
     """Yield each answer as it comes, with the index of its question; one call answers a batch. Batches whose largest
     (last) question shares a trace go to the same process, whose caches then hold the trace."""
-    traces: dict[TrialConfig, Job[Q]] = {}
+    traces: dict[TrialConfig, Job] = {}
     for batch in batches:
-        traces.setdefault(one_trace_for(one_run_for(batch[-1][1].config)), []).append(batch)
+        traces.setdefault(one_trace_for(one_run_for(batch[-1].config)), []).append(batch)
     # Compiled configurations take longest, so they come first.
     compiled = [graphs for trace, graphs in traces.items() if trace.compile != "none"]
     jobs = [graphs[i : i + MOST_GRAPHS] for graphs in compiled for i in range(0, len(graphs), MOST_GRAPHS)]
@@ -61,7 +51,7 @@ def answer_batches(
     yield from _answer_jobs(answer, jobs)
 
 
-def _answer_jobs(answer: Callable[[list[Q]], list[Answer]], jobs: Sequence[Job[Q]]) -> Iterator[tuple[int, Answer]]:
+def _answer_jobs(answer: Callable[[Batch], list[Found]], jobs: Sequence[Job]) -> Iterator[tuple[int, Found]]:
     """Yield the answers as they come, using one process per core."""
     torch.set_num_threads(1)
     do = partial(_answer_job, answer)
@@ -78,9 +68,5 @@ def _answer_jobs(answer: Callable[[list[Q]], list[Answer]], jobs: Sequence[Job[Q
             yield from done.result()
 
 
-def _answer_job(answer: Callable[[list[Q]], list[Answer]], job: Job[Q]) -> list[tuple[int, Answer]]:
-    answered: list[tuple[int, Answer]] = []
-    for batch in job:
-        indices, questions = [index for index, _ in batch], [question for _, question in batch]
-        answered += zip(indices, answer(questions), strict=True)
-    return answered
+def _answer_job(answer: Callable[[Batch], list[Found]], job: Job) -> list[tuple[int, Found]]:
+    return [(one.index, found) for batch in job for one, found in zip(batch, answer(batch), strict=True)]

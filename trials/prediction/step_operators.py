@@ -1,5 +1,6 @@
 """The operators of any trial's step at its full depth, from which its time and its FLOPs are predicted."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
@@ -32,20 +33,27 @@ def step_operators(config: TrialConfig, subject: Subject = "model") -> Operators
     what the user's code raises."""
     if why := why_untimed(config):
         raise UnpredictableError(why)
+    if subject == "attention":
+        return _of_its_phases(config, lambda step: attention_run(as_eager(step)).log.operators(step))
+    if not config.builds_a_model:
+        raise UnpredictableError("the configuration has no whole model")
+    if config.ddp == "none" and config.world_size > 1:
+        raise UnpredictableError("how the ranks share the model is not known; ddp says it")
+    if config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "borders":
+        return operators_of_batch(config)
+    return _of_its_phases(config, _of_any_batch)
+
+
+def operators_of_batch(config: TrialConfig) -> Operators:
+    """Return the operators of a step of this very batch. Raises what a run of the step does."""
+    return _of_its_phases(config, _at_full_depth)
+
+
+def _of_its_phases(config: TrialConfig, run: Callable[[TrialConfig], Operators]) -> Operators:
+    """Return the operators of the mode's phases that a run has."""
     if config.mode == "forward":  # under inference_mode PyTorch shows a whole `matmul`, not its casts and product
         config = replace(config, mode="train_forward")
-    if subject == "attention":
-        found = attention_run(as_eager(config)).log.operators(config)
-    elif not config.builds_a_model:
-        raise UnpredictableError("the configuration has no whole model")
-    elif config.ddp == "none" and config.world_size > 1:
-        raise UnpredictableError("how the ranks share the model is not known; ddp says it")
-    elif config.references or config.ddp != "none" or ATTENTIONS[config.attention].masked_by == "borders":
-        found = _at_full_depth(config)
-    else:
-        found = _of_any_batch(config)
-    wanted = PHASES[config.mode]
-    return tuple(one for one in found if one.phase in wanted)
+    return tuple(one for one in run(config) if one.phase in PHASES[config.mode])
 
 
 def why_untimed(config: TrialConfig) -> str | None:

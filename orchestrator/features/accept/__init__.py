@@ -1,9 +1,7 @@
 """`accept`: whether a machine is as fast as one of its kind.
 
-accepting.py      the nodes, the store, and the judgement of their rows
-node_trials.py    what runs on one node: on the cores, on each GPU by itself, on all of them together
-disturbances.py   what disturbs that, seen before it begins
-accept_page.py    the answer as one HTML page
+accepting.py      the nodes, the store, the judgement of their rows, and its page
+node_trials.py    what runs on one node, on the cores, on each GPU, on all of them; what disturbs it
 accept_text.py    the answer as lines of a terminal, and what to do
 acceptance.py     the answer: nodes, units, parts; verdicts of all from those of the parts
 part_verdicts.py  the verdict of each part, by its expected times
@@ -49,9 +47,8 @@ def accept(
     if not page.parent.is_dir():
         raise RequestError(f"-o {output}: there is no folder {page.parent}")
     from lmsweep.orchestrator.commands.text.show_table import show_parts
-    from lmsweep.orchestrator.features.accept.accept_page import write_page
     from lmsweep.orchestrator.features.accept.accept_text import paragraphs
-    from lmsweep.orchestrator.features.accept.accepting import run_acceptance
+    from lmsweep.orchestrator.features.accept.accepting import run_acceptance, write_page
     from lmsweep.orchestrator.planning.memory_budget import devices_meant
     from lmsweep.trials.machine.scratch import cache_folder
 
@@ -67,5 +64,5 @@ def accept(
         raise typer.Exit(1)
 
 
-OUTPUT = f"{__name__}.accept_page:AcceptOutput"
+OUTPUT = f"{__name__}.accepting:AcceptOutput"
 feature = Feature(name="accept", job="Measure", verbs=(accept,), outputs={"accept": OUTPUT})

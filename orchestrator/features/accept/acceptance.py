@@ -7,9 +7,9 @@ from typing import NamedTuple
 from lmsweep.orchestrator.features.accept.expected import Known
 from lmsweep.orchestrator.features.accept.part_verdicts import PartVerdict, Verdict, verdicts
 from lmsweep.orchestrator.features.accept.parts import Process
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
-from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.results.outcome import Flag
 
 CAUSES: dict[str, str] = {
@@ -96,12 +96,12 @@ def accept(
     *,
     shipped: Sequence[Process],
     history: Sequence[Process] = (),
-    operators: Callable[[str], Operators | None] = lambda trial: None,
+    predicted: Callable[[str, str, Device], PredictedStep | None] = lambda trial, phase, device: None,
 ) -> Acceptance:
-    """Judge what was measured on these nodes. device: what each GPU should be, by default by its name; operators:
-    of a step, by the identifier of its trial."""
+    """Judge what was measured on these nodes. device: what each GPU should be, by default by its name; predicted:
+    a phase of a step, by the identifier of its trial."""
     devices = {node.node: device or (find_device(node.device_name) if node.device_name else None) for node in nodes}
-    known = Known(shipped=shipped, history=history, peers=measured, operators=operators)
+    known = Known(shipped=shipped, history=history, peers=measured, predicted=predicted)
     gpus = {uuid: unit for node in nodes for uuid, unit in node.gpus.items()}
     disturbed = [(node.node, one.unit) for node in nodes for one in node.conditions if one.disturbs]
     judged = verdicts(measured, gpus, devices, known, disturbed)

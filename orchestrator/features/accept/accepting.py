@@ -1,21 +1,34 @@
-"""Accepts this machine, or each node of a cluster: measures, stores, and judges what was stored."""
+"""Accepts this machine, or each node of a cluster: measures, stores, judges what was stored, writes the page."""
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
 
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 from rich.console import Console
 
+from lmsweep import trials
 from lmsweep.orchestrator.cluster.placement import LiveNode
+from lmsweep.orchestrator.features.accept import accept_text
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, accept
 from lmsweep.orchestrator.features.accept.node_trials import Measured, Trials, measure_node
 from lmsweep.orchestrator.features.accept.parts import processes_in, shipped
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predicted_step
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device
+from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.results.record import records_of
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.results.record_json import json_of
+from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 
@@ -54,20 +67,34 @@ def judge(store: Store, measured: Sequence[Measured], device: Device | None) -> 
         device,
         shipped=shipped(ids),
         history=[one for one in found if one.attempt_id not in ours],
-        operators=operators_of,
+        predicted=predicted_phase,
     )
 
 
+def predicted_phase(trial: str, phase: str, device: Device) -> PredictedStep | None:
+    """Return a phase of a step of the sweep, or all of it, by the trial's identifier, at what its operators take on
+    such a GPU elsewhere; None if the trial has none, or its operators are unknown here, as on a head without PyTorch:
+    what was measured is judged without them."""
+    found = _step_of(trial)
+    operators = tuple(one for one in found.operators if phase in ("step", one.phase)) if found else ()
+    if not found or not operators:
+        return None
+    return predicted_step(operators, found.trial.config, rates_of(device), subject=subject_of(found.trial) or "model")
+
+
+class _Step(NamedTuple):
+    trial: Trial
+    operators: Operators
+
+
 @cache
-def operators_of(trial: str) -> Operators | None:
-    """Return the operators of a step of the sweep, by the trial's identifier; None if it has no step, or they are
-    unknown here, as on a head without PyTorch: what was measured is judged without them."""
+def _step_of(trial: str) -> _Step | None:
     trials = [one for one in load_sweep(SWEEP).grids["gpu"] if trial_id(one.config) == trial]
     try:
         found = Predictions(trials, operators=True).operators(trials[0]) if trials else None
     except (RequestError, ImportError):
         return None
-    return found if isinstance(found, tuple) else None
+    return _Step(trials[0], found) if isinstance(found, tuple) else None
 
 
 def _on_cluster(address: str, trials: Trials) -> list[Measured]:
@@ -85,3 +112,34 @@ def _on_cluster(address: str, trials: Trials) -> list[Measured]:
 
     found = ask_nodes(nodes_with_cores(address, waits=True), measure, patience=PATIENCE, lost=lost)
     return sorted(found, key=lambda one: one.seen.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptOutput(Acceptance):
+    """`accept`, and the file beside its page"""
+
+    advice: str
+    made_at: str
+    lmsweep_version: str
+
+
+def write_page(acceptance: Acceptance, path: Path) -> str:
+    """Write the page and the JSON beside it, and return that. Raises RequestError if they cannot be written."""
+    made_at = datetime.now(UTC).isoformat(timespec="seconds")
+    advice = accept_text.advice(acceptance)
+    text = json_of(AcceptOutput(**vars(acceptance), advice=advice, made_at=made_at, lmsweep_version=trials.__version__))
+    try:
+        path.write_text(page_of(acceptance, made_at=made_at), "utf-8")
+        path.with_suffix(".json").write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise RequestError(f"-o {path}: cannot be written ({error.strerror})") from error
+    return text
+
+
+def page_of(acceptance: Acceptance, *, made_at: str) -> str:
+    """Return the page as HTML."""
+    text = (files(__package__) / "accept.html").read_text("utf-8")
+    css = (files("lmsweep.analysis.report") / "report.css").read_text("utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    values = {"a": acceptance, "say": accept_text, "css": Markup(css), "made_at": made_at}
+    return template.from_string(text).render(values, version=trials.__version__)

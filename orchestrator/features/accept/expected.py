@@ -14,13 +14,12 @@ from typing import Literal, NamedTuple
 from scipy.special import stdtrit
 
 from lmsweep.orchestrator.features.accept.parts import Process
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.hardware import CHIP
-from lmsweep.trials.analytic.rates.intervals import Spread, known_residuals, learned, spread_for
-from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rate_data import public_products
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 PRIOR_FREEDOM = 3.0
@@ -67,12 +66,12 @@ class Expected:
 
 class Known(NamedTuple):
     """What is known besides the measurement: processes of the shipped sets, of earlier acceptances in the same store,
-    of all machines of this one; the operators of a step, by the identifier of its trial."""
+    of all machines of this one; the predicted phase of a step, by the identifier of its trial, or None."""
 
     shipped: Sequence[Process]
     history: Sequence[Process]
     peers: Sequence[Process]
-    operators: Callable[[str], Operators | None]
+    predicted: Callable[[str, str, Device], PredictedStep | None]
 
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
@@ -81,7 +80,7 @@ def expected_times(part: Process, device: Device | None, known: Known) -> list[E
     # A CPU has only its own history: there are too many kinds.
     of_kind = None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)
     if of_kind is None and device is not None and part.judged.unit != "host":  # the datasheet is that of the GPU
-        of_kind = _public(part, device, known.operators)
+        of_kind = _public(part, device, known)
     here = part.node, part.machine, part.device_name
     mine = [one for one in _same(part, known.history) if (one.node, one.machine, one.device_name) == here]
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
@@ -148,9 +147,9 @@ def _of(
     )
 
 
-def _public(part: Process, device: Device, operators_of: Callable[[str], Operators | None]) -> Expected | None:
-    """Return what published rates, a datasheet, or the operators of a step at these rates let expect; None if nothing
-    does. Their 95 % interval is that of a predicted step."""
+def _public(part: Process, device: Device, known: Known) -> Expected | None:
+    """Return what published rates, a datasheet or a predicted step let expect; None if nothing does. Their 95 %
+    interval is that of a predicted step."""
     rates, settings = rates_of(device), part.settings
     spread, words = spread_for(device.name, rates.level), "public rates"
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
@@ -166,14 +165,11 @@ def _public(part: Process, device: Device, operators_of: Callable[[str], Operato
         seconds = rates.collective(settings["collective"], float(size), ranks=ranks)  # type: ignore[arg-type]
         source = rates.source_of_links(ranks)
     else:
-        phase = part.cell.phase
-        operators = [one for one in operators_of(part.cell.trial_id) or () if phase in ("step", one.phase)]
-        time = step_time(tuple(operators), rates)
-        if part.cell.workload == "attention":  # kernels alone
-            alone = learned("attention alone", known_residuals(), device.name)
-            assert alone is not None, "their residuals ship"
-            spread = Spread(alone.factor, max(alone.deviation, spread.deviation))
-        seconds = spread.factor * time.computing
+        step = known.predicted(part.cell.trial_id, part.cell.phase, device)
+        if step is None:
+            return None
+        spread, time = step.spread, step.time
+        seconds = spread.factor * time.computing  # kernels alone
         shares = time.by(lambda one: one.source)
         source = "; ".join(sorted(name for name, share in shares.items() if share > FEW * time.computing))
         words = "predicted" if rates.level in ("measured", "scaled") else "public rates, predicted"

@@ -1,22 +1,24 @@
 """What `lmsweep accept` runs on one node, and what there distorts it. Needs no Ray: each GPU has a trial server."""
 
+import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
+from lmsweep.orchestrator.cluster.machine_checks import cores, gpu_findings
 from lmsweep.orchestrator.cluster.nodes import this_machine
 from lmsweep.orchestrator.features.accept.acceptance import Condition, NodeSeen
-from lmsweep.orchestrator.features.accept.disturbances import disturbances
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.isolation.server_process import ServerProcess
 from lmsweep.trials.isolation.standby import Standby, slot_name, visible_gpus
-from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus
+from lmsweep.trials.machine.cpu_affinity import cores_of, find_cores, find_gpus, usable_cores
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
+from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import Trial
@@ -27,6 +29,23 @@ TELEMETRY = ("sm_clock", "power", "temperature")
 ENVIRONMENT = ("host_cpu", "host_cores", "driver_version", "torch_version", "python_version")
 SHOWN = "large"
 """Model of the step whose telemetry is shown."""
+OF_HOST = {
+    "busy cores": "other processes use {} cores",
+    "cores": "it has few cores ({})",
+    "container CPU quota": "a quota limits it to {}",
+}
+"""Check of the machine -> what it means for the times of the host."""
+OF_GPU = {
+    "other processes": "another process uses this GPU ({})",
+    "MIG": "it is partitioned (MIG {})",
+    "power limit": "its power limit is {}",
+    "temperature": "it is hot before anything runs ({})",
+    "ECC": "ECC is {}",
+}
+PASSING = ("busy cores", "other processes")
+"""Checks that find other processes."""
+OF_LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_P2P_LEVEL", "NCCL_ALGO", "NCCL_PROTO")
+"""Settings under which collectives take another way."""
 
 
 class Measured(NamedTuple):
@@ -48,7 +67,7 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
     found = find_gpus()
     visible = {name: gpu.names for name in visible_gpus(found) for gpu in found if name in gpu.names}
     units = {uuid: f"GPU {index}" for index, uuid in visible.values()}
-    conditions = disturbances([*units.values()])  # before anything of ours runs
+    conditions = _disturbances([*units.values()])  # before anything of ours runs
     together = [one for one in trials["node"] if len(units) > 1]
     together = [replace(one, config=replace(one.config, world_size=len(units))) for one in together]
     stages = [
@@ -105,6 +124,25 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
         environment={name: getattr(prints[0], name) for name in ENVIRONMENT} if prints else {},
     )
     return Measured(seen, rows)
+
+
+def _disturbances(gpus: Collection[str]) -> list[Condition]:
+    """Return what is wrong here while nothing of ours runs. gpus: units that will be measured."""
+    known = OF_HOST if gpus else {name: words for name, words in OF_HOST.items() if name != "cores"}
+    checks = [("host", one, known) for one in cores()]
+    checks += [(f"GPU {i}", one, OF_GPU) for i, state in enumerate(gpu_states().gpus) for one in gpu_findings(state)]
+    found = []
+    for unit, one, words in checks:
+        if one.advice and one.check in words and unit in ("host", *gpus):
+            # A container hides the number of processes.
+            shown = one.found.partition(", ")[2] if one.check == "other processes" else one.found
+            found.append(Condition(unit, words[one.check].format(shown), disturbs=one.check in PASSING))
+    usable, there = len(usable_cores()), os.cpu_count() or 1
+    if usable < there:
+        # Times of the cores are compared with those of as many; launches are not.
+        found.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
+    set_here = [(name, os.environ[name]) for name in OF_LINKS if os.environ.get(name) and len(gpus) > 1]
+    return [*found, *(Condition("links", f"{name}={value} is set here", disturbs=True) for name, value in set_here)]
 
 
 def _failures(unit: str, rows: Sequence[Row]) -> Iterator[Condition]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 
-from lmsweep.orchestrator.cluster.machine_checks import Finding, cores, gpu_findings, unless
 from lmsweep.orchestrator.cluster.joining import connect
+from lmsweep.orchestrator.cluster.machine_checks import Finding, cores, gpu_findings, unless
 from lmsweep.orchestrator.cluster.node_discovery import ask_nodes
 from lmsweep.orchestrator.cluster.nodes import Node, this_machine
 from lmsweep.orchestrator.cluster.placement import live_nodes

@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from lmsweep.orchestrator.features.fits.fit import Fit
 from lmsweep.orchestrator.features.fits.fit_request import AskedGpu, FitRequest, budget_of, recipe_of
 from lmsweep.orchestrator.plan_request import with_options
-from lmsweep.orchestrator.planning.prediction_process import Answer, Answers
-from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.orchestrator.planning.prediction_process import Answers
+from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.orchestrator.predicting.predicted_step import predicted_step, source_of
 from lmsweep.trials.analytic.datasheets import capabilities_of
+from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
 from lmsweep.trials.analytic.prices import hourly_dollars
 from lmsweep.trials.analytic.rates.operators import from_values
-from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
+from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import why_not_on
 from lmsweep.trials.store.store import Store
@@ -59,16 +60,15 @@ def find_fits(request: FitRequest) -> list[Fit]:
             request.layout(device, gpus)
     trial = request.trial()
     candidates = _candidates(trial.config, request)
-    store = Store(request.store)
-    measured = measured_rates(store) if store.exists() else MeasuredRates()
-    answers = _answers(candidates, devices, vars(trial.code) if trial.code else None)
+    rates = DeviceRates(Store(request.store))
+    answers = _answers(candidates, devices, trial.code)
     found = []
     for place, device in enumerate(devices):
         price = prices.get((device.name, None))
         for gpus in request.gpus:
             for method in request.methods_meant():
                 ways = [
-                    _fit(one, device, place, answer, request, measured, tokens, price)
+                    _fit(one, device, place, answer, request, rates, tokens, price)
                     for one, answer in zip(candidates, answers, strict=True)
                     if (one.method, one.gpus) == (method, gpus)
                 ]
@@ -91,17 +91,18 @@ def _candidates(config: TrialConfig, request: FitRequest) -> list[Candidate]:
     return found
 
 
-def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: object) -> list[Answer]:
+def _answers(candidates: Sequence[Candidate], devices: Sequence[AskedGpu], code: Code | None) -> list[Answer]:
     """Ask about each candidate once, for all GPUs."""
     asked = [one for one in candidates if not why_not(one.config, one.workload)]
-    rooms = [(device.name, budget_of(device)) for device in devices]
-    configs = [one.config for one in asked]
-    answers = Answers("room", configs, rooms=[rooms for _ in configs], code=code).wait() if configs else []
-    for answer in answers:
-        if "refused" in answer:
-            raise RequestError(answer["refused"])
-    known = dict(zip(configs, answers, strict=True))
-    return [known.get(one.config, {"reason": why_not(one.config, one.workload)}) for one in candidates]
+    rooms = tuple(Room(device.name, budget_of(device)) for device in devices)
+    questions = [
+        Question(config=one.config, rooms=rooms, wants=("largest", "operators"), is_trial=False) for one in asked
+    ]
+    answers = Answers(questions, code).wait() if questions else []
+    if refused := [one.refused for one in answers if one.refused]:
+        raise RequestError(refused[0])
+    known = {one.config: answer for one, answer in zip(asked, answers, strict=True)}
+    return [known.get(one.config) or Answer(reason=why_not(one.config, one.workload)) for one in candidates]
 
 
 def _fit(
@@ -110,36 +111,35 @@ def _fit(
     place: int,
     answer: Answer,
     request: FitRequest,
-    measured: MeasuredRates,
+    rates: DeviceRates,
     tokens: float | None,
     price: float | None,
 ) -> Fit:
     config = candidate.config
     datasheet = device.datasheet
     reason = why_not_on(config, candidate.workload, capabilities_of(datasheet)) if datasheet else None
-    batch, peak, lasting = answer["rooms"][place] if "rooms" in answer else (None, None, None)
+    largest = answer.largest[place] if answer.largest else None
     fit = Fit(
         device_name=device.name,
         gpus=candidate.gpus,
         method=candidate.method,
         recipe=recipe_of(config),
         checkpointing=config.checkpointing,
-        batch=None if reason else batch,
-        peak_bytes=peak,
+        batch=largest.sure if largest and not reason else None,
+        peak_bytes=largest.peak if largest else None,
         budget_bytes=budget_of(device),
-        lasting_bytes=lasting,
-        reason=reason or answer.get("reason"),
+        lasting_bytes=largest.lasting if largest else None,
+        reason=reason or answer.why_not,
     )
-    if not fit.batch:
+    if not fit.batch or not largest:
         return fit
     if datasheet is None:
         return replace(fit, reason=f"{device.name} is a size, which has no speed")
-    if "no_operators" in answer:
-        return replace(fit, reason=answer["no_operators"])
+    if answer.untimed:
+        return replace(fit, reason=answer.untimed)
     layout = request.layout(device, candidate.gpus)
-    rates = rates_with(datasheet, measured, layout.network)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
-    step = predicted_step(from_values(answer["operators"][str(batch)]), sized, rates)
+    step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network))
     middle, low, high = step.sure
     step_tokens = fit.batch * config.context_length * candidate.gpus
     hours = tokens / step_tokens * middle / 3600 if tokens else None

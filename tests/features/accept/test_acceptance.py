@@ -11,7 +11,6 @@ import pytest
 
 from lmsweep.analysis.tables.render import render
 from lmsweep.orchestrator.commands.json_schemas import schema_of
-from lmsweep.orchestrator.features.accept.accept_page import page_of, write_page
 from lmsweep.orchestrator.features.accept.accept_text import (
     advice,
     compared_with,
@@ -23,12 +22,13 @@ from lmsweep.orchestrator.features.accept.accept_text import (
     telemetry,
 )
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
-from lmsweep.orchestrator.features.accept.accepting import operators_of
+from lmsweep.orchestrator.features.accept.accepting import page_of, predicted_phase, write_page
 from lmsweep.orchestrator.features.accept.parts import Process, shipped
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.identity import trial_id
+from tests.support.command import lmsweep_here
 from tests.support.simulated_machines import BYTES, Case, public_verdicts, verdicts
 
 SHIPPED = shipped(trial_id(trial.config) for trial in load_sweep("accept").trials)
@@ -344,7 +344,7 @@ def test_an_h200_takes_what_public_rates_say_of_products_copies_and_collectives(
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "source"), [("H200 SXM", "h200-accept"), ("H100 SXM", "h100-devices")])
 def test_steps_and_attention_of_a_gpu_take_what_is_predicted_of_it(name: str, source: str) -> None:
-    found = accept(measured(source), [seen()], device(name), shipped=(), operators=operators_of)
+    found = accept(measured(source), [seen()], device(name), shipped=(), predicted=predicted_phase)
     parts = [part for part in unit(found, "GPU 0").parts if "predicted" in str(part.against)]
     assert {"step", "update"} <= {part.part for part in parts} and unit(found, "GPU 0").verdict == "pass"
     assert all(0.9 < (part.ratio or 0) < 1.1 for part in parts)
@@ -453,3 +453,17 @@ def test_of_simulated_nodes_the_slow_one_is_named_and_hardly_ever_another() -> N
         found = verdicts(Case(machines=machines, nodes=nodes, slower=0.1), runs)
         assert found["slow"] >= least * runs and found["other"] <= 0.1 * runs, (machines, nodes, found)
     assert verdicts(Case(machines=3, nodes=8), runs)["other"] <= 0.1 * runs
+
+
+@pytest.mark.slow
+def test_a_step_and_attention_alone_are_expected_to_take_what_a_plan_predicts() -> None:
+    gpu = device("A100 SXM 80GB")
+    for trial in load_sweep("accept").grids["gpu"]:
+        name = trial_id(trial.config)
+        phases = ("forward", "backward") if "attention" in trial.workloads else ("step",)
+        found = [predicted_phase(name, phase, gpu) for phase in phases]
+        if None in found:
+            continue
+        planned = json.loads(lmsweep_here("plan", "accept", "--for", gpu.name, "--explain", name, "--format", "json"))
+        expected = sum(one.spread.factor * one.time.computing for one in found if one)
+        assert planned["measured_per_predicted"] * planned["device_seconds"] == pytest.approx(expected)

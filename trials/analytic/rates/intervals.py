@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.rate_data import DATA
+from lmsweep.trials.spec.workloads import Subject
 
 FILE = DATA / "residuals.csv"
 """Made by `python -m benchmarks.score_card`."""
@@ -157,9 +158,14 @@ def known_residuals() -> tuple[Residual, ...]:
 
 
 @cache
-def spread_for(device_name: str, level: str, ranks: int = 1) -> Spread:
+def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = "model") -> Spread:
     """Return the spread of a step of so many ranks on a GPU: of two by those measured on two GPUs of this chip, of more
-    by training runs. Where no such run is known of the GPU, the interval is at least that of one process."""
+    by training runs; of attention alone by its own. Where no such run is known of the GPU, the interval is at least
+    that of one process; so is that of attention."""
+    if subject == "attention":
+        alone = learned("attention alone", known_residuals(), device_name)
+        assert alone is not None, "their residuals ship"
+        return Spread(alone.factor, max(alone.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
         return Spread(1.0, UNKNOWN * spread_for(device_name, "public").deviation)
     which = LIKE.get(level, level)

@@ -1,6 +1,6 @@
 """One operator of a step: what it computes and moves, and in which part of the model. The unit of predicted time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal
@@ -75,7 +75,7 @@ row_of = attrgetter(*FIELDS)
 """Returns the values of an operator's fields, for JSON: a step has hundreds of operators, so no row says the names."""
 
 
-def from_values(found: list[list[object]]) -> Operators:
+def from_values(found: Sequence[Sequence[object]]) -> Operators:
     """Return the operators that JSON has."""
     rows: Iterator[dict[str, Any]] = (dict(zip(FIELDS, values, strict=True)) for values in found)
     return tuple(Operator(**row | {"shapes": tuple(map(tuple, row["shapes"]))}) for row in rows)

@@ -1,6 +1,5 @@
 """Allocations and operators of a step at any batch: each size is a multiple of the batch plus a constant."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,40 +10,42 @@ from lmsweep.trials.prediction.without_device.allocation_trace import Stretch, T
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnyBatchTrace:
-    """The trace of a step at any batch, from those of two."""
+class Growth:
+    """The bytes that a step requests after each event, at any batch."""
 
     first: int
-    """The smaller of the two batches; the other has one sequence more."""
-    small: Trace
-    larger: Trace
-    known: Mapping[int, Trace]
-    """Traces of the batches that were run."""
+    small: NDArray[np.int64]
+    """Of `first` sequences."""
+    growth: NDArray[np.int64]
+    """Of one more."""
 
-    def at(self, batch: int) -> Trace:
-        """Return the trace of a step of `batch` sequences."""
-        if batch in self.known:
-            return self.known[batch]
-        return [
-            Stretch(
-                phase=one.phase,
-                first_product=one.first_product,
-                events=[
-                    (piece, _size(size, more, batch - self.first))
-                    for (piece, size), (_, more) in zip(one.events, other.events, strict=True)
-                ],
-            )
-            for one, other in zip(self.small, self.larger, strict=True)
-        ]
+    @classmethod
+    def of(cls, small: Trace, larger: Trace, first: int) -> "Growth":
+        """Return that of traces of `first` sequences and of one more."""
+        few, more = (
+            np.cumsum(np.array([change for stretch in one for _, change in stretch.events], dtype=np.int64))
+            for one in (small, larger)
+        )
+        return cls(first=first, small=few, growth=more - few)
 
-    def most(self, limit: int) -> int:
-        """Return the largest batch whose requested bytes never exceed `limit`; 0 if none."""
-        small, larger = _held(self.small), _held(self.larger)
-        growth = larger - small
-        if ((growth <= 0) & (small > limit)).any():
-            return 0
-        rising = growth > 0
-        return max(0, int(((limit - small[rising]) // growth[rising]).min()) + self.first)
+    def at(self, batch: int) -> int:
+        """Return the most that a step of so many sequences requests."""
+        return int((self.small + (batch - self.first) * self.growth).max())
+
+
+def grown_trace(small: Trace, larger: Trace, more: int) -> Trace:
+    """Return the trace of `more` sequences than the small batch has; the larger has one more."""
+    return [
+        Stretch(
+            phase=one.phase,
+            first_product=one.first_product,
+            events=[
+                (piece, _size(size, its, more))
+                for (piece, size), (_, its) in zip(one.events, other.events, strict=True)
+            ],
+        )
+        for one, other in zip(small, larger, strict=True)
+    ]
 
 
 def are_alike(small: Trace, larger: Trace) -> bool:
@@ -88,8 +89,3 @@ def _size(small: int, larger: int, more: int) -> int:
     grow with the batch: of a smaller one they are still allocated, and freed."""
     found = grown(small, larger, more)
     return max(found, 1) if small > 0 else min(found, -1)
-
-
-def _held(trace: Trace) -> NDArray[np.int64]:
-    """Bytes held after each event."""
-    return np.cumsum(np.array([change for stretch in trace for _, change in stretch.events], dtype=np.int64))

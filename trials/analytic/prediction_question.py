@@ -1,0 +1,111 @@
+"""What planning asks the process that predicts steps, and what that answers: records, which travel as JSON."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from lmsweep.trials.analytic.memory_bounds import Bounds
+from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction
+from lmsweep.trials.spec.config import StepFlops, TrialConfig
+from lmsweep.trials.spec.workloads import Subject
+
+Want = Literal["memory", "bounds", "verdict", "largest", "operators"]
+"""`bounds`: memory, or bounds where they decide whether the trial fits. `verdict`: whether it does despite gaps in the
+allocator. `largest`: what fits in each room; with `operators` those of it."""
+
+Rows = Sequence[Sequence[object]]
+"""Operators without the names of their fields."""
+
+
+class Room(NamedTuple):
+    """A device, by our name or the driver's, and the bytes that the allocator may have of it."""
+
+    device_name: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked about the step of one configuration."""
+
+    config: TrialConfig
+    subject: Subject = "model"
+    """What is in memory: the model, or attention alone."""
+    rooms: tuple[Room, ...] = ()
+    wants: tuple[Want, ...] = ("memory",)
+    dimension: Dimension = "batch_size"
+    """Whose largest value is wanted."""
+    is_trial: bool = True
+    """Whether a process builds the whole model before it divides it, as a trial does; training tools load its parts."""
+    kept: "Answer | None" = None
+    """The answer, if it is known already."""
+    index: int = 0
+    """Its place among the questions."""
+
+
+class Largest(NamedTuple):
+    """The largest value of a dimension that fits in a room; 0 if not even the smallest does."""
+
+    sure: int
+    possible: int
+    """The largest that may fit."""
+    peak: int | None = None
+    """Bytes of the allocator's blocks at what is sure, or at the smallest."""
+    lasting: int | None = None
+    """Bytes of weights, gradients and the optimizer's state, which neither batch nor context changes."""
+    operators: Rows = ()
+    """Of a step of what is sure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is known of what was asked."""
+
+    prediction: Prediction | None = None
+    bounds: Bounds | None = None
+    is_of_plan: bool = False
+    """Whether the bounds follow from other trials of the plan: another plan may know more."""
+    flops: StepFlops | None = None
+    operators: Rows = ()
+    fits: bool | None = None
+    """None if that is not sure."""
+    largest: tuple[Largest, ...] = ()
+    """In each room."""
+    reason: str | None = None
+    """Why the memory is not known."""
+    untimed: str | None = None
+    """Why the operators are not known."""
+    refused: str | None = None
+    """Why the request is wrong."""
+    failure: str | None = None
+    """What went wrong in predicting."""
+
+    @property
+    def why_not(self) -> str | None:
+        return self.reason or self.refused or self.failure
+
+
+def as_text(record: object) -> str:
+    """Return questions, answers and what they consist of as JSON on one line."""
+    return json.dumps(record, default=_said)
+
+
+def _said(record: Question | Answer) -> dict[str, Any]:
+    is_ours = isinstance(record, Question | Answer)
+    return {name: value for name, value in vars(record).items() if not is_ours or (value is not None and value != ())}
+
+
+def question_of(values: dict[str, Any], index: int = 0) -> Question:
+    """Return the question that JSON has."""
+    rooms = tuple(Room(*one) for one in values.pop("rooms", ()))
+    kept = answer_of(values.pop("kept")) if "kept" in values else None
+    records = {"config": TrialConfig(**values.pop("config")), "wants": tuple(values.pop("wants"))}
+    return Question(**values | records | {"index": index}, rooms=rooms, kept=kept)
+
+
+def answer_of(values: dict[str, Any]) -> Answer:
+    """Return the answer that JSON has. Raises TypeError if it has another's fields."""
+    records = {"prediction": Prediction, "bounds": Bounds, "flops": StepFlops}
+    values = {name: records[name](**value) if name in records else value for name, value in values.items()}
+    return Answer(**values | {"largest": tuple(Largest(*one) for one in values.get("largest", ()))})

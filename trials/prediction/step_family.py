@@ -1,0 +1,205 @@
+"""A step at any batch, from at most four shallow runs: two depths, two batches. And the largest size that fits."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, with_value
+from lmsweep.trials.analytic.prediction_question import Largest, Room
+from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace, operators_grown
+from lmsweep.trials.prediction.depth.shallow_models import pairs_of
+from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
+from lmsweep.trials.prediction.step_operators import operators_of_batch, why_untimed
+from lmsweep.trials.prediction.without_device.allocation_trace import Trace
+from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.reference import Code
+
+FIRST = (2, 4, 8)
+"""Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
+
+CONTEXT_UNIT = 64
+"""Context lengths are tried in multiples of this many tokens."""
+
+
+class RunStep(NamedTuple):
+    """What a step of one batch allocates and computes, at the model's full depth."""
+
+    trace: Trace
+    operators: Operators
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepFamily:
+    """A step of one process or rank, which never holds the whole model, at any batch."""
+
+    config: TrialConfig
+    first: int
+    """The smaller of the two batches that it follows from; the other has one sequence more."""
+    known: Mapping[int, RunStep]
+    """Steps of the batches that were run."""
+
+    @property
+    def why_not(self) -> str | None:
+        """Say why the operators do not give the time of a step; None if they do."""
+        return why_untimed(self.config)
+
+    def allocations(self, batch: int) -> Trace:
+        """Return what a step of so many sequences allocates and frees."""
+        if batch in self.known:
+            return self.known[batch].trace
+        return grown_trace(self._small.trace, self._larger.trace, batch - self.first)
+
+    def operators(self, batch: int) -> Operators:
+        """Return its operators. Raises UnpredictableError if they depend on the batch otherwise than by their sizes."""
+        found = operators_grown(self._small.operators, self._larger.operators, batch - self.first)
+        if found is None:
+            raise UnpredictableError("the operators of its step change with the batch")
+        return found
+
+    def largest(self, room: Room) -> Largest:
+        """Return the largest batch with which it surely runs in this room, and what it needs."""
+        sure, _ = largest_sure(self.allocations, self._requested.at, self.config, room)
+        return Largest(sure, sure, self._predicted(max(sure, 1)).on(room.device_name).peak, self._lasting)
+
+    @cached_property
+    def _lasting(self) -> int:
+        """Bytes of a step of no sequence at the optimizer, which lets the gradients go."""
+        found = self._predicted(0)
+        return found.peak_optimizer or found.after_init
+
+    def _predicted(self, batch: int) -> Prediction:
+        return summary(self.allocations(batch), self.config)
+
+    @cached_property
+    def _requested(self) -> Growth:
+        return Growth.of(self._small.trace, self._larger.trace, self.first)
+
+    @property
+    def _small(self) -> RunStep:
+        return self.known[self.first]
+
+    @property
+    def _larger(self) -> RunStep:
+        return self.known[self.first + 1]
+
+
+def step_family(config: TrialConfig) -> StepFamily:
+    """Run the step at two batches, of two shallow models where layers are alike, and return it at any batch. Raises
+    UnpredictableError where memory or operators do not follow, and what the user's code raises."""
+    known: dict[int, RunStep] = {}
+
+    def run(batch: int) -> RunStep:
+        if batch not in known:
+            known[batch] = run_step(replace(config, batch_size=batch))
+        return known[batch]
+
+    found = None
+    for first in FIRST:
+        small, larger = run(first), run(first + 1)
+        if are_alike(small.trace, larger.trace):
+            step = StepFamily(config=config, first=first, known=known)
+            if operators_grown(small.operators, larger.operators, 0):  # not if so many tokens are a width of the model
+                return step
+            found = found or step
+        else:
+            run(1)  # small batches differ from others: attention splits them otherwise
+    if found is None:
+        raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
+    return found
+
+
+def run_step(config: TrialConfig) -> RunStep:
+    """Return the step of one batch. Raises as `predict` does, and what a run of it does."""
+    return RunStep(allocations(config, is_trial=False), operators_of_batch(config))
+
+
+def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
+    """Import what these models are built with, and find their layers, once, before processes fork."""
+    wanted = {
+        "transformers": any(one.is_hugging_face for one in configs),
+        "peft": any(one.adapter != "none" for one in configs),
+    }
+    for package in (name for name, is_wanted in wanted.items() if is_wanted and find_spec(name)):
+        import_module({"transformers": "transformers.modeling_utils"}.get(package, package))
+    if code and wanted["transformers"]:
+        use_code(code)
+        with suppress(Exception):  # which each of their processes says
+            for one in configs:
+                list(pairs_of(one, 1))
+
+
+def largest_of_trial(config: TrialConfig, dimension: Dimension, room: Room) -> Largest:
+    """Return the largest batch size, or context length in multiples of CONTEXT_UNIT, with which the trial fits, by a
+    run of each size that is tried. Raises as `predict` does."""
+    unit = CONTEXT_UNIT if dimension == "context_length" else 1
+
+    def sized(units: int) -> TrialConfig:
+        return with_value(config, dimension, units * unit)
+
+    def peak(units: int) -> int:
+        return predict(sized(units)).on(room.device_name).peak
+
+    def trace(units: int) -> Trace:
+        return allocations(sized(units))
+
+    sure, most = largest_sure(trace, peak, config, room)
+    possible = sure
+    while possible < most and fits_in(room, trace(possible + 1), config) is not False:
+        possible += 1
+    return Largest(sure * unit, possible * unit)
+
+
+class Sizes(NamedTuple):
+    sure: int
+    """The largest that is sure to fit; 0 if not even 1 does."""
+    most: int
+    """The largest whose peak alone would fit."""
+
+
+def largest_sure(trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: Room) -> Sizes:
+    """Return the largest size that fits in a room. trace, peak: of a size; the peak need not count gaps."""
+    most = _most_by_peak(peak, room.bytes)
+    if config.device_type != "cuda" or most == 0:
+        return Sizes(most, most)
+
+    def is_sure(size: int) -> bool:
+        return fits_in(room, trace(size), config) is True
+
+    # Fragmentation leaves room for a few per cent less than the peak alone suggests.
+    too_many, step = most + 1, 1
+    while (sure := too_many - step) > 0 and not is_sure(sure):
+        too_many, step = sure, 2 * step
+    sure = max(sure, 0)
+    while too_many - sure > 1:
+        middle = (sure + too_many) // 2
+        sure, too_many = (middle, too_many) if is_sure(middle) else (sure, middle)
+    return Sizes(sure, most)
+
+
+def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:
+    """The largest number whose peak is at most `budget` bytes; 0 if there is none."""
+    fitting, low = 1, peak(1)
+    if low > budget:
+        return 0
+    too_many = 8
+    while (high := peak(too_many)) <= budget:
+        fitting, low = too_many, high
+        too_many *= 8
+    # Memory is convex in both dimensions, so what the chord between two points allows does fit. Where it bends, bisect.
+    while too_many - fitting > 1:
+        chord = fitting + (budget - low) * (too_many - fitting) // (high - low)
+        for guess in (chord, chord + 1, (fitting + too_many) // 2):
+            if fitting < guess < too_many:
+                found = peak(guess)
+                if found <= budget:
+                    fitting, low = guess, found
+                else:
+                    too_many, high = guess, found
+    return fitting
