@@ -10,7 +10,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from lmsweep.analysis.reference.stores import stores
+from lmsweep.analysis.reference import stores
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.store.store import Store

@@ -6,6 +6,5 @@ scaling.py                exponents of growth with context and parameters; the l
 communication_limits.py   ranks above which communication takes longer than computation, and what a rank holds
 kernels.py                classifies profiled kernels by phase of the step and by kind
 allocations.py            the largest allocations of a trial, and allocated memory over one iteration
-rounding.py               sums, dtypes and errors of reduced precision
 status.py                 counts results by status and by flag
 """

@@ -35,7 +35,7 @@ from lmsweep.trials.store.parquet_file import (
     with_checked,
     without_wrong_rows,
 )
-from lmsweep.trials.store.rows_once import ATTEMPT, RowsOnce
+from lmsweep.trials.store.row_checks import ATTEMPT, RowsOnce
 
 Answer = TypeVar("Answer")
 

@@ -8,7 +8,7 @@ import numpy as np
 from pyarrow.compute import field
 
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.reference.stores import stores
+from lmsweep.analysis.reference import stores
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.statistics.variation import Kind
 from lmsweep.trials.store.store import Store
