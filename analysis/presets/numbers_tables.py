@@ -5,7 +5,7 @@ from typing import get_args
 import pandas as pd
 
 from lmsweep.analysis.data.columns import natural_ranks, size_terms
-from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.analytic.formulas import forward_flops, parameter_count
 from lmsweep.trials.spec.config import RequestError
@@ -128,7 +128,7 @@ def _of(frame: pd.DataFrame, phase: str) -> pd.DataFrame:
     """Each distinct result of an experiment: `types`, `cast`, `median`, and the `devices` that had it."""
     found = frame[(frame["workload"] == "precision") & (frame["phase"] == phase)]
     if found.empty:
-        raise nothing("precision")
+        raise RequestError("the store has no results of the workload precision; `lmsweep run precision` adds them")
     grouped = found.groupby(["metric", "median"], sort=False)["device_name"].unique().reset_index()
     metric = grouped["metric"]
     return grouped.assign(

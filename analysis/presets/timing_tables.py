@@ -166,7 +166,7 @@ def upgrade(results: Results) -> Listing:
     first = frame.drop_duplicates(key)
     order = natural_ranks(first, "torch_version") * len(first) + natural_ranks(first, key)
     first = first.iloc[order.argsort(kind="stable")]
-    names = {row[key]: _name(row, key) for _, row in first.iterrows()}
+    names = {row[key]: _software_name(row, key) for _, row in first.iterrows()}
     if len(names) < 2:
         raise RequestError(
             f"the store has results with one software only ({', '.join(names.values())}); a sweep with "
@@ -175,14 +175,14 @@ def upgrade(results: Results) -> Listing:
     (oldest, before), *others = names.items()
     known = known_variation(every)
     baseline = _with(frame, key, oldest)
-    found = {
-        after: compare(baseline, _with(frame, key, one), between={key: (before, after)}, variation=known)
-        for one, after in others
+    releases = {
+        after: compare(baseline, _with(frame, key, value), between={key: (before, after)}, variation=known)
+        for value, after in others
     }
-    return _together(found, before)
+    return _together(releases, before)
 
 
-def _name(row: pd.Series, key: str) -> str:
+def _software_name(row: pd.Series, key: str) -> str:
     return f"installed (torch {row['torch_version']})" if is_null(row[key]) else str(row[key])
 
 
@@ -190,30 +190,37 @@ def _with(frame: pd.DataFrame, key: str, value: object) -> pd.DataFrame:
     return frame[frame[key].isna() if is_null(value) else frame[key].isin([value])]
 
 
-def _together(found: dict[str, Comparison], before: str) -> Listing:
-    listings = {name: one.listing() for name, one in found.items()}
-    widest = max(listings.values(), key=lambda one: len(one.keys))
+def _together(releases: dict[str, Comparison], before: str) -> Listing:
+    """Return the lines of all comparisons, one release after the other: the columns of `Comparison.listing` and, if
+    there are several, the key `software` before the last one.
+    """
+    listings = {name: comparison.listing() for name, comparison in releases.items()}
+    widest = max(listings.values(), key=lambda listing: len(listing.keys))
     frames = []
-    for name, one in listings.items():
-        lacking = {key: one.conditions.get(key) for key in widest.keys if key not in one.frame}
-        frames.append(one.frame.assign(**lacking, software=name))
+    for name, listing in listings.items():
+        # A key that all results of this release share is a condition there, and a column beside other releases.
+        lacking = {key: listing.conditions.get(key) for key in widest.keys if key not in listing.frame}
+        frames.append(listing.frame.assign(**lacking, software=name))
     columns = list(dict.fromkeys(column for frame in frames for column in frame))
-    keys = [*widest.keys[:-1], "software", widest.keys[-1]] if len(listings) > 1 else widest.keys
+    several = len(listings) > 1
+    keys = [*widest.keys[:-1], "software", widest.keys[-1]] if several else widest.keys
     whole = pd.concat([frame.reindex(columns=columns) for frame in frames], ignore_index=True)
     rest = [column for column in columns if column not in (*keys, "software")]
-    several = len(listings) > 1
-    summaries = [f"{name}: {one.summary}" if several else one.summary for name, one in found.items() if one.summary]
+    summaries = [
+        f"{name}: {comparison.summary}" if several else comparison.summary
+        for name, comparison in releases.items()
+        if comparison.summary
+    ]
     notes: dict[str, list[str]] = {}
-    for name, one in listings.items():
-        for note in one.notes:
+    for name, listing in listings.items():
+        for note in listing.notes:
             notes.setdefault(note, []).append(name)
-    units = {name: unit for one in listings.values() for name, unit in one.units.items()}
-    what = "each release" if several else next(iter(found))
+    what = "each release" if several else next(iter(releases))
     return replace(
         widest,
         title="\n".join([f"{what} (contrast) against {before} (baseline): ratio and 95 % interval", *summaries]),
         frame=whole[[*keys, *rest]],
         keys=keys,
-        units=units,
+        units={name: unit for listing in listings.values() for name, unit in listing.units.items()},
         notes=[note if len(names) == len(listings) else f"{', '.join(names)}: {note}" for note, names in notes.items()],
     )

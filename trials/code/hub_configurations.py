@@ -27,7 +27,6 @@ def shipped_configuration(name: str) -> Path | None:
 
 
 def shipped_names() -> list[str]:
-    """Return the names that ship."""
     return sorted(path.stem.replace("--", "/") for path in FOLDER.glob("*.json"))
 
 
