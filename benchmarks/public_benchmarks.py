@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from lmsweep.analysis.reference.reports import CONDITIONS
+from lmsweep.analysis.reference import CONDITIONS
 from lmsweep.trials.analytic.flop_conventions import counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.reference.reports import CAVEATS
+from lmsweep.analysis.reference import CAVEATS
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, forward_flops
 from lmsweep.trials.spec.model_sizes import SIZES

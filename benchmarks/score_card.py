@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from lmsweep.analysis import load
-from lmsweep.analysis.reference.reports import public_benchmarks, published
+from lmsweep.analysis.reference import public_benchmarks, published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device

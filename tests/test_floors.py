@@ -329,6 +329,70 @@ def test_no_modules_import_each_other_in_a_circle():
     assert {*floors.static_order()} == modules.keys()  # a CycleError names those of a circle
 
 
+DOOR_LINES = 80
+"""A module of fewer lines with one reader, in its own folder, is a door to open on the way to what the reader says."""
+DOORS_LEFT = {
+    "orchestrator.cluster.grpc_probe",
+    "orchestrator.features.accept.accept_page",
+    "orchestrator.features.accept.disturbances",
+    "orchestrator.features.best.effects",
+    "orchestrator.features.best.step_ratios",
+    "orchestrator.features.bisect.bisection",
+    "orchestrator.features.fits.fit_listing",
+    "trials.prediction.largest_batch_fit",
+}
+"""This list may only shrink."""
+
+
+def doors(root: Path = ROOT) -> set[str]:
+    """Short modules with one reader, in the same folder. An `__init__` that hands a module on is a reader only of what
+    nothing else imports: it lists presets, for instance.
+    """
+    modules = {
+        ".".join(path.relative_to(root).with_suffix("").parts): path
+        for package in MAY_IMPORT
+        for path in files(package, root)
+    }
+    readers: dict[str, set[str]] = {name: set() for name in modules}
+    for reader, path in modules.items():
+        for name in imports(path) & modules.keys() - {reader}:
+            readers[name].add(reader)
+    found = set()
+    for name, path in modules.items():
+        read_by = {reader for reader in readers[name] if not reader.endswith(".__init__")} or readers[name]
+        is_short = path.stem != "__init__" and len(path.read_text().splitlines()) < DOOR_LINES
+        if is_short and len(read_by) == 1 and {modules[reader].parent for reader in read_by} == {path.parent}:
+            found.add(name)
+    return found
+
+
+def test_no_short_module_has_one_reader_in_its_folder():
+    assert doors() == DOORS_LEFT
+
+
+@pytest.mark.parametrize(
+    ("lines", "reader", "is_door"),
+    [
+        (1, "trials/store/reader.py", True),
+        (1, "trials/store/__init__.py", True),
+        (DOOR_LINES, "trials/store/reader.py", False),
+        (1, "trials/spec/reader.py", False),
+    ],
+)
+def test_a_door_is_found(lines, reader, is_door, tmp_path):
+    for path, text in {
+        "trials/store/room.py": "\n" * lines,
+        reader: "from lmsweep.trials.store.room import x\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert doors(tmp_path) == ({"trials.store.room"} if is_door else set())
+    if is_door:  # a second reader that is no `__init__`
+        for name in "ab":
+            (tmp_path / f"trials/store/{name}.py").write_text("from lmsweep.trials.store import room\n")
+        assert not doors(tmp_path)
+
+
 def test_one_module_owns_the_cache_folder():
     owners = [path for package in MAY_IMPORT for path in files(package) if "XDG_CACHE_HOME" in path.read_text()]
     assert owners == [ROOT / "trials" / "machine" / "scratch.py"]

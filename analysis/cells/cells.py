@@ -103,7 +103,6 @@ class Cell:
 
     @property
     def tokens(self) -> int:
-        """Tokens of a step."""
         return tokens_of(self.config)
 
     @property

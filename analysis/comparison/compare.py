@@ -77,8 +77,6 @@ class ResultKey(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The result of `compare`."""
-
     frame: pd.DataFrame
     """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
     baseline, each with `_low` and `_high`; `verdict`; `flags` of both sides. Where they apply: `p`, adjusted for the

@@ -11,7 +11,7 @@ import urllib.request
 from os import PathLike, fspath
 from pathlib import Path
 
-from lmsweep.analysis.reference.stores import stores
+from lmsweep.analysis.reference import stores
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.store.store import Store

@@ -5,7 +5,6 @@ roofline.py               rate of a step against the peaks of its device, measur
 scaling.py                exponents of growth with context and parameters; the largest sizes that fit in memory
 communication_limits.py   ranks above which communication takes longer than computation, and what a rank holds
 kernels.py                classifies profiled kernels by phase of the step and by kind
-allocations.py            the largest allocations of a trial, and allocated memory over one iteration
-rounding.py               sums, dtypes and errors of reduced precision
+allocations.py            what a trial holds at its peak, and allocated memory over one iteration
 status.py                 counts results by status and by flag
 """

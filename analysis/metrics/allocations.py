@@ -1,4 +1,4 @@
-"""What the workload `memory` recorded of one trial: its largest allocations, and its memory over one iteration."""
+"""What the workload `memory` recorded of one trial: what is held at its peak, and its memory over one iteration."""
 
 import pandas as pd
 
@@ -8,15 +8,6 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-
-
-def largest_allocations(allocations: pd.DataFrame, trial: str | None = None, *, most: int = 20) -> pd.DataFrame:
-    """Return the largest allocations of one trial, as `lmsweep.trials.results.measurement.Allocation` has them.
-
-    trial: as for `pick`, optional if there is only one measurement.
-    """
-    columns = ["rank", "bytes", "count", "at_peak", "category", "phase", "line", "function", "operator", "reason"]
-    return pick(allocations, trial).sort_values("rank")[columns].head(most).reset_index(drop=True)
 
 
 def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:

@@ -1,12 +1,10 @@
 """Named tables: those of the published reports, and others that each answer one question, for any store.
 
-    timing_tables.py      times of the parts of a training step; warm-up; reduced precision; compilation
+    timing_tables.py      times of the parts of a training step; warm-up; precision; compilation; releases of software
     memory_tables.py      peak memory, what makes it up, the largest allocations and residuals
     numbers_tables.py     reduced precision: sums and dtypes; parameters of the models
-    profile_tables.py     kernel time of a step by phase and by range
-    operators_tables.py   PyTorch operators and single kernels, as profilers list them
+    profile_tables.py     kernel time of a step by phase and by range; PyTorch operators and single kernels
     ddp_tables.py         data-parallel training: synchronisation, memory of each rank, collectives
-    upgrade.py            what another release of the software brings
     limits_tables.py      roofline, scaling, sharding, largest sizes that fit, cost
     layout.py             `Pivot`: values, rows, columns and baseline of a preset without arithmetic of its own
 
@@ -20,7 +18,6 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import ddp_tables as ddp
 from lmsweep.analysis.presets import limits_tables as limits
 from lmsweep.analysis.presets import numbers_tables as numbers
-from lmsweep.analysis.presets import operators_tables as operators
 from lmsweep.analysis.presets import profile_tables as profile
 from lmsweep.analysis.presets.memory_tables import allocations, parts, peaks, residuals
 from lmsweep.analysis.presets.timing_tables import (
@@ -30,10 +27,10 @@ from lmsweep.analysis.presets.timing_tables import (
     compiled,
     end_to_end,
     precisions,
+    upgrade,
     warm_up,
     warm_up_series,
 )
-from lmsweep.analysis.presets.upgrade import upgrade
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
@@ -90,8 +87,8 @@ GROUPS: dict[str, dict[str, Preset]] = {
             profile.longest_kernels_by_range,
             "How is the time of a step divided among the parts of the model, and which kernel dominates each?",
         ),
-        "kernels-all": Preset(operators.every_kernel, "How much time does each kernel take in each range?"),
-        "operators": Preset(operators.operators, "How much time does each PyTorch operator take in a step?"),
+        "kernels-all": Preset(profile.every_kernel, "How much time does each kernel take in each range?"),
+        "operators": Preset(profile.operators, "How much time does each PyTorch operator take in a step?"),
         "matmul-share": Preset(
             profile.matmul_share, "What share of the kernel time are matrix products, by phase and in total?"
         ),

@@ -1,10 +1,67 @@
-"""Reference results that ship with lmsweep, as Parquet; SOURCES.md says how each was made.
+"""Reference results that ship: measured stores, and the numbers that reports and public benchmarks published.
 
-reports.py   the numbers of five published reports and of public benchmarks, and what is questionable about them
-stores.py    the locations of the reference stores
+SOURCES.md says how each was made.
 """
 
-from lmsweep.analysis.reference.reports import CAVEATS, CONDITIONS, public_benchmarks, published
-from lmsweep.analysis.reference.stores import stores
+from importlib.resources import files
+from pathlib import Path
 
-__all__ = ["CAVEATS", "CONDITIONS", "public_benchmarks", "published", "stores"]
+import pandas as pd
+
+CAVEATS: dict[str, str] = {
+    "suspected_tf32": "labelled float32, but some of this report's times on this device imply a rate above the "
+    "datasheet's float32 peak: the matrix products probably ran in TF32",
+    "backward_by_subtraction": "not measured, but computed as forward and backward minus forward; the standard "
+    "deviation is the root of the sum of both squares",
+    "unit_unknown": "the document gives no unit; if `unit` is null, none could be inferred and the value is as printed",
+    "forward_keeps_graph": "forward alone, with the autograd graphs of earlier iterations still in memory",
+    "not_synchronized": "probably timed without synchronizing, so that part of forward's time is counted in backward",
+    "each_or_total_unknown": "the document does not state whether this is one iteration or the sum of several",
+    "includes_optimizer": "labelled forward and backward, but probably includes the optimizer",
+    "wide_spread": "the standard deviation is at least half of the mean: one slow iteration among a few",
+    "compiled_while_timed": "torch.compile compiled during a timed iteration",
+    "host_bound": "twice the context length takes the same time within 5 %: the host was the bottleneck",
+    "fell_back_to_eager": "labelled compiled, but memory and time are those of the eager row",
+    "zero_for_unknown": "printed as 0 although nothing was measured",
+    "axes_swapped": "d_model and context_length are as printed, but probably interchanged",
+    "repeated": "repeats a number printed elsewhere in the document; do not count it twice",
+    "derived": "computed from other numbers of the document",
+}
+"""Boolean columns of `published`, and what true means."""
+
+
+def published() -> pd.DataFrame:
+    """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
+
+    A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
+    """
+    return _table("published")
+
+
+CONDITIONS: dict[str, str] = {
+    "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
+    "as half, backward as 2.5 x forward), for a whole step by lmsweep's model convention",
+    "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",
+    "shape_inferred": "the batch size or the model's dimensions do not stand beside the number: they are those of the "
+    "benchmark that the source names, or of the paper",
+    "layer_alone": "one layer alone; lmsweep's has a norm and a loss behind it, and an embedding and a head of the "
+    "vocabulary around it, which should be small",
+    "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
+}
+"""Boolean columns of `public_benchmarks`, and what true means."""
+
+
+def public_benchmarks() -> pd.DataFrame:
+    """One row for each number, in seconds; columns as in SOURCES.md. Null: the source does not state it."""
+    return _table("public-benchmarks")
+
+
+def _table(name: str) -> pd.DataFrame:
+    with files(__name__).joinpath(f"{name}.parquet").open("rb") as file:
+        return pd.read_parquet(file)
+
+
+def stores() -> dict[str, str]:
+    """Return the stores that ship: name -> folder."""
+    folder = Path(str(files(__name__)))
+    return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/measurements"))}

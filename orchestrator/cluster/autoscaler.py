@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-import pyarrow.compute as pc
 import yaml
 
 from lmsweep.orchestrator.cluster.nodes import Node, accelerator_names
@@ -150,9 +149,8 @@ def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
 
 def _met(store: Store) -> list[Fingerprint]:
     names = [f.name for f in fields(Fingerprint)]
-    table, _ = store.read(columns=["environment_id", "started_at", "status", *names])
-    rows = table.filter(pc.field("status") == "ok").sort_by([("started_at", "descending")]).to_pylist()
-    newest = {row["environment_id"]: row for row in reversed(rows)}
+    rows = store.rows(["environment_id", "started_at", *names], status=["ok"])
+    newest = {row["environment_id"]: row for row in sorted(rows, key=lambda row: row["started_at"])}
     return [Fingerprint(**{name: row[name] for name in names}) for row in reversed(newest.values())]
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 
-import pyarrow.compute as pc
-
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
@@ -19,7 +17,7 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
 
-_COLUMNS = ("device_name", "code_digest", "workload", "phase", "metric", "samples")
+_COLUMNS = ("device_name", "code_digest", "phase", "samples", *STORED_FIELDS)
 KNOWN = "sdpa"
 """The attention whose operators have the place of the user's in a step."""
 
@@ -47,13 +45,10 @@ class OwnAttentions:
         """Shapes, code and GPU -> phase -> seconds."""
         if self._store is None:
             return {}
-        table = self._store.read(columns=[*_COLUMNS, *STORED_FIELDS])[0]
-        wanted = pc.and_(pc.equal(table["workload"], "attention"), pc.equal(table["metric"], "time"))
-        wanted = pc.and_(wanted, pc.match_substring(table["attention"], ":"))  # a reference
         found: dict[Hashable, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for row in table.filter(wanted).to_pylist():
+        for row in self._store.rows(_COLUMNS, workload=["attention"], metric=["time"]):
             device = find_device(row["device_name"])
-            if device and row["samples"]:
+            if device and row["samples"] and is_reference(row["attention"]):
                 try:
                     key = _key(config_of(row), device, row["code_digest"])
                 except RequestError:  # no configuration of this lmsweep

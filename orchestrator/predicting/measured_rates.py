@@ -3,9 +3,6 @@
 from collections import defaultdict
 from statistics import geometric_mean, median
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.collective_rates import Point, in_order
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, operators_in
@@ -13,30 +10,16 @@ from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MeasuredRates
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store
 
-_COLUMNS = [
-    "measurement_id",
-    "device_name",
-    "workload",
-    "status",
-    "phase",
-    "metric",
-    "samples",
-    "world_size",
-    "nodes",
-    "collective",
-]
+_COLUMNS = ("measurement_id", "device_name", "phase", "samples", "world_size", "nodes", "collective", "message_bytes")
 
 
 def measured_rates(store: Store) -> MeasuredRates:
     """Return what a store has of operators, of collectives within a node, and of launches, by device."""
     operators = operators_in(store.read("operator_times", [*MeasuredOperator._fields])[0])
-    table = store.read(columns=[*_COLUMNS, "message_bytes"])[0]
-    wanted = pc.is_in(table["workload"], value_set=pa.array(["collectives", "operators"]))
-    wanted = pc.and_(wanted, pc.equal(table["metric"], "time"))
     launches: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     """Of a device, by trial."""
     points: dict[tuple[str, int], dict[Collective, list[Point]]] = defaultdict(dict)
-    for row in table.filter(wanted).to_pylist():
+    for row in store.rows(_COLUMNS, workload=["collectives", "operators"], metric=["time"]):
         device = find_device(row["device_name"])
         if device is None or not row["samples"]:
             continue

@@ -10,8 +10,8 @@ import torch
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.hub_configurations import model_types, why_not_built
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.code.model_types import model_types, why_not_built
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from tests.support.command import answer_here
 

@@ -90,7 +90,7 @@ def test_shared_heads_give_what_repeated_heads_give(name: str) -> None:
 
 
 def test_every_expert_takes_its_share_of_the_tokens() -> None:
-    from lmsweep.trials.model.transformer.experts import Experts
+    from lmsweep.trials.model.transformer.layers import Experts
 
     size = ModelSize(d_model=8, d_ff=16, num_layers=1, num_heads=1, num_experts=4, active_experts=2)
     experts = Experts(size, device="cpu", dtype=torch.float32)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from lmsweep.analysis import api, load, render
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.metrics.rounding import accumulation_table, dtype_table
+from lmsweep.analysis.presets.numbers_tables import accumulation_table, dtype_table
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode

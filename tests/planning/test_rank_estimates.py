@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from lmsweep.analysis.reference import reports
+from lmsweep.analysis import reference
 from lmsweep.orchestrator.planning.memory_budget import counted
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import single_trial
@@ -21,7 +21,7 @@ from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.store.store import Store
 from tests.support.command import lmsweep_here
 
-SETS = Path(reports.__file__).parent
+SETS = Path(reference.__file__).parent
 SLOW_HOST = 1.95
 """Of `h200-x2-fsdp` and `h200-x2-sharded`, over the reference host."""
 

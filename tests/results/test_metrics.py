@@ -3,7 +3,7 @@
 import pyarrow.compute as pc
 import pytest
 
-from lmsweep.analysis.reference.stores import stores
+from lmsweep.analysis.reference import stores
 from lmsweep.trials.results.metrics import DERIVED, METRICS, PRINTED_UNITS, counts_flops, device_time_of, is_device_time
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT

@@ -58,6 +58,18 @@ def read(store: Store) -> pd.DataFrame:
     return store.read()[0].to_pandas()
 
 
+def test_rows_are_those_with_one_of_the_wanted_values_in_each_column_and_a_store_that_is_not_there_has_none(tmp_path):
+    store = Store(str(tmp_path / "results"))
+    assert store.rows(["samples"], status=["ok"]) == [] and not (tmp_path / "results").exists()
+    store.append(rows(16))
+    store.append(rows(32, status="oom", error="out of memory"))
+    forward = {"samples": [0.1, 0.2], "phase": "forward"}
+    assert store.rows(["samples"], phase=["forward"]) == [forward]
+    assert store.rows(["samples", "phase"], phase=["forward", "optimizer"], metric=["time"])[0]["samples"] == [0.1, 0.2]
+    assert store.rows(["context_length"], phase=["forward"], status=["oom"]) == []
+    assert store.rows(["context_length"], status=["oom", "timeout"]) == [{"context_length": 32, "status": "oom"}]
+
+
 def test_what_is_appended_can_be_read_without_this_project(tmp_path):
     if find_spec("duckdb") is None:
         pytest.skip("duckdb is not installed")

@@ -4,8 +4,7 @@ source.py              finds the file of a reference without running anything, a
 ownership.py           which files are the user's own: not those of Python, of installers and of other tools
 project.py             what a pyproject.toml declares; it stands in for a project that is not installed
 git.py                 asks git about a folder without running what its configuration names
-hub_configurations.py  configurations of well-known models that ship
-model_types.py         which models the installed transformers can build
+hub_configurations.py  configurations of models: those that ship, and which ones transformers can build
 digest.py              identifies the state of the code that a trial uses, and packs it for other machines
 missing_packages.py    modules that the code imports and that are not installed, and the packages that have them
 importing.py           imports what a reference leads to, in the process of a trial

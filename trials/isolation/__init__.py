@@ -5,7 +5,7 @@
     server_process.py        the process of a server and the connection to it, as its client sees them
     messages.py              the requests and answers that client, server and child exchange
     server.py                imports torch once, never touches a device, forks children
-    child.py                 runs one trial; killed with its whole process group when its time is up
+    child.py                 a forked process, killed with its whole process group, and what it runs
     virtual_environment.py   makes the environment that a trial's software asks for
     precompile.py            compiles the graphs of coming trials on fake tensors into the compiler's cache
 

@@ -1,8 +1,10 @@
 """The child process in which a trial runs. It may crash, hang or be killed without affecting other processes."""
 
 import faulthandler
+import multiprocessing
 import os
 import signal
+import tempfile
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from lmsweep.trials.bench.run_trial import run_trial
 from lmsweep.trials.isolation.messages import Finished, Request
-from lmsweep.trials.machine.processes import lead_group, sender
+from lmsweep.trials.machine.processes import await_end, kill_group, lead_group, processes_in_group, sender
 from lmsweep.trials.results.record import Record
 
 PRINT_STACKS = signal.SIGVTALRM
@@ -18,6 +20,39 @@ PRINT_STACKS = signal.SIGVTALRM
 
 SCHEDULERS_SIGNALS = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM}
 """What a scheduler may send to every process of a job. Only the command decides what they end."""
+END_SECONDS = 10.0
+"""Time limit for the end of what a killed child has started."""
+
+
+class Child:
+    """A forked process and the pipe to it."""
+
+    def __init__(self, inherited_fd: int) -> None:
+        """Fork the process. `inherited_fd` is the server's connection to its client, which the child closes."""
+        context = multiprocessing.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child is known
+        self.process = context.Process(target=main, args=(theirs, os.getpid(), self.output.fileno(), inherited_fd))
+        self.process.start()
+        theirs.close()
+
+    def last_words(self) -> str:
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace")[-16_000:].strip()
+
+    def kill(self) -> None:
+        """Without waiting."""
+        assert self.process.pid is not None, "the process was started"
+        kill_group(self.process.pid)
+
+    def end(self) -> None:
+        """Kill the process and wait until the memory of the devices, which its ranks hold too, is free again."""
+        self.kill()
+        self.process.join()
+        assert self.process.pid is not None, "the process was started"
+        await_end(processes_in_group(self.process.pid), END_SECONDS)
+        self.connection.close()
+        self.output.close()
 
 
 def main(connection: Connection, parent_pid: int, output_fd: int, inherited_fd: int) -> None:

@@ -8,12 +8,10 @@ without the compiled code of other trials.
 """
 
 import gc
-import multiprocessing
 import os
 import signal
 import socket
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,13 +22,12 @@ import torch
 
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.traceback_text import hung_line
-from lmsweep.trials.isolation.child import PRINT_STACKS
-from lmsweep.trials.isolation.child import main as child_main
+from lmsweep.trials.isolation.child import PRINT_STACKS, Child
 from lmsweep.trials.isolation.messages import Finished, PrecompileRequest, Request
 from lmsweep.trials.isolation.precompile import compile_side_by_side
 from lmsweep.trials.machine.gpu.gpu_inventory import gpu_states
 from lmsweep.trials.machine.host_memory import use_huge_pages, why_to_end
-from lmsweep.trials.machine.processes import await_end, die_with_parent, exit_words, kill_group, processes_in_group
+from lmsweep.trials.machine.processes import die_with_parent, exit_words
 from lmsweep.trials.machine.torch_private import COMPILER, inductor, inductor_settings
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row
@@ -48,43 +45,8 @@ LAST_WORDS_SECONDS = 0.5
 """Time for a hung child to write its stack."""
 PARENT_SECONDS = 1.0
 """Between two checks whether the parent lives, until a client connects."""
-END_SECONDS = 10.0
-"""Time limit for the end of what a killed child has started."""
 WATCH_SECONDS = 0.25
 """Between two checks of the memory that a child holds."""
-
-
-class Child:
-    """A forked process and the pipe to it."""
-
-    def __init__(self, inherited_fd: int) -> None:
-        """Fork the process. `inherited_fd` is the server's connection to its client, which the child closes."""
-        context = multiprocessing.get_context("fork")
-        self.connection, theirs = context.Pipe()
-        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the child is known
-        self.process = context.Process(
-            target=child_main, args=(theirs, os.getpid(), self.output.fileno(), inherited_fd)
-        )
-        self.process.start()
-        theirs.close()
-
-    def last_words(self) -> str:
-        self.output.seek(0)
-        return self.output.read().decode(errors="replace")[-16_000:].strip()
-
-    def kill(self) -> None:
-        """Without waiting."""
-        assert self.process.pid is not None, "the process was started"
-        kill_group(self.process.pid)
-
-    def end(self) -> None:
-        """Kill the process and wait until the memory of the devices, which its ranks hold too, is free again."""
-        self.kill()
-        self.process.join()
-        assert self.process.pid is not None, "the process was started"
-        await_end(processes_in_group(self.process.pid), END_SECONDS)
-        self.connection.close()
-        self.output.close()
 
 
 @dataclass(frozen=True, kw_only=True)

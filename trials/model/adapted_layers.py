@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lmsweep.trials.machine.torch_private import FakeTensor, replaced
 from lmsweep.trials.model.precision_modes import MathMode
-from lmsweep.trials.model.transformer.transformer import Linear
+from lmsweep.trials.model.transformer.layers import Linear
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS

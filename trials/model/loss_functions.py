@@ -18,7 +18,8 @@ from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.model.compiler import ready_compiler
 from lmsweep.trials.model.precision_modes import MathMode
-from lmsweep.trials.model.transformer.transformer import at_least_float32, cross_entropy
+from lmsweep.trials.model.transformer.layers import at_least_float32
+from lmsweep.trials.model.transformer.transformer import cross_entropy
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.losses import LOSSES

@@ -2,8 +2,7 @@
 
     store.py          the tables of a store: append, read, compact
     parquet_file.py   one Parquet file: encode, decode, which names lmsweep gives, and the rows of an attempt
-    row_checks.py     which rows of a file are none of ours
-    rows_once.py      the rows of several files, each of them once
+    row_checks.py     which rows of files count: ours, and each of them once
     directory.py      opens a local or remote folder
     local_folder.py   atomic and durable files in a local folder; follows no link
     remote_folder.py  the same in an object store

@@ -7,11 +7,12 @@ a compaction, larger files that replace many fragments. `artifacts/` holds the f
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lmsweep.trials.results.measurement import DETAIL_TABLES, FILE_NAME
 from lmsweep.trials.results.outcome import Status, short_line
@@ -35,7 +36,7 @@ from lmsweep.trials.store.parquet_file import (
     with_checked,
     without_wrong_rows,
 )
-from lmsweep.trials.store.rows_once import ATTEMPT, RowsOnce
+from lmsweep.trials.store.row_checks import ATTEMPT, RowsOnce
 
 Answer = TypeVar("Answer")
 
@@ -147,6 +148,14 @@ class Store:
         names = schema.names if columns is None else list(dict.fromkeys([*columns, ATTEMPT]))
         found = self._read_files(table_name, pa.schema([schema.field(name) for name in names]))
         return found.rows.select(columns or names).replace_schema_metadata(schema.metadata), found.damage
+
+    def rows(self, columns: Iterable[str], **wanted: Collection[str]) -> list[dict[str, Any]]:
+        """Return these columns of the measurements whose other columns have one of the wanted values: status=["ok"]."""
+        table, _ = self.read(columns=list(dict.fromkeys([*columns, *wanted])))
+        for name, values in wanted.items():
+            table = table.filter(pc.is_in(table[name], pa.array([*values], pa.string())))
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
     def outcomes(self) -> dict[tuple[str, str], Outcome]:
         """Return the status of each (environment_id, measurement_id) and how many processes measured it.

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from pyarrow.compute import field
 
 from lmsweep.analysis.data.open_store import open_store
-from lmsweep.analysis.reference.stores import stores
+from lmsweep.analysis.reference import stores
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.statistics.variation import Kind
 from lmsweep.trials.store.store import Store
@@ -99,9 +98,7 @@ class Process:
 
 def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[Process]:
     """Return what each process in a store measured of the parts, in cells of these trials."""
-    if not store.exists():
-        return []
-    rows = store.read(columns=COLUMNS)[0].filter(field("trial_id").isin([*trial_ids])).to_pylist()
+    rows = store.rows(COLUMNS, trial_id=trial_ids)
     medians = {
         (row["attempt_id"], row["phase"], row["metric"]): float(np.median(row["samples"]))
         for row in rows

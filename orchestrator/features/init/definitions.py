@@ -75,8 +75,6 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class Class:
-    """A class of the folder."""
-
     node: ast.ClassDef
     file: Path
     bases: frozenset[str]

@@ -89,7 +89,6 @@ def loss_parts(config: TrialConfig) -> list[Part]:
 
 
 def operators_of(parts: Sequence[Part]) -> Operators:
-    """Return the operators of all parts."""
     return tuple(replace(one, count=times * one.count) for times, make, arguments in parts for one in make(*arguments))
 
 

@@ -122,5 +122,4 @@ def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:
 
 @cache
 def _reference_curves() -> dict[_Key, Curve]:
-    """Return the curves of the reference GPU."""
     return _curves_of(tuple(point for point in measured_operators() if point.kind in ("bytes", "optimizer")))

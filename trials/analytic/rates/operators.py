@@ -86,7 +86,7 @@ CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectiv
 
 
 def class_of(operator: Operator) -> str:
-    """Return the class of an operator, one of CLASSES."""
+    """Return one of CLASSES."""
     if operator.stream == "communication":
         return "collectives"
     if operator.name in HOST_OPERATORS:

@@ -53,7 +53,6 @@ class RankTime:
 
 
 def rank_time(operators: Operators, rates: OperatorRates, config: TrialConfig) -> RankTime:
-    """Return the time of a step, from the operators of a rank."""
     alone = step_time(operators, rates)
     sent = [one for one in operators if one.stream == "communication"]
     seconds = {one: rates.of(replace(one, count=1)).seconds * one.count for one in sent}

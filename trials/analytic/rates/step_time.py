@@ -79,8 +79,6 @@ class StepPart:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """The seconds of one step."""
-
     parts: tuple[StepPart, ...]
     computing: float
     """Of the device's kernels, communication aside."""

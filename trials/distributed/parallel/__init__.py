@@ -1,11 +1,11 @@
 """What one rank does: its share of a training step, its gradients, its shards.
 
-rank_model.py           what one rank meets and trains: mesh, model, slice of the batch, synchronizer, optimizer
+rank_model.py           what one rank trains: model, slice of the batch, synchronizer, optimizer
 data_parallel_step.py   a step with or without synchronization
 gradient_sync.py        the variants of synchronization that are compared, and their buckets
 users_wrapper.py        the user's own wrapper of a module, as such a variant
 fully_sharded.py        fully_shard: weights, gradients and optimizer state sharded over the ranks
-tensor_parallel.py      layers divided between ranks, by DTensor
+world.py                the mesh of all ranks; layers divided between ranks, by DTensor
 sharded_optimizer.py    AdamW with its state sharded over the ranks (ZeRO stage 1)
 step_checks.py          what is checked before a step is timed
 gradient_check.py       gradients and weights against those of one process

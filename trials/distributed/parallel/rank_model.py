@@ -1,71 +1,29 @@
-"""What one rank meets and trains: the other ranks, its model, its slice of the batch, synchronizer and optimizer."""
+"""What one rank trains: its model, its slice of the batch, synchronizer and optimizer."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch import Tensor
 
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, MakeSynchronizer, Naive
+from lmsweep.trials.distributed.parallel.gradient_sync import Naive
 from lmsweep.trials.distributed.parallel.sharded_optimizer import (
     sharded_optimizer,
     shards_state,
     users_sharded_optimizer,
     whole_optimizer,
 )
-from lmsweep.trials.distributed.parallel.tensor_parallel import divide_layers, divided_optimizer
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
+from lmsweep.trials.distributed.parallel.world import Mesh, World, divided_optimizer
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-
-DATA = ("replicas", "shards")
-"""The dimensions of a data-parallel mesh in which only the ranks of a group shard the weights."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mesh:
-    """Where this rank is. Neighbouring ranks share layers, because their links are the fastest."""
-
-    devices: DeviceMesh
-    """(data-parallel, tensor-parallel) ranks; with hsdp (replicas, shards, tensor-parallel) ranks."""
-
-    @property
-    def data(self) -> DeviceMesh:
-        """The ranks with the same part of each layer, each with its own slice of the batch."""
-        return self.devices[DATA if DATA[0] in (self.devices.mesh_dim_names or ()) else "data"]
-
-    @property
-    def tensor(self) -> DeviceMesh:
-        """The ranks that share each layer and compute the same slice of the batch."""
-        return self.devices["tensor"]
-
-
-class World:
-    """All ranks of a trial, as this one sees them."""
-
-    synchronizers: Mapping[str, MakeSynchronizer] = SYNCHRONIZERS
-
-    def mesh(self, config: TrialConfig) -> Mesh:
-        """The mesh of all ranks; every rank must call it."""
-        slices = dist.get_world_size() // config.tp
-        shape: tuple[int, ...] = (slices, config.tp)
-        names: tuple[str, ...] = ("data", "tensor")
-        if config.ddp == "hsdp":
-            shape, names = (slices // config.shard_ranks, config.shard_ranks, config.tp), (*DATA, "tensor")
-        return Mesh(devices=init_device_mesh(config.device_type, shape, mesh_dim_names=names))
-
-    def divide_layers(self, blocks: list[nn.Module], mesh: Mesh) -> None:
-        """Leave this rank its part of each block's weights."""
-        divide_layers(blocks, mesh.tensor)
 
 
 @dataclass(frozen=True, kw_only=True)

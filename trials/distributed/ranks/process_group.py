@@ -97,7 +97,6 @@ def interface_to(host: str) -> str:
 
 
 def leave() -> None:
-    """Leave the process group, if this process is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -42,8 +42,6 @@ class Busy:
 
 @dataclass(frozen=True, kw_only=True)
 class Communication(Busy):
-    """Communication of all kinds."""
-
     collectives: int
     """Collectives that the rank took part in: kernels of NCCL, calls of gloo."""
     worked: float

@@ -1,8 +1,7 @@
 """lmsweep's transformer: its blocks, its attention, its masks, its experts.
 
-transformer.py           the model
-checkpointing.py         activation checkpointing of its blocks
-experts.py               a mixture of experts, as a feed-forward layer
+transformer.py           the model, its attention layer, and activation checkpointing of its blocks
+layers.py                its other layers; a mixture of experts
 attention_functions.py   implementations of attention, by name
 flex_attention.py        the implementation with FlexAttention
 varlen_attention.py      the implementation with FlashAttention over documents of different lengths

@@ -5,98 +5,32 @@ saves the same tensors, so that memory is comparable. Its kernels differ: the co
 PyTorch runs as batched products.
 """
 
-from typing import TypedDict, Unpack
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.transformer.attention_functions import AttentionFunction
-from lmsweep.trials.model.transformer.checkpointing import run_checkpointed
-from lmsweep.trials.model.transformer.experts import Experts
+from lmsweep.trials.model.transformer.layers import (
+    Embedding,
+    Experts,
+    Factory,
+    FeedForward,
+    Linear,
+    RMSNorm,
+    RotaryEmbedding,
+    at_least_float32,
+)
 from lmsweep.trials.spec.model_sizes import ModelSize
+from lmsweep.trials.spec.ways.checkpointings import PRODUCTS, checkpointing_of
 
-NORM_EPSILON = 1e-5
-ROPE_THETA = 10_000.0
-
-Device = torch.device | str
-
-
-class Factory(TypedDict):
-    """Where and in which type weights are created."""
-
-    device: Device
-    dtype: torch.dtype
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """x itself if it is float32 or wider, else a float32 copy."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-class Linear(nn.Module):
-    """y = x Wᵀ."""
-
-    def __init__(self, d_in: int, d_out: int, **factory: Unpack[Factory]) -> None:
-        super().__init__()
-        std = (2 / (d_in + d_out)) ** 0.5
-        self.weight = nn.Parameter(torch.empty(d_out, d_in, **factory).normal_(std=std))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x @ self.weight.T
-
-
-class Embedding(nn.Module):
-    def __init__(self, vocab_size: int, d_model: int, **factory: Unpack[Factory]) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(vocab_size, d_model, **factory).normal_())
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Integers (...) to (..., d_model)."""
-        return self.weight[tokens]
-
-
-class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + ε) · weight, computed in at least float32."""
-
-    def __init__(self, d_model: int, **factory: Unpack[Factory]) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model, **factory))
-
-    def forward(self, x: Tensor) -> Tensor:
-        with Range("norm"):
-            wide = at_least_float32(x)
-            normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
-            return (normed * self.weight).to(x.dtype)
-
-
-class RotaryEmbedding(nn.Module):
-    """Rotate each even/odd pair of a query or key by an angle proportional to its position (RoFormer). All layers share
-    one instance, so that its tables are in memory once. The tables are at least float32."""
-
-    cos: Tensor
-    """(tokens, d_head / 2)."""
-    sin: Tensor
-
-    def __init__(
-        self, d_head: int, context_length: int, *, device: Device, dtype: torch.dtype, positions: Tensor | None = None
-    ) -> None:
-        super().__init__()
-        dtype = torch.promote_types(dtype, torch.float32)
-        frequency = ROPE_THETA ** -(torch.arange(0, d_head, 2, device=device, dtype=dtype) / d_head)
-        if positions is None:
-            positions = torch.arange(context_length, device=device, dtype=dtype)
-        angle = positions[:, None].to(dtype) * frequency
-        self.register_buffer("cos", angle.cos(), persistent=False)
-        self.register_buffer("sin", angle.sin(), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., tokens, d_head) to the same."""
-        even, odd = x[..., 0::2], x[..., 1::2]
-        cos, sin = self.cos[: x.shape[-2]], self.sin[: x.shape[-2]]
-        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
-        return turned.flatten(-2).to(x.dtype)
+Run = Callable[[Tensor], Tensor]
+_KEPT = [getattr(torch.ops.aten, name).default for name in PRODUCTS]
+_KEEP_PRODUCTS = partial(create_selective_checkpoint_contexts, _KEPT)
 
 
 class CausalSelfAttention(nn.Module):
@@ -132,25 +66,6 @@ class CausalSelfAttention(nn.Module):
         return heads.transpose(-3, -2)
 
 
-class FeedForward(nn.Module):
-    """SwiGLU, W2(silu(W1 x) · W3 x), or as in GPT-2 W2 gelu(W1 x), with the tanh approximation of GELU."""
-
-    def __init__(self, size: ModelSize, **factory: Unpack[Factory]) -> None:
-        super().__init__()
-        self.w1 = Linear(size.d_model, size.d_ff, **factory)
-        self.w2 = Linear(size.d_ff, size.d_model, **factory)
-        self.w3 = Linear(size.d_model, size.d_ff, **factory) if size.feed_forward == "swiglu" else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        with Range("feed_forward"):
-            if self.w3 is None:
-                down: Tensor = self.w2(functional.gelu(self.w1(x), approximate="tanh"))
-            else:
-                gate = self.w1(x)
-                down = self.w2(gate * torch.sigmoid(gate) * self.w3(x))
-            return down
-
-
 class Block(nn.Module):
     """Attention, then feed-forward, each after a norm and added to the residual stream."""
 
@@ -167,6 +82,31 @@ class Block(nn.Module):
         x = x + self.attention(self.attention_norm(x))
         mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return mixed
+
+
+def run_blocks(blocks: Iterable[Run], x: Tensor) -> Tensor:
+    for block in blocks:
+        x = block(x)
+    return x
+
+
+def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str, *, draws_random: bool) -> Tensor:
+    """Apply the blocks in order to (batch, tokens, d_model); of each group of blocks, save only the input. With
+    `nested`, a group that is recomputed saves only the input of each of its blocks, which are then recomputed one by
+    one. With `selective`, the results of PRODUCTS are saved as well and not computed again.
+    draws_random: whether blocks draw random numbers; else the generators' states need not be saved."""
+    way = checkpointing_of(checkpointing)
+    size = way.group_size(len(blocks))
+    if size is None:
+        return run_blocks(blocks, x)
+    save_input = partial(checkpoint, use_reentrant=False, preserve_rng_state=draws_random)
+    of_group = partial(save_input, context_fn=_KEEP_PRODUCTS) if way.keeps_products else save_input
+    for first in range(0, len(blocks), size):
+        group: list[Run] = list(blocks[first : first + size])
+        if way.nested:
+            group = [partial(save_input, block) for block in group]
+        x = of_group(partial(run_blocks, group), x)
+    return x
 
 
 class Transformer(nn.Module):

@@ -22,7 +22,8 @@ from lmsweep.trials.distributed.parallel.gradient_sync import (
     MakeSynchronizer,
     gradient_of,
 )
-from lmsweep.trials.distributed.parallel.rank_model import Mesh, World, compares_users_code
+from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
+from lmsweep.trials.distributed.parallel.world import Mesh, World
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.machine.torch_private import (
     assigned_buckets,

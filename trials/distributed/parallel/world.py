@@ -1,26 +1,69 @@
-"""Tensor parallelism: ranks share each layer of lmsweep's model, by PyTorch's DTensor.
+"""The ranks of a trial: their mesh, and the part of each layer that this one has.
 
-As in Megatron-LM (Shoeybi et al. 2019): the projections into heads and into the feed-forward layer are divided by
-columns, those back into the residual stream by rows, whose results an all-reduce adds up. Norms, embedding and head are
-whole in each rank.
+Tensor parallelism shares each layer of lmsweep's model, by PyTorch's DTensor. As in Megatron-LM (Shoeybi et al. 2019),
+the projections into heads and into the feed-forward layer are divided by columns, those back into the residual stream
+by rows, whose results an all-reduce adds up. Norms, embedding and head are whole in each rank.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 
+from lmsweep.trials.distributed.parallel.gradient_sync import SYNCHRONIZERS, MakeSynchronizer
 from lmsweep.trials.model.optimizer import make_named
 from lmsweep.trials.model.transformer.transformer import Block
 from lmsweep.trials.spec.config import TrialConfig
 
+DATA = ("replicas", "shards")
+"""The dimensions of a data-parallel mesh in which only the ranks of a group shard the weights."""
 COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.w1", "feed_forward.w3")
 """The layers of a block that are divided by outputs."""
 ROWS = ("attention.output", "feed_forward.w2")
 """The layers of a block that are divided by inputs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """Where this rank is. Neighbouring ranks share layers, because their links are the fastest."""
+
+    devices: DeviceMesh
+    """(data-parallel, tensor-parallel) ranks; with hsdp (replicas, shards, tensor-parallel) ranks."""
+
+    @property
+    def data(self) -> DeviceMesh:
+        """The ranks with the same part of each layer, each with its own slice of the batch."""
+        return self.devices[DATA if DATA[0] in (self.devices.mesh_dim_names or ()) else "data"]
+
+    @property
+    def tensor(self) -> DeviceMesh:
+        """The ranks that share each layer and compute the same slice of the batch."""
+        return self.devices["tensor"]
+
+
+class World:
+    """All ranks of a trial, as this one sees them."""
+
+    synchronizers: Mapping[str, MakeSynchronizer] = SYNCHRONIZERS
+
+    def mesh(self, config: TrialConfig) -> Mesh:
+        """The mesh of all ranks; every rank must call it."""
+        slices = dist.get_world_size() // config.tp
+        shape: tuple[int, ...] = (slices, config.tp)
+        names: tuple[str, ...] = ("data", "tensor")
+        if config.ddp == "hsdp":
+            shape, names = (slices // config.shard_ranks, config.shard_ranks, config.tp), (*DATA, "tensor")
+        return Mesh(devices=init_device_mesh(config.device_type, shape, mesh_dim_names=names))
+
+    def divide_layers(self, blocks: list[nn.Module], mesh: Mesh) -> None:
+        """Leave this rank its part of each block's weights."""
+        divide_layers(blocks, mesh.tensor)
 
 
 def divide_layers(blocks: list[nn.Module], mesh: DeviceMesh) -> None:
