@@ -285,12 +285,8 @@ def value(row: Record) -> float:
     return median(row.samples)
 
 
-# Buckets are timed below too.
-@pytest.mark.parametrize(
-    "wrapper", ["DDPIndividualParameters", pytest.param("DDPBucketed", marks=pytest.mark.slow), "function"]
-)
-def test_a_wrapper_is_compared_with_one_process_and_timed(student: Student, wrapper: str) -> None:
-    rows = student.measured(ddp=f"mine:{wrapper}")
+def test_a_wrapper_is_compared_with_one_process_and_timed(student: Student) -> None:
+    rows = student.measured(ddp="mine:function")
     assert value(rows["gradients.relative_error"]) < 1e-6
     assert value(rows["error.weights"]) < 1e-6
     assert value(rows["communication.collectives"]) >= 21  # one per parameter
@@ -336,12 +332,8 @@ def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None
     )
 
 
-@pytest.mark.parametrize(
-    "optimizer", ["ShardedOptimizer", pytest.param("get_sharded_optimizer", marks=pytest.mark.slow)]
-)
-def test_a_sharded_optimizer_is_given_the_class_that_it_shards(
-    student: Student, whole: dict[str, Record], optimizer: str
-) -> None:
+def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, whole: dict[str, Record]) -> None:
+    optimizer = "get_sharded_optimizer"
     rows = student.measured(optimizer=f"mine:{optimizer}", optimizer_args='{"weight_decay":0.1}', ddp="flat")
     assert value(rows["error.weights"]) < 1e-6
     shares = [value(rows[f"rank{rank}.optimizer_state"]) for rank in range(2)]
