@@ -28,7 +28,7 @@ def examples(verb: str) -> list[str]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: str) -> None:
     assert examples(verb), f"{verb} has no example"
-    said = lmsweep(verb, "--help", COLUMNS="80").stdout
+    said = answer_here(verb, "--help", COLUMNS="80").stdout
     for words in examples(verb):
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
         assert len(f"    lmsweep {words}") <= 80
@@ -41,7 +41,7 @@ def test_help_names_values_by_words_and_not_by_types_of_python(verb: str) -> Non
 
 
 def test_help_names_the_value_of_an_option_after_the_option() -> None:
-    said = lmsweep("run", "--help", COLUMNS="80").stdout
+    said = answer_here("run", "--help", COLUMNS="80").stdout
     assert all(words in said for words in ("--store STORE ", "--retry STATUS ", "predicted_oom, timeout"))
     wrong = answer_here("run", "quick", "--retry", "eror")
     assert (wrong.returncode, wrong.stderr) == (

@@ -118,14 +118,6 @@ def test_cells_in_which_the_winner_was_not_measured_do_not_count_against_it(tmp_
     assert headline.startswith("Training step: bf16 is the fastest of 3") and "It is first" not in " ".join(details)
 
 
-def test_an_answer_and_a_comparison_make_the_same_claim(tmp_path: Path) -> None:
-    from lmsweep.analysis.comparison.compare import compare
-
-    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "bf16": [10, 20, 40]}))
-    one, other = found.question.options
-    assert compare(one.rows, other.rows, between={"precision": ("fp32", "bf16")}).claim == found.claim("bf16")
-
-
 def test_memory_is_less_or_more(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for precision, size in (("fp32", 4.0), ("bf16", 3.0)):
