@@ -40,10 +40,15 @@ def files(package: str, root: Path = ROOT) -> list[Path]:
 
 
 @cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Every module that the file imports anywhere, by its full name; ours without `lmsweep.`."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -187,7 +192,7 @@ def test_no_feature_makes_the_core_larger():
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_our_code_imports_itself_by_one_name(package):
     for path in files(package):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in names if name.partition(".")[0] in MAY_IMPORT], path
@@ -347,6 +352,7 @@ def vague_signatures(source: str, prefix: str) -> list[str]:
     return found
 
 
+@cache
 def vague_signatures_of(package: str) -> list[str]:
     return [
         one

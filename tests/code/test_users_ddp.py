@@ -1,6 +1,5 @@
 """A student's own data-parallel training: wrappers and sharded optimizers as the course's handout describes them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import psutil
 import pytest
 
-from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status
@@ -234,17 +232,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("student")
     (folder / "mine.py").write_text(WRAPPERS)
     return folder
-
-
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return fingerprint("cpu")
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[IsolatedRunner]:
-    with IsolatedRunner() as runner:
-        yield runner
 
 
 class Student:

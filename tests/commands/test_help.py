@@ -65,7 +65,7 @@ def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
 
 
 def test_the_list_of_verbs_has_the_whole_first_sentence_of_each_below_what_it_is_for() -> None:
-    said = lmsweep("--help", COLUMNS="80").stdout
+    said = answer_here("--help", COLUMNS="80").stdout
     listed = " ".join(said[said.index("Measure:") :].split())
     assert re.findall(r"^(\w.*):$", said, flags=re.MULTILINE) == ["Options", "Measure", "Read", "Share", "Set up"]
     assert "..." not in listed

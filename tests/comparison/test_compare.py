@@ -30,11 +30,6 @@ STEADY = 1e-5
 """Half an interval, of 1, too small to matter."""
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def of(attempts: Attempts, baseline: dict[str, str], contrast: dict[str, str], **options: Any) -> Comparison:
     sides = select_sides(analysis.load(attempts.store, pooled=False), baseline, contrast)
     return compare(sides[0], sides[1], between=sides[2], **options)

@@ -8,7 +8,6 @@ import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
-from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -19,17 +18,6 @@ from lmsweep.trials.spec.words import Collective
 from tests.support.command import lmsweep
 
 CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)
-
-
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return fingerprint("cpu")
-
-
-@pytest.fixture(scope="module")
-def runner():
-    with IsolatedRunner() as runner:
-        yield runner
 
 
 def run(runner: IsolatedRunner, environment: Fingerprint, **fields: object) -> list[Record]:

@@ -17,7 +17,6 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import run_trial, status_of
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
@@ -71,11 +70,6 @@ ENDLESS = replace(SMALL, measure_steps=10**7)
 
 def with_buckets(kind: str) -> TrialConfig:
     return replace(SMALL, ddp=kind, bucket_bytes=BUCKET_BYTES if kind in ("bucketed", "torch", "zero1") else None)
-
-
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return fingerprint("cpu")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Windows and sequence packing: attention stays within both, positions begin anew, what a mask hides is not counted."""
+"""Windows and sequence packing: attention stays within both, positions start again, hidden scores are not counted."""
 
 from collections.abc import Callable
 from dataclasses import replace

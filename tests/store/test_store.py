@@ -326,7 +326,7 @@ def test_a_reader_that_meets_a_compaction_reads_every_row(tmp_path):
         store.append(rows(context))
     kept = {path: path.read_bytes() for path in (tmp_path / "measurements").iterdir()}
     counts = set()
-    for _ in range(6):
+    for _ in range(3):
         for path in (tmp_path / "measurements").glob("compacted-*"):
             path.unlink()
         for path, content in kept.items():

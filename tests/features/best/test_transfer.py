@@ -22,11 +22,6 @@ GRID = [config("small", device="cuda", batch_size=size, precision=name) for size
 BIG = config("small", device="cuda", batch_size=16)
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def stored(attempts: Attempts, *, factor: float | None, first: float = 1.0) -> list[Cell]:
     """The grid on H100s and, with a factor, on H200s: `factor` times what is predicted, the first cell more."""
     for number, one in enumerate(GRID):
