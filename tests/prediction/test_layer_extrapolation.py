@@ -59,7 +59,6 @@ def test_models_that_differ_by_more_than_a_layer_put_in_between_say_nothing_of_d
         {},
         {"precision": "bf16", "attention": "sdpa"},
         {"checkpointing": "block", "precision": "bf16"},
-        {"zero_grad": "before_backward"},
         {"optimizer": "adamw_loop"},
         {"mode": "forward"},
     ],

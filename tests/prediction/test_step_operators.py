@@ -49,8 +49,6 @@ def products_of(config: TrialConfig) -> int:
     [
         {},
         {"precision": "bf16", "attention": "sdpa"},
-        {"num_kv_heads": 2, "attention": "sdpa", "precision": "bf16"},
-        {"accumulate": 2},
         {"checkpointing": "block", "feed_forward": "gelu"},
         {"optimizer": "adamw_foreach", "loss": "cross_entropy"},
         {"num_experts": 4, "active_experts": 2},
