@@ -23,7 +23,7 @@ from scipy.optimize import brentq, least_squares
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.orchestrator.predicting.device_rates import measured_rates
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual, known_residuals, learned, spread_for

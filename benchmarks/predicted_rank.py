@@ -15,7 +15,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.orchestrator.predicting.device_rates import measured_rates
 from lmsweep.orchestrator.predicting.predicted_step import in_precision, source_of
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.intervals import spread_for

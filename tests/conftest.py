@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,11 @@ from lmsweep.trials.code.importing import CodeFinder
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from tests.support.turns import turn
+
+if TYPE_CHECKING:
+    from lmsweep.trials.isolation.client import IsolatedRunner
+    from lmsweep.trials.results.environment import Fingerprint
+    from tests.support.made_up_results import Attempts
 
 # Before NumPy is imported. With several threads, products of small matrices take ten times as much of the cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -64,6 +70,30 @@ def one_core() -> Iterator[None]:
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     with pinned((cores[worker % len(cores)],)):
         yield
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> "Attempts":
+    """A store of made-up results."""
+    from tests.support.made_up_results import Attempts
+
+    return Attempts(tmp_path / "results")
+
+
+@pytest.fixture(scope="module")
+def runner() -> "Iterator[IsolatedRunner]":
+    """A server of trials, which the tests of a file share."""
+    from lmsweep.trials.isolation.client import IsolatedRunner
+
+    with IsolatedRunner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def environment() -> "Fingerprint":
+    from lmsweep.trials.bench.fingerprint import fingerprint
+
+    return fingerprint("cpu")
 
 
 @pytest.fixture

@@ -1,18 +1,23 @@
 """The rates of a device: of a GPU, of a CPU's cores, or those of a stand-in, which only compare trials."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache, cached_property
+from statistics import geometric_mean, median
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.predicting.measured_rates import measured_rates
 from lmsweep.trials.analytic.cpu_operators import CpuOperators
 from lmsweep.trials.analytic.datasheets import DEVICES, CpuRates, Device, device_named, find_device
-from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, Network, Rates, rates_with
+from lmsweep.trials.analytic.rates.collective_rates import Point, in_order
+from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, operators_in
+from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MeasuredRates, Network, Rates, rates_with
 from lmsweep.trials.analytic.rates.step_time import OperatorRates
 from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store
 
 STAND_IN = next(device for device in DEVICES if device.name == "A100 SXM 80GB")
+_COLUMNS = ("measurement_id", "device_name", "phase", "samples", "world_size", "nodes", "collective", "message_bytes")
 CORES = CpuOperators(CpuRates(fp32=1e11, bf16=1e11, bytes_per_second=2e10))
 
 
@@ -46,6 +51,30 @@ class DeviceRates:
     def usual(self, device_type: str) -> OperatorRates:
         """Return the rates of another device of that type: good only for comparing trials with one another."""
         return CORES if device_type == "cpu" else self.of(STAND_IN)
+
+
+def measured_rates(store: Store) -> MeasuredRates:
+    """Return what a store has of operators, of collectives within a node, and of launches, by device."""
+    operators = operators_in(store.read("operator_times", [*MeasuredOperator._fields])[0])
+    launches: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Of a device, by trial."""
+    points: dict[tuple[str, int], dict[Collective, list[Point]]] = defaultdict(dict)
+    for row in store.rows(_COLUMNS, workload=["collectives", "operators"], metric=["time"]):
+        device = find_device(row["device_name"])
+        if device is None or not row["samples"]:
+            continue
+        seconds = median(row["samples"])
+        if row["phase"] in LAUNCHES:
+            launches[device.name][row["measurement_id"]].append(seconds / LAUNCHES[row["phase"]])
+        elif row["phase"] == "collective" and row["nodes"] == 1:
+            kinds = points[device.name, row["world_size"]]
+            kinds.setdefault(row["collective"], []).append(Point(row["message_bytes"], seconds))
+    return MeasuredRates(
+        operators=operators,
+        # a step launches forward and backward; a trial beside it slows launches
+        hosts={name: min(map(geometric_mean, trials.values())) for name, trials in launches.items()},
+        collectives={key: {kind: in_order(found) for kind, found in kinds.items()} for key, kinds in points.items()},
+    )
 
 
 def datasheet_of(environment: Fingerprint) -> Device | None:

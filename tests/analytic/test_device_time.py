@@ -67,23 +67,3 @@ def test_the_parts_of_a_step_take_as_long_as_its_operators() -> None:
         for factor in (1.0, 1.3):
             whole = time_of(config).at(factor)
             assert seconds_of(model_parts(config), rates_of(h100()), factor) == pytest.approx(whole, rel=1e-9)
-
-
-def test_checkpointing_computes_forward_again() -> None:
-    plain, again = (time_of(large(checkpointing=one)) for one in ("none", "block"))
-    assert plain.updating == again.updating
-    assert 1.2 < (again.computing - again.updating) / (plain.computing - plain.updating) < 1.34
-
-
-def test_a_mask_spares_fused_attention_half_of_the_scores() -> None:
-    long = {"context_length": 32768, "batch_size": 1, "precision": "bf16", "attention": "sdpa"}
-    causal, whole = (time_of(large(causal=one, **long)).by(lambda part: part.kind) for one in (True, False))
-    assert 1.5 < whole["attention"] / causal["attention"] < 2
-
-
-def test_weights_in_bfloat16_halve_the_bytes_of_the_update() -> None:
-    wide, narrow = (
-        sum(part.operator.bytes for part in time_of(large(precision=one)).parts if part.kind == "optimizer")
-        for one in ("bf16", "bf16_pure")
-    )
-    assert narrow == wide / 2

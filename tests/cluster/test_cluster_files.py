@@ -2,7 +2,6 @@
 
 import re
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,33 +83,3 @@ def test_the_aws_cluster_grows_from_its_head_alone_and_shrinks_to_it():
     assert {kind["min_workers"] for kind in workers.values()} == {0}
     assert content["idle_timeout_minutes"] <= 10
     assert content["provider"]["cache_stopped_nodes"] is False
-
-
-def test_the_aws_cluster_has_a_type_for_every_accelerator():
-    kinds = content_of("cluster.yaml")["available_node_types"]
-    named = {
-        resource.removeprefix("accelerator_type:"): (kind["node_config"]["InstanceType"].split(".")[0])
-        for kind in kinds.values()
-        for resource in kind["resources"]
-        if resource.startswith("accelerator_type:")
-    }
-    named.pop("A100")
-    assert named == {
-        "A10G": "g5",
-        "L4": "g6",
-        "A100-40G": "p4d",
-        "A100-80G": "p4de",
-        "H100": "p5",
-        "H200": "p5en",
-        "B200": "p6-b200",
-    }
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_values_to_edit_are_marked(name):
-    assert (ROOT / name).read_text().count("# EDIT") >= 2
-
-
-def test_the_page_about_clusters_names_both_files():
-    page = Path(ROOT / "docs" / "clusters.md").read_text()
-    assert all(name in page for name in FILES)

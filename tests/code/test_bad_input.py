@@ -1,6 +1,5 @@
 """What goes wrong in the user's code is a row that begins with the user's file and line."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -164,12 +163,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[IsolatedRunner]:
-    with IsolatedRunner() as runner:
-        yield runner
 
 
 def measure(runner: IsolatedRunner, folder: Path, attention: str) -> list[Record]:

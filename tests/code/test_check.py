@@ -17,7 +17,7 @@ from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 from tests.support.clean_process import in_clean_process
-from tests.support.command import lmsweep
+from tests.support.command import answer_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -352,7 +352,7 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
     sweep = tmp_path / "s.yaml"
     axes = "{model: ['mine:Raises', 'mine:Good'], loss: ['one:loss', 'two:loss'], context_length: [16, 32]}"
     sweep.write_text(f"name: s\ncode: .\ngrids:\n  - {{workloads: [timing], axes: {axes}}}\n")
-    done = lmsweep("check", sweep)
+    done = answer_here("check", sweep)
     assert done.returncode == 2, done.stderr
     first, _, _, second, last = done.stdout.strip().split("\n\n")
     assert first.splitlines()[:2] == [
@@ -369,7 +369,7 @@ def test_the_command_prints_a_block_for_each_reference_and_errors_begin_with_the
 
 
 def test_a_sweep_without_own_code_needs_no_check() -> None:
-    done = lmsweep("check", "quick")
+    done = answer_here("check", "quick")
     assert (done.returncode, done.stdout) == (
         0,
         "quick refers to no code of your own; its trials: lmsweep plan quick\n",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.support.command import PYTHONPATH, lmsweep
+from tests.support.command import PYTHONPATH, answer_here, lmsweep
 
 NET = """
 from torch import nn
@@ -92,7 +92,7 @@ def test_a_word_of_an_installed_package_is_run_under_its_name_and_version(folder
 
 
 def test_where_the_package_is_not_installed_the_word_is_unknown(folder: Path) -> None:
-    done = lmsweep("plan", folder / "sweep.yaml", "--store", folder / "store")
+    done = answer_here("plan", folder / "sweep.yaml", "--store", folder / "store")
     assert done.returncode == 2
     assert "'tiny-net' is not a model" in done.stderr
     assert "'descent' is not an optimizer" in done.stderr

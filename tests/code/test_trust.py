@@ -44,6 +44,13 @@ both, other = subprocess.run, 1
 
 class Model:
     run = staticmethod(subprocess.run)
+
+    class Inner:
+        pass
+
+
+def make(vocab_size):
+    return Model()
 """
 HELPER = "import subprocess\nfrom subprocess import call, run as deep\n"
 
@@ -165,10 +172,44 @@ REFERENCES = {
 }
 
 
-@pytest.mark.parametrize("call", REFERENCES.values(), ids=REFERENCES)
-def test_a_reference_leads_only_to_what_the_code_folder_defines(folder: Path, call: str) -> None:
-    done = answer_here("check", sweep(folder, call, code="."))
+SAID = {
+    "the standard library": "subprocess is part of Python",
+    "a builtin": "builtins is part of Python",
+    "an installed package": "typer is an installed package",
+    "lmsweep": "lmsweep is an installed package",
+    "a module through one of the user's": "subprocess is imported from subprocess",
+    "an imported name": "system is imported from os",
+    "under another name": "start is imported from subprocess",
+    "a link to a file": "leads out of the code folder",
+    "an environment": "leads out of the code folder",
+    "the folder above": "leads out of the code folder",
+    "no reference": "is not a reference",
+    "a module that is misspelt": "did you mean mine",
+    "a class that is misspelt": "did you mean Model?",
+    "a file with an error of syntax": "broken.py:2: SyntaxError",
+}
+REFERENCES |= {
+    "a module that is misspelt": "mine.modl:Model",
+    "a class that is misspelt": "mine.model:Modle",
+    "a file with an error of syntax": "broken:f",
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_a_reference_leads_only_to_what_the_code_folder_defines(folder: Path, name: str) -> None:
+    (folder / "broken.py").write_text("x = 1\ndef f(:\n")
+    done = answer_here("check", sweep(folder, REFERENCES[name], code="."))
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stdout
+    assert SAID.get(name, "") in done.stderr
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["mine.model:Model", "mine.model:make", "mine.model:Model.Inner", "./mine/model.py:Model", "mine/model.py:make"],
+)
+def test_what_the_code_folder_defines_may_be_named_by_module_or_file(folder: Path, reference: str) -> None:
+    (trial,) = load_sweep(str(sweep(folder, reference))).trials
+    assert trial.config.references[0] == reference.removeprefix("./")
 
 
 @pytest.mark.parametrize("field", ["model", "step", "attention", "optimizer", "loss", "ddp", "workloads"])

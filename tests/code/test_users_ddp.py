@@ -1,6 +1,5 @@
 """A student's own data-parallel training: wrappers and sharded optimizers as the course's handout describes them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import psutil
 import pytest
 
-from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.isolation.client import IsolatedRunner
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.outcome import Flag, Status
@@ -236,17 +234,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def environment() -> Fingerprint:
-    return fingerprint("cpu")
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[IsolatedRunner]:
-    with IsolatedRunner() as runner:
-        yield runner
-
-
 class Student:
     """Runs trials with the code of the folder."""
 
@@ -285,12 +272,8 @@ def value(row: Record) -> float:
     return median(row.samples)
 
 
-# Buckets are timed below too.
-@pytest.mark.parametrize(
-    "wrapper", ["DDPIndividualParameters", pytest.param("DDPBucketed", marks=pytest.mark.slow), "function"]
-)
-def test_a_wrapper_is_compared_with_one_process_and_timed(student: Student, wrapper: str) -> None:
-    rows = student.measured(ddp=f"mine:{wrapper}")
+def test_a_wrapper_is_compared_with_one_process_and_timed(student: Student) -> None:
+    rows = student.measured(ddp="mine:function")
     assert value(rows["gradients.relative_error"]) < 1e-6
     assert value(rows["error.weights"]) < 1e-6
     assert value(rows["communication.collectives"]) >= 21  # one per parameter
@@ -336,12 +319,8 @@ def test_a_failure_begins_with_the_users_file_and_line(student: Student) -> None
     )
 
 
-@pytest.mark.parametrize(
-    "optimizer", ["ShardedOptimizer", pytest.param("get_sharded_optimizer", marks=pytest.mark.slow)]
-)
-def test_a_sharded_optimizer_is_given_the_class_that_it_shards(
-    student: Student, whole: dict[str, Record], optimizer: str
-) -> None:
+def test_a_sharded_optimizer_is_given_the_class_that_it_shards(student: Student, whole: dict[str, Record]) -> None:
+    optimizer = "get_sharded_optimizer"
     rows = student.measured(optimizer=f"mine:{optimizer}", optimizer_args='{"weight_decay":0.1}', ddp="flat")
     assert value(rows["error.weights"]) < 1e-6
     shares = [value(rows[f"rank{rank}.optimizer_state"]) for rank in range(2)]

@@ -1,7 +1,6 @@
 """Each kind of reference on a GPU: a model, attention, an optimizer, a loss, a step and a workload of the user."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,12 +75,6 @@ def measure(bench):
     source = torch.randn(1024, 1024, device="cuda")
     yield from time_phases(bench, copy=lambda: source.clone())
 """
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[IsolatedRunner]:
-    with IsolatedRunner() as runner:
-        yield runner
 
 
 def rows_of(runner: IsolatedRunner, folder: Path, workload: str, fields: str) -> list[Record]:

@@ -1,6 +1,6 @@
 """A training step that is all the user's own: lmsweep calls its phases and knows nothing else of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -70,12 +70,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine" / "step.py").write_text(STEPS)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[IsolatedRunner]:
-    with IsolatedRunner() as runner:
-        yield runner
 
 
 class Rows(Protocol):

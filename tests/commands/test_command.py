@@ -31,7 +31,6 @@ from tests.support.command import (
     lmsweep,
     lmsweep_here,
     start,
-    trial_children,
     wait_for_child,
     write_sweep,
 )
@@ -119,15 +118,6 @@ def test_table_pivots_the_store_in_every_format(finished):
     for name, mark in formats.items():
         arguments = ("--rows", "context_length", "--cols", "precision", "--value", "forward.time", "--format", name)
         assert mark in lmsweep_here("table", store, *arguments)
-
-
-@pytest.mark.slow  # tests/commands/test_research_folder.py runs one too
-def test_trial_runs_one_trial_in_this_process_and_without_ray(tmp_path):
-    settings = ("model=tiny", "vocab_size=100", "context_length=16", "mode=forward", "measure_steps=3")
-    done = lmsweep("trial", *settings, "--store", tmp_path / "store")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"timing\s+forward\s+time", done.stdout)
-    assert set(pd.read_parquet(tmp_path / "store" / "measurements")["status"]) == {"ok"}
 
 
 def test_help_answers_before_anything_heavy_is_imported():
@@ -399,37 +389,18 @@ def test_ctrl_c_twice_keeps_finished_trials_and_the_next_run_resumes(tmp_path):
     deadline = time.monotonic() + 90
     while not list(store.glob("measurements/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    running = [wait_for_child(process), *trial_children(process)]
+    wait_for_child(process)
+    running = psutil.Process(process.pid).children(recursive=True)
     out, err = interrupt(process, times=2)
     assert process.returncode == 130, out + err
     assert f"To resume: lmsweep run {sweep} --store {store} --set mode=forward\n" in err
     assert "Traceback" not in err
-    _, alive = psutil.wait_procs(running, timeout=5)
-    assert not alive, "a trial outlived its run"
+    _, alive = psutil.wait_procs(running, timeout=10)
+    assert not alive, "a process outlived its run"
     kept = pd.read_parquet(store / "measurements")
     assert set(kept["status"]) == {"ok"}
     plan = json.loads(lmsweep("plan", sweep, "--store", store, "--set", "mode=forward", "--format", "json").stdout)
     assert sorted(one["action"] for one in plan["trials"]) == ["run", "stored"]
-
-
-@pytest.mark.slow
-def test_a_truncated_fragment_is_named_and_the_rest_is_read(finished, tmp_path):
-    import shutil
-
-    sweep, finished_store, _ = finished
-    store = tmp_path / "store"
-    shutil.copytree(finished_store, store)
-    damaged = sorted((store / "measurements").glob("*.parquet"))[0]
-    damaged.write_bytes(damaged.read_bytes()[:100])
-    table = lmsweep("table", store)
-    assert table.returncode == 0
-    assert damaged.name in table.stderr
-    assert "Traceback" not in table.stderr
-    done = lmsweep("run", sweep, "--store", store)
-    assert done.returncode == 0, done.stderr
-    assert "damaged/" in done.stderr
-    assert (store / "damaged" / damaged.name).exists()
-    assert pd.read_parquet(store / "measurements")["trial_id"].nunique() == 2
 
 
 def test_the_packaged_sweeps_are_listed_with_what_runs_here_and_one_is_printed_to_copy(tmp_path):

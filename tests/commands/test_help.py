@@ -28,7 +28,7 @@ def examples(verb: str) -> list[str]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example_of_itself_that_help_prints_on_one_line(verb: str) -> None:
     assert examples(verb), f"{verb} has no example"
-    said = lmsweep(verb, "--help", COLUMNS="80").stdout
+    said = answer_here(verb, "--help", COLUMNS="80").stdout
     for words in examples(verb):
         assert words.startswith(verb) and f"    lmsweep {words}\n" in said
         assert len(f"    lmsweep {words}") <= 80
@@ -41,7 +41,7 @@ def test_help_names_values_by_words_and_not_by_types_of_python(verb: str) -> Non
 
 
 def test_help_names_the_value_of_an_option_after_the_option() -> None:
-    said = lmsweep("run", "--help", COLUMNS="80").stdout
+    said = answer_here("run", "--help", COLUMNS="80").stdout
     assert all(words in said for words in ("--store STORE ", "--retry STATUS ", "predicted_oom, timeout"))
     wrong = answer_here("run", "quick", "--retry", "eror")
     assert (wrong.returncode, wrong.stderr) == (
@@ -65,7 +65,7 @@ def test_the_reference_of_the_commands_has_every_verb(verb: str) -> None:
 
 
 def test_the_list_of_verbs_has_the_whole_first_sentence_of_each_below_what_it_is_for() -> None:
-    said = lmsweep("--help", COLUMNS="80").stdout
+    said = answer_here("--help", COLUMNS="80").stdout
     listed = " ".join(said[said.index("Measure:") :].split())
     assert re.findall(r"^(\w.*):$", said, flags=re.MULTILINE) == ["Options", "Measure", "Read", "Share", "Set up"]
     assert "..." not in listed

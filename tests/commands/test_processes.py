@@ -8,7 +8,7 @@ import pytest
 from lmsweep import analysis
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.isolation.server import may_share_a_process
-from tests.support.command import lmsweep, lmsweep_here, write_sweep
+from tests.support.command import answer_here, lmsweep, lmsweep_here, write_sweep
 
 
 @pytest.fixture(scope="module")
@@ -75,5 +75,5 @@ def test_compiled_trials_of_several_processes_share_no_process(tmp_path):
 
 
 def test_a_single_trial_is_one_process():
-    done = lmsweep("trial", "model=tiny", "processes=2")
+    done = answer_here("trial", "model=tiny", "processes=2")
     assert done.returncode == 2 and "a trial is one process" in done.stderr

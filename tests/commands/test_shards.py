@@ -13,7 +13,7 @@ from lmsweep.orchestrator.sweep.ranges import Shard, seconds_until
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-from tests.support.command import lmsweep, lmsweep_here, write_sweep
+from tests.support.command import answer_here, lmsweep, lmsweep_here, write_sweep
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 500])
@@ -88,7 +88,7 @@ def test_the_earlier_of_budget_and_end_time_limits_a_run(tmp_path: Path) -> None
 
 
 def test_a_run_whose_end_time_has_passed_is_refused(tmp_path: Path) -> None:
-    done = lmsweep("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--until", "2020-01-01T00:00")
+    done = answer_here("run", write_sweep(tmp_path), "--store", tmp_path / "store", "--until", "2020-01-01T00:00")
     assert done.returncode == 2 and "this time has passed" in done.stderr
 
 

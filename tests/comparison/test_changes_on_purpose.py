@@ -4,6 +4,7 @@ Measured once, one process each (docs/lab/2026-11-25-explain.md). The same twice
 """
 
 import re
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -67,6 +68,7 @@ class NamedFirst(NamedTuple):
         return f"{self.cause}: {self.change}"
 
 
+@cache
 def named_first(field: str, baseline: str, contrast: str, **conditions: str) -> NamedFirst:
     where = {name: value for name, value in {**BASE, **conditions}.items() if name != field}
     rows = explain(STORE, baseline={field: baseline}, contrast={field: contrast}, where=where).frame.set_index("cause")

@@ -21,11 +21,6 @@ H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_4
 STEADY = 2e-3
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def times(device: float | None, wall: float, count: int = 5) -> dict[str, Any]:
     found: dict[str, Any] = {"step.time": samples(wall, wall * STEADY)}
     return found if device is None else found | {"step.device_time": samples(device, device * STEADY)[:count]}

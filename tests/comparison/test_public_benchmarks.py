@@ -1,7 +1,6 @@
 """Times of public benchmarks beside those of the same configuration, with what was done to make them times."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -19,11 +18,6 @@ ALONE = TrialConfig(
     device="cuda",
 )  # fmt: skip
 TIMES = {"forward.time": (1.4e-3,) * 3, "step.time": (4e-3,) * 3}
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def lines(attempts: Attempts) -> pd.DataFrame:

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -139,9 +138,25 @@ def test_a_cell_without_a_number_says_what_became_of_it(frame: pd.DataFrame):
     assert (frame["status"] != "ok").sum() == len(without)
 
 
-def test_every_caveat_is_a_column_that_holds_somewhere_and_not_everywhere(frame: pd.DataFrame):
-    for caveat in CAVEATS:
-        assert frame[caveat].dtype == bool and 0 < frame[caveat].sum() < len(frame) / 2
+def test_every_caveat_holds_of_as_many_numbers_of_each_source_as_its_page_says(frame: pd.DataFrame):
+    found = {caveat: frame[frame[caveat]].groupby("source").size().to_dict() for caveat in CAVEATS}
+    assert found == {
+        "suspected_tf32": {"seed2": 120, "seed3": 56},
+        "backward_by_subtraction": {"seed2": 84},
+        "unit_unknown": {"seed0": 60, "seed2": 40, "seed4": 40},
+        "forward_keeps_graph": {"seed3": 10},
+        "not_synchronized": {"seed0": 80},
+        "each_or_total_unknown": {"seed0": 80, "seed3": 1},
+        "includes_optimizer": {"seed4": 267},
+        "wide_spread": {"seed1": 8, "seed2": 26},
+        "compiled_while_timed": {"seed2": 4},
+        "host_bound": {"seed1": 33, "seed4": 22},
+        "fell_back_to_eager": {"seed3": 4},
+        "zero_for_unknown": {"seed2": 40},
+        "axes_swapped": {"seed2": 88},
+        "repeated": {"seed3": 29, "seed4": 2},
+        "derived": {"seed3": 21, "seed4": 62},
+    }
     page = (ROOT / "analysis" / "reference" / "SOURCES.md").read_text("utf-8")
     # The label and the note of a derived number say everything about it.
     assert [caveat for caveat in CAVEATS if f"`{caveat}`" not in page] == ["derived"]
@@ -161,91 +176,6 @@ def test_float32_that_is_faster_than_float32_is_suspected_to_be_tf32(frame: pd.D
     }
     assert set(frame["precision"][frame["suspected_tf32"]]) == {"fp32"}
     assert not frame.loc[frame["table"] == "mixed_precision", "suspected_tf32"].any(), "an A100 can do that"
-
-
-def test_backward_by_subtraction_is_the_difference_of_two_times(frame: pd.DataFrame):
-    keys = ["source", "table", "device", "model", "d_model", "context_length", "compile"]
-    cells = frame[frame["metric"].isin(["time", "time_std"]) & (frame["source"] == "seed2")]
-    wide = cells.pivot_table(index=keys, columns=["metric", "phase"], values="value", dropna=False, observed=True)
-    wide = wide.dropna(subset=[("time", "forward")])
-    marked = frame[frame["backward_by_subtraction"]]
-    assert set(marked["phase"]) == {"backward"} and len(marked) == 2 * 42
-    mine = wide.loc[[table.startswith("e2e_") for table in wide.index.get_level_values("table")]]
-    assert len(mine) == 42
-    time, std = mine["time"], mine["time_std"]
-    np.testing.assert_allclose(time["backward"], time["forward_backward"] - time["forward"], atol=2e-6, rtol=1e-4)
-    np.testing.assert_allclose(std["backward"], np.hypot(std["forward_backward"], std["forward"]), rtol=1e-3, atol=1e-7)
-    assert marked["value"].min() == pytest.approx(-0.00274821)
-
-
-def test_what_the_document_gives_no_unit_for_is_marked(frame: pd.DataFrame):
-    assert tables_of(frame, "unit_unknown") == {
-        ("seed0", "pytorch_attention"),
-        ("seed2", "attention_m4"),
-        ("seed2", "attention_m4_compiled"),
-        ("seed4", "warmup_with"),
-        ("seed4", "warmup_without"),
-    }
-    no_unit = frame["unit"].isna() & (frame["metric"] != "dtype")
-    assert frame.loc[no_unit, "unit_unknown"].all() and no_unit.sum() == 60 + 40
-    assert frame["zero_for_unknown"].sum() == 40 and (frame.loc[frame["zero_for_unknown"], "value"] == 0).all()
-
-
-def test_forward_runs_that_keep_their_graphs_reserve_more_than_training(frame: pd.DataFrame):
-    logs = frame[frame["table"].str.startswith("run_log_") & (frame["metric"] == "mem_reserved")]
-    wide = logs.pivot_table(index=["table", "precision"], columns="phase", values="value")
-    assert (wide["forward"].dropna() > 1.7 * wide["forward_backward"][wide["forward"].notna()]).all()
-    marked = frame[frame["forward_keeps_graph"]]
-    assert set(marked["phase"]) == {"forward"} and set(marked["source"]) == {"seed3"}
-    assert set(frame.loc[frame["status"] == "oom", "forward_keeps_graph"]) == {True}
-
-
-def test_one_slow_iteration_among_ten_shows_as_a_wide_spread(frame: pd.DataFrame):
-    marked = frame[frame["wide_spread"] & (frame["metric"] == "time")]
-    first = marked[marked["source"] == "seed1"]
-    assert set(first["table"][first["phase"] == "backward"]) == {"e2e_warmup5", "e2e_no_warmup", "e2e_warmup1"}
-    second = marked[marked["table"].str.startswith("e2e_") & (marked["source"] == "seed2")]
-    assert set(zip(second["table"], second["model"], strict=True)) == {
-        ("e2e_no_warmup", "small"),
-        ("e2e_no_warmup", "medium"),
-        ("e2e_warmup1", "medium"),
-        ("e2e_compiled", "medium"),
-    }
-
-
-def test_times_that_do_not_grow_with_the_context_are_the_hosts(frame: pd.DataFrame):
-    marked = frame[frame["host_bound"]]
-    assert set(marked["source"]) == {"seed1", "seed4"}
-    four = marked[(marked["source"] == "seed4") & (marked["precision"] == "bf16") & (marked["phase"] == "forward")]
-    assert set(four["model"]) == {"small", "medium", "large", "xl"}
-    assert (four.groupby("model")["context_length"].agg(tuple) == (128, 256, 512)).all()
-    assert not marked["context_length"].eq(1024)[marked["source"] == "seed4"].any()
-
-
-def test_the_other_caveats_are_where_the_page_says(frame: pd.DataFrame):
-    assert tables_of(frame, "not_synchronized") == {
-        ("seed0", "benchmarking_mixed_precision"),
-        ("seed0", "pytorch_attention"),
-    }
-    assert tables_of(frame, "each_or_total_unknown") == tables_of(frame, "not_synchronized") | {("seed3", "nsys_prose")}
-    assert tables_of(frame, "includes_optimizer") == {
-        ("seed4", "model_table"),
-        ("seed4", "torch_profiler_forward_backward"),
-    }
-    assert set(frame.loc[frame["includes_optimizer"], "phase"]) == {"forward_backward"}
-    assert tables_of(frame, "axes_swapped") == {("seed2", "attention_m4"), ("seed2", "attention_m4_compiled")}
-    compiler = frame[frame["compiled_while_timed"]]
-    assert set(compiler["table"]) == {"e2e_compiled"} and set(compiler["model"]) == {"medium"}
-    fallen = frame[frame["fell_back_to_eager"]]
-    shape = {"d_model": 128, "context_length": 16384, "metric": "peak_mem"}
-    assert one(fallen, **shape)["value"] == one(frame, table="attention_vanilla", **shape)["value"]
-    assert len(fallen) == 4
-    assert tables_of(frame, "repeated") >= {
-        ("seed3", f"{name}")
-        for name in ("performance_comparison_small", "performance_comparison_large", "memory_efficiency")
-    }
-    assert frame.loc[frame["metric"].isin(["speedup_share", "time_diff", "comm_share"]), "derived"].all()
-    assert not frame.loc[frame["metric"] == "iteration_time", "derived"].any()
 
 
 def test_the_table_is_made_of_a_list_of_facts(tmp_path: Path):

@@ -1,7 +1,6 @@
 """The states of the user's code: which is latest, which previous, what tables show, what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,6 @@ from tests.support.made_up_results import LAPTOP, Attempts, samples
 
 FIRST, SECOND, THIRD = "1111aaaa00000000", "2222bbbb00000000", "3333cccc00000000"
 OTHER = "9999ffff00000000"
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def measured(

@@ -1,7 +1,6 @@
 """Rates of FLOPs by both conventions: what each counts, where a table says so, and rates above the peak."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from tests.support.command import answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
 SHAPE = {"context_length": 512, "batch_size": 4}
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def alone(**fields: Any) -> TrialConfig:

@@ -32,7 +32,7 @@ TEXTS = {
     "a baseline of nothing": '{"ask": "?", "compare": ["precision"], "baseline": {"nothing": "1"}}',
 }
 
-QUICK = ("nested", "a list", "lists for mappings")
+QUICK = ("nested", "lists for mappings")
 
 
 @pytest.fixture

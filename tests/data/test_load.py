@@ -22,11 +22,6 @@ from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def test_every_column_of_the_store_is_loaded_with_its_value(attempts: Attempts) -> None:
     trial = config("medium", context_length=512, precision="bf16", device="cuda")
     (row,) = attempts.ok(trial, {"step.time": (1.0, 2.0, 4.0)}, flags=(Flag.HOST_BOUND,))

@@ -58,12 +58,3 @@ def test_the_trials_that_run_side_by_side_share_the_gpus_out_by_their_ranks(tmp_
 def test_ranks_share_cores_equally_and_never_run_on_none():
     assert [share_of((4, 5, 6, 7, 8), index, 2) for index in (0, 1)] == [(4, 5), (6, 7)]
     assert [share_of((4, 5), index, 3) for index in (0, 1, 2)] == [(4,), (5,), (4,)]
-
-
-def test_the_packaged_sweep_asks_for_nine_variants_of_four_models_on_two_gpus_of_one_node(tmp_path):
-    plan = plan_on([node(2)], tmp_path)
-    assert len(plan.to_run) == 36 and {len(one.placement.bundle) for one in plan.to_run if one.placement} == {2}
-    asked = {(one.trial.config.model, one.trial.config.ddp, one.trial.config.bucket_bytes) for one in plan.to_run}
-    variants = [("naive", None), ("flat", None), ("overlap", None), ("torch", None), ("zero1", None)]
-    variants += [("bucketed", 10**exponent) for exponent in (6, 7, 8, 9)]
-    assert asked == {(model, *variant) for model in ("small", "medium", "large", "xl") for variant in variants}

@@ -14,7 +14,6 @@ import pytest
 
 from lmsweep.trials.machine.scratch import scratch_folder
 from tests.support.command import (
-    COMMAND,
     ROOT,
     lmsweep,
     start,
@@ -139,16 +138,6 @@ def test_a_signal_while_a_plan_is_made_is_one_sentence(tmp_path: Path, number: s
         os.killpg(process.pid, number)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (128 + number, "", f"lmsweep: ended by {number.name}\n")
-
-
-@pytest.mark.slow  # tests/faults/test_other_signals.py shows it without a process
-def test_sighup_stays_ignored_under_nohup(tmp_path: Path):
-    with subprocess.Popen(["nohup", *COMMAND, "plan", "quick", "--no-predict"], stdout=-1, stderr=-1) as process:
-        until = time.monotonic() + 30
-        while not psutil.Process(process.pid).children() and time.monotonic() < until:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGHUP)
-        assert process.wait(60) == 0
 
 
 def test_ctrl_c_in_the_first_moments_is_silent():

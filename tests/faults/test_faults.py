@@ -8,7 +8,6 @@ import contextlib
 import os
 import random
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -24,7 +23,6 @@ from tests.store.test_store import rows as made_up_rows
 from tests.support.command import (
     lmsweep,
     start,
-    trial_children,
     wait_for_actor,
     wait_for_child,
     write_noops,
@@ -239,18 +237,3 @@ def test_a_run_whose_trial_deletes_the_store_ends_with_1_and_says_how_many_resul
     assert re.search(r"has lost results of 1 trial of the 2 that were stored", done.stderr), done.stderr
     again = lmsweep("plan", sweep, "--code", tmp_path, "--no-predict", "--store", tmp_path / "store")
     assert "to run" in again.stdout
-
-
-@pytest.mark.slow
-def test_ctrl_c_twice_leaves_no_process(tmp_path):
-    sweep = write_sweep(tmp_path, context_length=[512], batch_size=4, measure_steps=10_000)
-    process = start("run", sweep, "--store", tmp_path / "store")
-    wait_for_child(process)
-    children = family(process)
-    for _ in range(2):
-        os.killpg(process.pid, signal.SIGINT)
-        time.sleep(1.0)
-    process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert_gone(children)
-    assert not trial_children(process)

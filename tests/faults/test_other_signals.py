@@ -10,28 +10,12 @@ import psutil
 import pytest
 
 from lmsweep.orchestrator.interrupt import grace_period
-from tests.faults.test_endings import everything_of, words_of
+from tests.faults.test_endings import everything_of
 from tests.support.command import start, wait_for_child, write_sweep
 
 ANNOUNCING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 pytestmark = pytest.mark.usefixtures("one_core")
-
-
-@pytest.mark.slow  # tests/faults/test_endings.py ends a plan by one
-@pytest.mark.parametrize("number", ANNOUNCING)
-def test_a_signal_of_a_scheduler_never_ends_a_run_with_exit_code_0(tmp_path: Path, number: signal.Signals):
-    sweep = write_sweep(tmp_path, context_length=[512, 1024], batch_size=4, measure_steps=10_000)
-    process = start("run", sweep, "--store", tmp_path / "store", "--no-predict")
-    wait_for_child(process)
-    started = everything_of(process)
-    process.send_signal(number)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, out + err
-    (sentence,) = words_of(err)
-    assert sentence.startswith(f"ended by {number.name}; results of finished trials are in"), err
-    assert "To resume: lmsweep run" in sentence
-    assert not psutil.wait_procs(started, timeout=10)[1], "it left processes running"
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_any_number_of_seconds_is_printed_in_a_few_words(seconds: float) -> None
 @example(ISSUE)
 @example(ZERO)
 @example(OTHER_TIME)
-@settings(FUZZ, max_examples=40)
+@settings(FUZZ, max_examples=20)
 def test_progress_and_the_table_of_a_trial_show_any_row(contents: list[dict[str, Any]]) -> None:
     rows = records(Attempts(Path("unused")), contents)
     trial = Trial(config=TRIAL, workloads=("noop",), sweep="test")
@@ -124,7 +124,7 @@ def frame_of(contents: list[dict[str, Any]]) -> pd.DataFrame:
 @given(ROWS)
 @example(ISSUE)
 @example(ZERO)
-@settings(FUZZ, max_examples=12)
+@settings(FUZZ, max_examples=8)
 def test_tables_in_every_format_and_verdicts_show_any_row(contents: list[dict[str, Any]]) -> None:
     with answers_nothing():
         rows = frame_of(contents)

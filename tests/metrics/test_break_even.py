@@ -1,17 +1,10 @@
 """Break-even: the steps after which the time of the compiler has been saved."""
 
-from pathlib import Path
-
 import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.metrics.cost import break_even
 from tests.support.made_up_results import Attempts, config
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def test_compiling_breaks_even_after_the_steps_that_save_its_time(attempts: Attempts) -> None:

@@ -1,6 +1,5 @@
 """Cost: dollars and joules per million tokens."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,6 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def gpu(model: str = "small", **fields: Any) -> Any:

@@ -1,7 +1,6 @@
 """Roofline: rate, peak, ceiling, arithmetic intensity and roof of a training step."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +8,6 @@ import pytest
 from lmsweep import analysis
 from lmsweep.analysis.metrics.roofline import roofline
 from tests.support.made_up_results import Attempts, config, samples
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def gpu(model: str = "small", **fields: Any) -> Any:

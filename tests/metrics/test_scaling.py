@@ -1,6 +1,5 @@
 """Scaling: exponents of growth, and the largest sizes that fit in memory."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,11 +10,6 @@ from lmsweep.analysis.metrics.scaling import frontier, scaling
 from lmsweep.analysis.presets import make_preset
 from lmsweep.trials.spec.config import RequestError
 from tests.support.made_up_results import Attempts, config, samples
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
 
 
 def gpu(model: str = "small", **fields: Any) -> Any:

@@ -11,11 +11,6 @@ from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import LAPTOP, Attempts, config
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts: Attempts) -> None:
     attempts.failed(config(), "error")
     attempts.ok(config(), {"forward.time": (1.0,), "step.time": (1.0,)})

@@ -35,19 +35,9 @@ def numbers(rows: list[Record]) -> dict[str, float]:
     return {f"{row.phase}.{row.metric}": median(row.samples) for row in rows if row.samples}
 
 
-@pytest.mark.parametrize(
-    ("changes", "workload", "reason"),
-    [
-        ({"device": "cpu"}, "timing", "which device cpu does not have"),
-        ({"device": "cpu"}, "memory", "memory measures no captured step"),
-        ({"precision": "fp16", "optimizer": "adamw_loop"}, "timing", "a CUDA graph cannot record"),
-    ],
-)
-def test_what_cannot_be_captured_is_unsupported_with_the_reason(changes, workload, reason):
-    if changes.get("device") != "cpu" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
-    (row,) = run(replace(TINY, **changes), workload)
-    assert row.status == "unsupported" and reason in (row.error or "")
+def test_what_cannot_be_captured_is_unsupported_with_the_reason():
+    (row,) = run(replace(TINY, device="cpu"))
+    assert row.status == "unsupported" and "which device cpu does not have" in (row.error or "")
 
 
 @needs_cuda
@@ -87,9 +77,3 @@ def test_the_device_of_a_captured_step_does_not_wait_for_the_host(mode, compile)
     found = numbers(rows)
     assert found["step.time"] < 0.7 * plain["step.time"]
     assert found["step.device_time"] == pytest.approx(plain["step.device_time"], rel=0.25)
-
-
-@needs_cuda
-def test_capturing_beside_graphs_of_the_compiler_is_unsupported():
-    (row,) = run(replace(TINY, compile="block", compile_mode="reduce-overhead"))
-    assert row.status == "unsupported" and "CUDA graphs of its own" in (row.error or "")

@@ -1,4 +1,4 @@
-"""Sequence packing: attention stays within documents, positions start again, only what the mask leaves is counted."""
+"""Windows and sequence packing: attention stays within both, positions start again, hidden scores are not counted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import document_lengths, share_of_packed_scores
 from lmsweep.trials.bench.run_trial import run_here
-from lmsweep.trials.model.compiler import reset_compiler
+from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION, attention_for, naive
@@ -24,6 +24,7 @@ from lmsweep.trials.model.transformer.document_mask import document_of_positions
 from lmsweep.trials.model.transformer.flex_attention import banded_block_mask
 from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.rules.step_rules import WITH_WINDOW
@@ -57,7 +58,8 @@ def test_the_documents_of_a_sequence_fill_it_and_have_the_mean_that_was_asked_fo
 def random_inputs(config: TrialConfig, *, dtype: torch.dtype = torch.float64, device: str = "cpu") -> list[Tensor]:
     """q, k and v, the same for every type and device."""
     generator = torch.Generator().manual_seed(0)
-    shape = (config.batch_size, config.num_heads or 1, config.context_length, config.head_width)
+    heads = () if config.num_heads is None else (config.num_heads,)
+    shape = (config.batch_size, *heads, config.context_length, config.head_width)
     return [
         torch.randn(shape, generator=generator, dtype=torch.float64).to(device, dtype).requires_grad_() for _ in "qkv"
     ]
@@ -79,10 +81,12 @@ def each_by_itself(config: TrialConfig) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None}, {"num_heads": None}], ids=str)
 @pytest.mark.parametrize("name", ON_CPU)
-def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(name: str, causal: bool) -> None:
-    config = replace(ALONE, attention=name, causal=causal)
+def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(
+    name: str, fields: dict[str, Any]
+) -> None:
+    config = replace(ALONE, attention=name, **fields)
     check_attention(config, torch.float64, gradients=True)
     found = output_and_gradients(attention_for(config, device="cpu", dtype=torch.float64), random_inputs(config))
     expected = output_and_gradients(each_by_itself(config), random_inputs(config))
@@ -90,27 +94,37 @@ def test_outputs_and_gradients_are_those_of_each_document_by_itself_in_float64(n
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
-def test_a_window_ends_where_its_document_begins() -> None:
-    config = replace(ALONE, attention="naive", window=3)
+@pytest.mark.parametrize("name", [name for name in ON_CPU if name in WITH_WINDOW])
+def test_a_window_ends_where_its_document_begins(name: str) -> None:
+    config = replace(ALONE, attention=name, window=3)
     found = attention_for(config, device="cpu", dtype=torch.float64)(*random_inputs(config))
     torch.testing.assert_close(found, each_by_itself(config)(*random_inputs(config)), rtol=1e-10, atol=1e-10)
 
 
+MASKS = [
+    {},
+    {"causal": False},
+    {"window": 100},
+    {"document_length": None},
+    {"document_length": None, "causal": False},
+    {"document_length": None, "num_heads": None, "d_model": 64},
+]
+
+
 @needs_cuda
-@pytest.mark.parametrize("window", [None, 100])
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("fields", MASKS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", [*ATTENTION])
 def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
-    name: str, dtype: torch.dtype, causal: bool, window: int | None
+    name: str, dtype: torch.dtype, fields: dict[str, Any]
 ) -> None:
-    if window and not causal:
-        pytest.skip("a window needs causal: true")
-    if (window and name not in WITH_WINDOW) or (name == "varlen" and dtype == torch.float32):
+    if "window" in fields and name not in WITH_WINDOW:
         pytest.skip("unsupported")
+    if (name == "flex" and dtype == torch.float64) or (name == "varlen" and dtype.itemsize > 2):
+        pytest.skip("its kernels have no such type")
     reset_compiler()
     shape = {"d_model": 128, "num_heads": 2, "context_length": 600, "document_length": 150}
-    config = replace(ALONE, **shape, attention=name, causal=causal, window=window, device="cuda")
+    config = replace(ALONE, **shape | fields, attention=name, device="cuda")
     try:
         check_attention(config, dtype, gradients=True)
     except UnsupportedError as error:
@@ -118,23 +132,28 @@ def test_on_cuda_each_is_as_near_to_naive_in_float64_as_its_type_allows(
     attend = attention_for(config, device="cuda", dtype=dtype)
     found = output_and_gradients(attend, random_inputs(config, dtype=dtype, device="cuda"))
     expected = output_and_gradients(each_by_itself(config), random_inputs(config))
+    tolerances = {torch.float64: 1e-10, torch.float32: 2e-3, torch.bfloat16: 4e-2, torch.float16: 5e-3}
     for one, other in zip(found, expected, strict=True):
-        tolerance = {torch.float32: 2e-3, torch.bfloat16: 4e-2}[dtype] * other.abs().max().item()
+        tolerance = tolerances[dtype] * other.abs().max().item()
         torch.testing.assert_close(one.double().cpu(), other, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("context", [256, 500, 1024])
+@pytest.mark.parametrize("context", [1, 500, 1024])
 @pytest.mark.parametrize(
-    "mask", [{}, {"causal": False}, {"window": 1}, {"window": 130}, {"window": 5000}], ids=lambda mask: str(mask)
+    "mask",
+    [{}, {"causal": False}, *({"window": window} for window in (1, 127, 128, 129, 5000))],
+    ids=lambda mask: str(mask),
 )
-@pytest.mark.parametrize("mean", [10, 100, 300])
-def test_flex_computes_only_blocks_within_documents(context: int, mask: dict[str, Any], mean: int) -> None:
+@pytest.mark.parametrize("mean", [None, 10, 300])
+def test_flex_computes_only_blocks_within_documents_and_window(
+    context: int, mask: dict[str, Any], mean: int | None
+) -> None:
     config = replace(ALONE, context_length=context, document_length=mean, **mask)
     documents = document_of_positions(config, "cpu")
-    assert documents is not None
+    alike = torch.zeros(context, dtype=torch.int32) if documents is None else documents
 
     def attended(_: Tensor, __: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        allowed = documents[query] == documents[key]
+        allowed = alike[query] == alike[key]
         allowed = allowed & (query >= key) if config.causal else allowed
         return allowed & (query < key + (config.window or context))
 
@@ -148,10 +167,10 @@ def test_flex_computes_only_blocks_within_documents(context: int, mask: dict[str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("causal", [True, False])
-def test_flex_gives_what_naive_gives(causal: bool) -> None:
+@pytest.mark.parametrize("fields", [{}, {"causal": False}, {"document_length": None, "window": 140}], ids=str)
+def test_flex_gives_what_naive_gives(fields: dict[str, Any]) -> None:
     reset_compiler()
-    config = replace(ALONE, context_length=400, document_length=90, d_model=32, causal=causal)
+    config = replace(ALONE, **{"context_length": 400, "document_length": 90, "d_model": 32} | fields)
     inputs = [one.detach() for one in random_inputs(config, dtype=torch.float32)]
     found, expected = (
         attention_for(replace(config, attention=name), device="cpu", dtype=torch.float32)(*inputs)
@@ -172,6 +191,7 @@ def test_a_compiled_model_keeps_documents_apart(name: str, scope: Any) -> None:
         config = replace(IN_A_MODEL, attention=attention, compile=compiled, mode="forward")
         step = TrainingStep(config, MATH_MODES["fp32"])
         found.append(logits(step, step.inputs))
+        assert compile_counts().graphs == ((attention, compiled) != ("naive", "none")), "one for all layers"
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
@@ -256,9 +276,12 @@ def test_varlen_is_compiled_into_one_graph(scope: Any) -> None:
     assert len(graphs) == 1 and graphs[0].count("torch_attn._varlen_attn") == (1 if scope == "block" else 2)
 
 
-def test_documents_have_at_least_one_token() -> None:
-    with pytest.raises(RequestError, match="document_length is 0"):
-        replace(ALONE, document_length=0)
+def test_a_window_and_documents_have_at_least_one_token_and_a_window_needs_a_causal_mask() -> None:
+    for field in ("document_length", "window"):
+        with pytest.raises(RequestError, match=f"{field} is 0"):
+            replace(ALONE, **{field: 0})
+    with pytest.raises(RequestError, match="window 4 counts positions before each position; it needs causal: true"):
+        replace(ALONE, window=4, causal=False)
 
 
 # In a model
@@ -328,7 +351,8 @@ def test_rates_and_flags_count_the_documents(tmp_path: Path) -> None:
     base = TrialConfig(d_model=128, context_length=16384, batch_size=8, attention="flex", precision="bf16",
                        device="cuda")  # fmt: skip
     packed = replace(base, document_length=1024)
-    for config in (base, packed, replace(packed, window=200)):
+    windowed = replace(base, window=1024)
+    for config in (base, packed, replace(packed, window=200), windowed):
         attempts.ok(config, {"forward.time": (1e-3,)}, workload="attention")
     frame = analysis.load(attempts.store)
     shapes = zip(frame["document_length"].fillna(0), frame["window"].fillna(0), strict=True)
@@ -338,11 +362,15 @@ def test_rates_and_flags_count_the_documents(tmp_path: Path) -> None:
     in_windows = sum(length * min(length, 200) for length in lengths) / 16384**2
     assert rates[1024, 0] / rates[0, 0] == pytest.approx(in_documents)
     assert rates[1024, 200] / rates[0, 0] == pytest.approx(in_windows)
+    assert rates[0, 1024] / rates[0, 0] == pytest.approx(1024 / 16384)
     h200 = find_device("NVIDIA H200", H200.device_memory)
     assert h200 is not None
-    least = in_documents / 2 * 4 * 8 * 16384**2 * 128 / (peak_flops(h200, "bf16") or 0)
-    assert flags_of_phase(packed, "forward", [0.9 * least], h200)
-    assert not flags_of_phase(packed, "forward", [1.1 * least], h200)
+    all_scores = 4 * 8 * 16384**2 * 128 / (peak_flops(h200, "bf16") or 0)
+    shares = [(base, 0.5), (replace(base, causal=False), 1), (packed, in_documents / 2), (windowed, 0.0605)]
+    for config, share in shares:
+        assert Flag.PHYSICS_VIOLATION in flags_of_phase(config, "forward", [0.9 * share * all_scores], h200)
+        assert not flags_of_phase(config, "forward", [1.1 * share * all_scores], h200)
+        assert not flags_of_phase(config, "forward", [0.9 * share * all_scores], None)
     model = replace(IN_A_MODEL, attention="flex")
     assert least_forward_flops(model) < least_forward_flops(replace(model, document_length=None))
 

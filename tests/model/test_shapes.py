@@ -74,8 +74,8 @@ def test_it_trains_and_differs_from_the_plain_shape(shape: TrialConfig) -> None:
     assert losses[0] != losses[1] and all(loss == loss for loss in losses)
 
 
-def test_its_memory_is_predicted(shape: TrialConfig) -> None:
-    shape = replace(shape, attention="naive")
+def test_its_memory_is_predicted() -> None:
+    shape = replace(PLAIN, attention="naive", **SHAPES["all"])
     weights = 4 * parameter_count(**shape.size.terms, vocab_size=shape.vocab_size)
     assert predict(shape).peak >= 4 * weights
 

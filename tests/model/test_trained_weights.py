@@ -13,7 +13,7 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
-from tests.support.command import lmsweep
+from tests.support.command import answer_here
 
 pytestmark = [pytest.mark.usefixtures("one_core", "forget_code")]
 
@@ -115,7 +115,7 @@ def test_check_names_the_weights_that_get_no_gradient(tmp_path: Path) -> None:
         f"    fixed: {{device: cpu, {size}}}\n"
         f"    include: [{{model: {{name: net, call: 'mine:Net', args: {arguments}}}}}]\n"
     )
-    done = lmsweep("check", tmp_path / "s.yaml")
+    done = answer_here("check", tmp_path / "s.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no: none for 4 of 6 trained weights: layers.0.0.weight, layers.0.0.bias, layers.1.0.weight and 1 more" in (
         " ".join(done.stdout.split())

@@ -22,7 +22,7 @@ from lmsweep.trials.analytic.rates.operators import Operator, Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from tests.support.command import lmsweep
+from tests.support.command import answer_here
 
 SWEEP = """
 name: nodes
@@ -93,7 +93,7 @@ def test_what_cannot_be_planned_is_one_sentence_and_exit_code_2(
     tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     (tmp_path / "nodes.yaml").write_text(SWEEP)
-    refused = lmsweep("plan", tmp_path / "nodes.yaml", *arguments)
+    refused = answer_here("plan", tmp_path / "nodes.yaml", *arguments)
     assert refused.returncode == 2 and said in refused.stderr and "Traceback" not in refused.stderr
 
 

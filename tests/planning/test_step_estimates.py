@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lmsweep.orchestrator.predicting.measured_rates import measured_rates
+from lmsweep.orchestrator.predicting.device_rates import measured_rates
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.collective_rates import Point
 from lmsweep.trials.analytic.rates.rate_data import DATA

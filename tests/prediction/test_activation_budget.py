@@ -10,7 +10,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.results.measurement import Measurement
-from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 BLOCKS = TrialConfig(
     d_model=128,
@@ -73,8 +73,3 @@ def test_the_share_that_is_saved_is_a_row_of_each_workload_that_runs_the_step():
 def test_a_plan_says_why_it_does_not_know_the_memory_of_a_budget():
     with pytest.raises(UnpredictableError, match="found by the trial"):
         predict(replace(BLOCKS, memory_budget=10**9))
-
-
-def test_a_budget_is_at_least_one_byte():
-    with pytest.raises(RequestError, match="memory_budget is 0"):
-        replace(BLOCKS, memory_budget=0)

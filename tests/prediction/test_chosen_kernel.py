@@ -225,20 +225,20 @@ class Net(nn.Module):
 
 @pytest.mark.usefixtures("forget_code")
 @pytest.mark.parametrize(
-    ("arguments", "attention"),
+    ("arguments", "attention", "precision"),
     [
-        ({}, "sdpa"),
-        ({"rate": 0.1}, "sdpa"),
-        ({"value_width": 4}, "sdpa"),
-        ({"value_width": 16, "of_keys": 2}, "sdpa"),
-        ({"of_keys": 2}, "sdpa"),
-        ({"mask": "learned"}, "sdpa"),
-        ({"mask": "fixed"}, "sdpa"),
-        ({}, "sdpa_math"),
+        ({}, "sdpa", "bf16"),
+        ({"rate": 0.1}, "sdpa", "bf16"),
+        ({"value_width": 4}, "sdpa", "bf16"),
+        ({"value_width": 16, "of_keys": 2}, "sdpa", "bf16"),
+        ({"of_keys": 2}, "sdpa", "bf16"),
+        ({"of_keys": 2}, "sdpa", "fp32"),
+        ({"mask": "learned"}, "sdpa", "bf16"),
+        ({"mask": "fixed"}, "sdpa", "fp32"),
+        ({}, "sdpa_math", "fp32"),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_memory_predicted_for_a_cpu_is_the_measured_one_with_each_kernel(
     arguments: dict[str, Any], attention: Any, precision: Any, tmp_path: Path
 ) -> None:

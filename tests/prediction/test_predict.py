@@ -83,7 +83,6 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"attention": "sdpa", "precision": "bf16"},
         {"attention": "naive_softmax", "causal": False},
         {"window": 4},
-        {"document_length": 6},
         {"document_length": 6, "attention": "sdpa", "precision": "bf16"},
         {"checkpointing": "block", "precision": "bf16"},
         {"checkpointing": "sqrt", "num_layers": 4},
@@ -95,8 +94,6 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"optimizer": "adamw_loop"},
         {"mode": "forward"},
         {"mode": "train_forward", "precision": "bf16"},
-        {"mode": "forward_backward"},
-        {"batch_size": 4, "accumulate": 2, "precision": "bf16"},
         {"batch_size": 4, "accumulate": 2, "zero_grad": "before_backward"},
         {"batch_size": 4, "accumulate": 4, "mode": "forward_backward"},
     ],
@@ -215,7 +212,6 @@ def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any], monkeypat
             True,
             marks=pytest.mark.slow,
         ),
-        ({"compile": "model", "mode": "forward", "num_layers": 1}, True),
         ({"compile": "model", "d_model": 64, "d_ff": None, "num_layers": None, "num_heads": None}, True),
         ({"compile": "block", "num_layers": 1, "batch_size": 1}, False),
         # The memory-efficient kernel rounds rows up to multiples of 32, which no product of primes stands for.
@@ -249,8 +245,15 @@ def test_a_graph_of_primes_stands_for_that_of_any_size(
     assert not sizes_of
 
 
-@pytest.mark.parametrize("fields", [{}, {"precision": "bf16"}, {"zero_grad": "before_backward"}], ids=str)
-@pytest.mark.parametrize("mode", ["train_forward", "forward_backward", "train_step"])
+@pytest.mark.parametrize(
+    ("mode", "fields"),
+    [
+        ("train_forward", {}),
+        ("forward_backward", {"precision": "bf16"}),
+        ("train_forward", {"zero_grad": "before_backward"}),
+        ("forward_backward", {"zero_grad": "before_backward"}),
+    ],
+)
 def test_one_run_serves_all_modes(mode: Any, fields: dict[str, Any]) -> None:
     config = small(device="cuda", mode=mode, **fields)
     assert predict(config, run="train_step") == predict(config)
@@ -474,13 +477,20 @@ def test_the_workspace_of_cublas_is_that_of_the_device_and_the_largest_where_it_
 # Against closed forms
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize(("model", "context_length"), [("small", 512), ("xl", 128)])
-def test_predictions_are_the_closed_forms(model: str, context_length: int, precision: Any) -> None:
-    config = named(model, context_length=context_length, precision=precision)
+@pytest.mark.parametrize(
+    ("model", "context_length", "precision", "mode"),
+    [
+        ("small", 512, "fp32", "forward_backward"),
+        ("small", 512, "bf16", "train_step"),
+        ("xl", 128, "fp32", "train_step"),
+        ("xl", 128, "bf16", "forward_backward"),  # the gradients outweigh what autograd keeps
+    ],
+)
+def test_predictions_are_the_closed_forms(model: str, context_length: int, precision: Any, mode: Any) -> None:
+    config = named(model, context_length=context_length, precision=precision, mode=mode)
     plain = {name: value for name, value in asdict(config.size).items() if name not in SHAPE_FIELDS}
     shape = {**plain, "vocab_size": config.vocab_size, "context_length": context_length, "batch_size": 4}
-    how: dict[str, Any] = {"mode": "train_step", "autocast": precision == "bf16"}
+    how: dict[str, Any] = {"mode": mode, "autocast": precision == "bf16"}
     found = predict(config)
     # The allocator rounds each tensor up to 512 bytes; there are some 20 parameters and kept tensors to a layer.
     rounding = 512 * 60 * config.size.num_layers

@@ -183,14 +183,6 @@ def test_fsdp_divides_weights_gradients_and_state_and_sends_as_the_formulas_say(
     assert report.traffic["all_gather"].calls == 2 * SMALL.size.num_layers + 1
 
 
-@pytest.mark.slow
-def test_the_peak_of_a_rank_is_below_that_of_one_process_with_its_own_state():
-    config = replace(SMALL, device="cuda", attention="sdpa")
-    fsdp, torch_ddp = (predict(replace(config, ddp=ddp)).peak for ddp in ("fsdp", "torch"))
-    alone = predict(replace(config, ddp="none", world_size=1)).peak
-    assert fsdp < alone < torch_ddp
-
-
 @pytest.mark.slow  # it predicts sixteen large models
 def test_the_peaks_of_sharded_models_on_two_h200_are_predicted_within_a_hundredth():
     rows = load("h200-x2-sharded")

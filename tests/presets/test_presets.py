@@ -117,11 +117,6 @@ def preset(name: str, **where: str) -> Table | Listing:
     return replace(table, frame=table.frame.head(LINES)) if isinstance(table, Listing) else table
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def gpu(model: str = "small", **fields: Any) -> Any:
     return config(model, device="cuda", **fields)
 

@@ -371,36 +371,9 @@ def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_
     page.context.close()
 
 
-@pytest.mark.slow
-def test_devices_without_a_common_cell_say_why_they_cannot_be_compared(browser: Browser, tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "apart")
-    attempts.ok(config(context_length=128), {"step.time": samples(0.2, 1e-3)}, fingerprint=LAPTOP)
-    for context_length in (256, 512):
-        attempts.ok(config(context_length=context_length, device="cuda"), {"step.time": samples(0.2, 1e-3)})
-    write_report(attempts.store.location, tmp_path / "report.html")
-    page = open_page(browser, tmp_path / "report.html")
-    assert "no cell in common" in page.inner_text("#answer")
-    assert page.inner_text(".apart tbody").split("\n")[0].split("\t") == ["context_length", "128", "256, 512"]
-    assert "--across" not in page.inner_text("#answer-details")  # one result would have two counterparts
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
-@pytest.mark.slow
-def test_a_store_in_which_nothing_can_be_compared_begins_with_its_key_numbers(browser: Browser, tmp_path: Path) -> None:
-    attempts = Attempts(tmp_path / "one")
-    for context_length in (128, 256):
-        attempts.ok(config(context_length=context_length, device="cuda"), {"step.time": samples(0.2, 1e-3)})
-    write_report(attempts.store.location, tmp_path / "report.html")
-    page = open_page(browser, tmp_path / "report.html")
-    assert page.inner_text("#answer") == "Training step: 200 ms, in 2 cells"
-    assert page.locator("#matrix .compared").count() == 0
-    assert page.complaints == []  # type: ignore[attr-defined]
-    page.context.close()
-
-
-def test_a_price_of_no_device_is_refused(store: str, tmp_path: Path) -> None:
-    run = answer_here("report", store, "-o", tmp_path / "report.html", "--price", "A100=2")
+def test_a_price_of_no_device_is_refused(attempts: Attempts, tmp_path: Path) -> None:
+    attempts.ok(config(), {"step.time": samples(0.2, 1e-3)})
+    run = answer_here("report", attempts.store.location, "-o", tmp_path / "report.html", "--price", "A100=2")
     assert run.returncode == 2 and "no such device here" in run.stderr
     with pytest.raises(RequestError, match="no store"):
         write_report(str(tmp_path / "nothing"), tmp_path / "report.html")

@@ -153,7 +153,6 @@ ANSWERED = {
         GRID + "    axes: {batch_size: {min: 1, max: 8}}\n    fixed: {model: tiny}\n",
         ["4: grids[0].axes.batch_size: a mapping is a single value; write the list of values in brackets, or of whole numbers a range"],
     ),
-    "null": (GRID + "    fixed: {model: tiny, batch_size: null}\n", ["4: grids[0].fixed.batch_size: null is not a whole number; leave the key out for its default"]),
     "octal and exponents": (
         GRID + "    fixed: {model: tiny, batch_size: 010, context_length: 1e3}\n",
         [
@@ -162,7 +161,6 @@ ANSWERED = {
         ],
     ),
     "a budget without a unit": ("name: s\nbudget: 10\n" + GRID[8:] + "    fixed: {model: tiny}\n", ["2: budget: 10 is not a time; write one such as 30m or 2h"]),
-    "tabs": (GRID + "    fixed:\n    \tmodel: tiny\n", ["5: not valid YAML: a tab; indent lines with spaces"]),
     "no colon": (GRID + "    fixed:\n      model tiny\n      batch_size: 4\n", ["5: not valid YAML: a colon is missing; write model: tiny"]),
     "no space after the colon": (
         GRID + "    fixed:\n      model:tiny\n",
@@ -208,13 +206,6 @@ ANSWERED = {
             "6: grids[1]: num_heads 7 does not divide d_model 128",
         ],
     ),
-    "the file of another tool": (
-        "program: train.py\nmethod: grid\nparameters:\n  batch_size: {values: [8, 16]}\n",
-        ["1: grids is missing", "1: name is missing", "1: program: unknown key", "2: method: unknown key", "3: parameters: unknown key; it is called grids here"],
-    ),
-    "one grid for the list of grids": ("name: s\ngrids:\n  workloads: [timing]\n", ["2: grids: a mapping is not a list"]),
-    "nothing": ("", ["1: the file is empty; the keys of a sweep are name, description, question, budget, code, grids"]),
-    "a key twice": (GRID + "    fixed:\n      model: tiny\n      model: small\n", ["6: grids[0].fixed.model: the key is given twice, first on line 5"]),
     "a model of another name": (GRID + "    fixed: {model: Qwen/Qwen3-0.6B}\n", ["4: grids[0].fixed.model: 'Qwen/Qwen3-0.6B' is not a model; did you mean qwen3-0.6b?"]),
 }  # fmt: skip
 

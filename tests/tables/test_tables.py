@@ -30,11 +30,6 @@ HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind
 
 
 @pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
-@pytest.fixture
 def hardware(attempts: Attempts) -> pd.DataFrame:
     """Two sizes on a GPU and on a laptop; every kind of cell there is."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from tests.support.command import lmsweep
+from tests.support.command import answer_here, lmsweep
 
 
 @pytest.mark.slow
@@ -23,5 +23,5 @@ def test_the_rates_are_the_work_over_the_time(tmp_path: Path) -> None:
 
 
 def test_it_takes_a_width_and_no_model(tmp_path: Path) -> None:
-    refused = lmsweep("trial", "workloads=ceiling", "--store", tmp_path / "results")
+    refused = answer_here("trial", "workloads=ceiling", "--store", tmp_path / "results")
     assert refused.returncode == 2 and "ceiling needs" in refused.stderr and "d_model" in refused.stderr

@@ -3,7 +3,6 @@
 fit_request.py      what is asked, read and checked
 fit.py              one answer per GPU, number of GPUs and method
 predicted_fits.py   predicts the answers, and ranks them; `lmsweep.fits`
-fit_listing.py      the answers as a table
 fits_page.py        the answers as an HTML page
 """
 
@@ -49,8 +48,8 @@ def fits(
         raise RequestError(f"--format {format}: write text or json")
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.features.fits.fit import FitsOutput
-    from lmsweep.orchestrator.features.fits.fit_listing import fits_listing
     from lmsweep.orchestrator.features.fits.fit_request import FitRequest
+    from lmsweep.orchestrator.features.fits.fits_page import fits_listing
     from lmsweep.orchestrator.features.fits.predicted_fits import find_fits
 
     request = FitRequest(

@@ -1,17 +1,78 @@
-"""The page of the answers: the best in one sentence, and their table with bars."""
+"""The answers as a table, the best line first, and as a page: the best in one sentence, and the table with bars."""
 
 from collections.abc import Sequence
 from importlib.resources import files
 
+import pandas as pd
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lmsweep import trials
+from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
-from lmsweep.orchestrator.features.fits.fit_listing import answered_lines, fits_listing
+from lmsweep.trials.spec.quantities import gib
 
+TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
+MOST_SOURCES = 6
 WIDTH = 100
 """Of the longest bar, in pixels."""
+
+
+def answered_lines(answer: FitsOutput) -> list[Fit]:
+    """Return the lines of the methods that have an answer on some GPU."""
+    answered = {one.method for one in answer.fits if one.fits is not None}
+    return [one for one in answer.fits if one.method in answered]
+
+
+def fits_listing(answer: FitsOutput) -> Listing:
+    """Return one line for each GPU, number of GPUs and method. A method without an answer on any GPU is a note."""
+    lines = answered_lines(answer)
+    unknown = {one.reason: None for one in answer.fits if one not in lines and one.reason}
+    columns = [
+        "GPU",
+        "GPUs",
+        "method",
+        "weights and state",
+        "checkpointing",
+        "fits",
+        "batch",
+        "peak",
+        "tokens/s",
+        "95 % interval",
+    ]
+    columns += ["hours"] * any(one.hours is not None for one in lines)
+    columns += ["dollars"] * any(one.dollars is not None for one in lines)
+    columns.append("what would fit")
+    sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
+    return Listing(
+        title=f"{answer.model} with {answer.context:,} tokens of context, as predicted",
+        frame=pd.DataFrame([[_cells(one)[name] for name in columns] for one in lines], columns=columns, dtype=object),
+        keys=columns[:5],
+        units={},
+        tones=TONES,
+        notes=[*unknown, *answer.assumed, *list(sources)[:MOST_SOURCES]],
+    )
+
+
+def _cells(one: Fit) -> dict[str, str]:
+    between, missing = one.tokens_per_second_between, one.missing_bytes
+    lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
+    unknown = one.reason or ""
+    return {
+        "GPU": one.device_name,
+        "GPUs": str(one.gpus),
+        "method": one.method,
+        "weights and state": one.recipe,
+        "checkpointing": one.checkpointing,
+        "fits": "?" if one.fits is None else "yes" if one.fits else lacks,
+        "batch": str(one.batch or "-"),
+        "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
+        "tokens/s": f"{one.tokens_per_second:,.0f}" if one.tokens_per_second else "-",
+        "95 % interval": f"{between[0]:,.0f} to {between[1]:,.0f}" if between else "-",
+        "hours": f"{one.hours:,.3g}" if one.hours is not None else "-",
+        "dollars": f"{one.dollars:,.0f}" if one.dollars is not None else "-",
+        "what would fit": one.remedy or unknown,
+    }
 
 
 def fits_page(answer: FitsOutput) -> str:

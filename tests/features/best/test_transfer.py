@@ -19,12 +19,7 @@ H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_4
 ON_H100, ON_H200 = device_named("H100 SXM"), device_named("H200 SXM")
 assert ON_H100 and ON_H200
 GRID = [config("small", device="cuda", batch_size=size, precision=name) for size in (4, 8) for name in ("tf32", "bf16")]
-BIG = config("2.7b", device="cuda", batch_size=8)
-
-
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
+BIG = config("small", device="cuda", batch_size=16)
 
 
 def stored(attempts: Attempts, *, factor: float | None, first: float = 1.0) -> list[Cell]:
@@ -131,7 +126,7 @@ def test_what_a_device_lacks_is_left_out_for_that_reason(
     attempts: Attempts, device: str, precisions: tuple[str, str], reason: str
 ) -> None:
     for precision in precisions:
-        attempts.ok(replace(GRID[0], precision=precision), times(0.01), fingerprint=H100)  # type: ignore[arg-type]
+        attempts.ok(config("tiny", device="cuda", precision=precision), times(0.01), fingerprint=H100)  # type: ignore[arg-type]
     text = lmsweep_here("best", attempts.store.location, "--for", device, "--no-predict")
     assert f"1 cell left out: {reason}" in text and precisions[0] in text
     assert f"precision {precisions[1]}" not in text.split(f"and predicted for {device}")[-1]

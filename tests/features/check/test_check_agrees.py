@@ -290,7 +290,7 @@ PARTS: list[tuple[str, str, dict[str, Any]]] = [
     ("optimizer", "split", {}),
 ]
 CASES = [("model_code", name, fields) for name, fields in MODELS] + PARTS
-FEW = ("Bias", "Table", "Norm", "Remembers", "Scheduled", "loss_of_context")
+FEW = ("Bias", "Norm", "Remembers", "Scheduled", "loss_of_context")
 
 
 def check_and_run(trial: Trial) -> tuple[list[str], list[str | None]]:

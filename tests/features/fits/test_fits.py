@@ -133,7 +133,7 @@ def test_a_file_without_an_answer_is_one_sentence(tmp_path, text, words):
 
 @pytest.fixture(scope="module")
 def tiny():
-    listed = lmsweep.fits("tiny", context=64, devices=["24GB", "1 MB", "4090"], methods=["full"])
+    listed = lmsweep.fits("tiny", context=64, devices=["24GB", "1 MB", "4090", "H200"], methods=["full"])
     return {one.device_name: one for one in listed}
 
 
@@ -164,14 +164,14 @@ def test_a_size_of_memory_alone_is_answered_without_a_speed(tiny):
 
 def test_a_model_whose_weights_alone_are_too_large_is_not_advised_a_shorter_context():
     """One whose activations are too large is."""
-    (one,) = lmsweep.fits("2.7b", context=64, devices=["3GB"], methods=["full"])
+    (one,) = lmsweep.fits("small", context=64, devices=["1GB"], methods=["full"])
     assert one.lasting_bytes > one.budget_bytes and one.peak_bytes >= one.lasting_bytes
     assert "weights, gradients and state alone take" in one.remedy and "context" not in one.remedy
     (other,) = lmsweep.fits("tiny", context=4096, devices=["1GB"], methods=["full"], settings=["attention=naive"])
     assert not other.fits and other.lasting_bytes < other.budget_bytes and "a shorter --context" in other.remedy
 
 
-def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tmp_path):
+def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_path):
     machine = Fingerprint(device_name="NVIDIA H200", device_memory=150_000_000_000, torch_version="2.11.0+cu130",
                           python_version="3.12")  # fmt: skip
     rows = [Measurement(phase=name, metric="time", unit="s", samples=(10 * seconds,))
@@ -179,8 +179,8 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tmp_path):
     trial = single_trial(["workloads=operators", "device=cuda", "d_model=64"])
     Store(str(tmp_path)).append(Attempt.begin(trial).rows("operators", rows, machine))
 
-    asked = {"context": 64, "devices": ["H200"], "methods": ["full"], "settings": ["checkpointing=none"]}
-    (shipped,), (measured,) = (lmsweep.fits("tiny", **asked, store=one) for one in ("", str(tmp_path)))
+    shipped = tiny["H200 SXM"]
+    (measured,) = lmsweep.fits("tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path))
     assert measured.batch == shipped.batch
     assert measured.tokens_per_second < shipped.tokens_per_second
 
@@ -290,6 +290,18 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
 def test_it_needs_no_ray(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     path = os.pathsep.join([str(tmp_path), PYTHONPATH])
-    done = command("fits", "tiny", "--context", "64", "--for", "H100", "--method", "full", PYTHONPATH=path)
+    done = command(
+        "fits",
+        "tiny",
+        "--context",
+        "64",
+        "--for",
+        "H100",
+        "--method",
+        "full",
+        "--set",
+        "checkpointing=none",
+        PYTHONPATH=path,
+    )
     assert done.returncode == 0, done.stderr
     assert "H100 SXM" in done.stdout

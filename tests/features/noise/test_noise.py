@@ -27,11 +27,6 @@ STEADY = 1e-5
 """Half an interval, of 1, too small to matter."""
 
 
-@pytest.fixture
-def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path / "results")
-
-
 def measure_noise(attempts: Attempts, *wall: float, device: tuple[float, ...] = (), **fields: Any) -> None:
     """Processes of one cell of the sweep `noise`, with these medians."""
     trial = config(device="cuda", model="medium")
