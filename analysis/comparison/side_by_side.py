@@ -29,11 +29,11 @@ from lmsweep.trials.statistics.median_interval import ratio_interval
 
 PUBLISHED = "published"
 
-_SAME = ["workload", "part", "model", "d_model", "context_length"]
-"""Columns in which two numbers must agree to share a line; d_model if there is no whole model."""
-
-_SHOWN = ("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", *_SAME)
-"""Columns that a line shows, or that these determine."""
+_SHOWN = (
+    *("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", "part", "model"),
+    *("d_model", "context_length"),
+)
+"""Columns that a line shows, or that these determine. Lines are joined by workload, part and `place`."""
 
 ALONE = ("attention", "loss")
 """Workloads that measure a part of a model by itself."""
@@ -138,6 +138,7 @@ def _whole(rows: pd.DataFrame) -> pd.Series:
 
 
 def _with_ratios(pairs: pd.DataFrame) -> pd.DataFrame:
+    # Where both sides have device times, those replace the wall times, whose ratio is kept in wall_ratio.
     wall = ratio_interval(*(pairs[name].to_numpy(float) for name in _ends("theirs", "median")))
     by_device = pairs["device_median"].notna() & pairs["device_theirs"].notna()
     for name in _ends("theirs", "median"):
@@ -172,6 +173,7 @@ def _flags_by_time(mine: tuple[str, ...], theirs: tuple[str, ...], by_device: bo
 
 
 def _ends(theirs: str, mine: str) -> list[str]:
+    """The columns that `ratio_interval` takes for theirs / mine: each time with its two ends."""
     return [theirs, f"{theirs}{LOW}", f"{theirs}{HIGH}", mine, "low", "high"]
 
 
@@ -255,6 +257,7 @@ def _attempts_of(name: str) -> pd.DataFrame:
 
 
 def _of_store(attempts: pd.DataFrame, name: str) -> pd.DataFrame:
+    """`_times` of the other store, renamed to `theirs` and `device_theirs`, each with its two ends."""
     rows = _times(pool(attempts))
     rows = rows.assign(source=name, hardware=rows["device_name"]).rename(columns={"mine_flags": "theirs_flags"})
     return rows.rename(columns={f"{of}{here}": f"{of}theirs{end}" for of in ("", "device_") for here, end in _THERE})

@@ -65,7 +65,10 @@ def warm_up(results: Results) -> Listing:
         units=dict.fromkeys(times, "s") | {"iterations": "1"},
         together=times,
         conditions=common_conditions(parts, keys),
-        notes=["first: the first measured iteration; std: sample standard deviation (n - 1)"],
+        notes=[
+            "first: the first measured iteration, of the first process if there are several; "
+            "std: sample standard deviation (n - 1)"
+        ],
     )
 
 
@@ -77,6 +80,8 @@ def warm_up_series(results: Results) -> Listing:
         raise nothing("timing")
     keys = varying_keys(frame, ["model", "mode", "warmup_steps"], [])
     ordered = in_order(frame, keys)
+    # In a pooled row `samples` are those of all processes, the newest last, and `process_lengths` are their numbers.
+    # Every other column, `warmup_samples` too, is that of the newest process.
     taken = {name: [[] if one is pd.NA else list(one) for one in ordered[name].to_list()] for name in _SERIES}
     lengths = [list(each)[-1] for each in ordered["process_lengths"]]
     taken["samples"] = [samples[len(samples) - n :] for samples, n in zip(taken["samples"], lengths, strict=True)]

@@ -65,6 +65,7 @@ class Predictions:
         self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, Question] = {}
+        """Key -> what is asked. Trials that need the same memory share a key."""
         self._code: Code | None = None
         for trial in counting(trials, "looked up {} predictions"):
             if subject := subject_of(trial):
@@ -78,6 +79,7 @@ class Predictions:
         self._flops: dict[str, StepFlops] = {}
         self.has_operators = operators
         self._operators: dict[str, Rows | Refusal] = {}
+        """Key -> the operators of a step, or why there are none."""
         self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
@@ -88,12 +90,16 @@ class Predictions:
         for key in self._wanted:
             self._learn_step(key, kept.get(key + OPERATORS, Answer()))
         self._limit: float | None = BOUND_SECONDS if count > MOST else None
+        """Seconds after which what is missing is not predicted; None: all is."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
         self._steps = [key for key in on_gpu if key not in self._operators] if operators and not self._limit else []
         """Trials whose operators are wanted and not known."""
         is_large = count > (MOST if each else FEW)
         self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
+        """Keys to ask, later in the order of the answers. In a small plan also keys whose memory is known and whose
+        operators are not: one answer has both."""
         self._answers: Answers | None = None
+        # So large a plan asks in `bound`, which knows the memory of the devices.
         self._is_waiting = bool(self._asked or self._steps) and is_large
         if self._asked and not self._is_waiting:
             self._steps = []
@@ -216,7 +222,7 @@ class Predictions:
             else:
                 self._known.setdefault(key, late)
         for index, key in enumerate(self._steps, len(self._asked)):
-            self._learn_step(key, answers[index])
+            self._learn_step(key, answers[index])  # all are there: with a limit no operators are asked for
 
     def _learn(self, key: str, answer: Answer) -> None:
         if answer.flops:
@@ -279,6 +285,7 @@ class _Cache:
         return found
 
     def keep(self, key: str, answer: Answer) -> None:
+        # Not kept: what another version or folder may answer, and bounds by other trials of the plan.
         if answer.refused or answer.failure or answer.is_of_plan or not self._works:
             return
         try:

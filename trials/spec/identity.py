@@ -25,11 +25,10 @@ def measurement_id(config: TrialConfig, workload: str) -> str:
 def _changed(config: TrialConfig, names: tuple[str, ...]) -> dict[str, object]:
     get, defaults = _reader(names)
     fields = zip(names, get(config), defaults, strict=True)
-    found = {name: value for name, value, default in fields if value != default or name == "device"}
-    if (device := config.device_type) != CONFIG_FIELDS["device"].default:
-        return found | {"device": device}
-    found.pop("device", None)
-    return found
+    found = {name: value for name, value, default in fields if value != default and name != "device"}
+    # Only the kind of device: cuda:H100 asks for the same as cuda. The fingerprint of a row says which GPU it was.
+    of_kind = {} if config.device_type == CONFIG_FIELDS["device"].default else {"device": config.device_type}
+    return found | of_kind
 
 
 @cache

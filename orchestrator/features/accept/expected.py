@@ -24,7 +24,7 @@ from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 PRIOR_FREEDOM = 3.0
 """Degrees of freedom that the priors of machines are worth, as those of processes."""
-SAME_CHIP = 0.02
+SAME_CHIP_DEVIATION = 0.02
 """Standard deviation that another GPU with the same chip adds: its memory takes some of the power."""
 BY_CHIP = frozenset({"product", "attention, forward", "attention, backward"})
 """Parts that the chip decides and not the memory."""
@@ -76,6 +76,8 @@ class Known(NamedTuple):
 
 def expected_times(part: Process, device: Device | None, known: Known) -> list[Expected]:
     """Return what a part should take, by each source that says something. part: a process that measured it."""
+    # kind: how far machines and processes differ; cpu of every part of a machine without a GPU, host of the launches of
+    # one with a GPU. unit: what a slow part accuses; host in both cases.
     kind = part.judged.kind
     # A CPU has only its own history: there are too many kinds.
     of_kind = None if kind == "cpu" else _of_kind(part, _same(part, known.shipped), device)
@@ -83,6 +85,7 @@ def expected_times(part: Process, device: Device | None, known: Known) -> list[E
         of_kind = _public(part, device, known)
     here = part.node, part.machine, part.device_name
     mine = [one for one in _same(part, known.history) if (one.node, one.machine, one.device_name) == here]
+    # Attempts of one machine: a GPU's differ as its processes do, a host's also from time to time.
     between = BETWEEN_TIMES if part.judged.unit == "host" else 0.0
     before = _of(part, mine, "its own history", "before", each="attempt_id", between=between, decides=kind == "cpu")
     alike = [one for one in known.peers if one.device_name == part.device_name and (one.node, one.machine) != here[:2]]
@@ -111,7 +114,7 @@ def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> E
     if not alike or part.judged.part not in BY_CHIP:
         return None
     words = f"the shipped sets of {alike[0][0]}, the same chip"
-    return _of(part, [one for _, one in alike], words, "kind", more=SAME_CHIP)
+    return _of(part, [one for _, one in alike], words, "kind", more=SAME_CHIP_DEVIATION)
 
 
 def _of(
@@ -125,7 +128,11 @@ def _of(
     more: float = 0.0,
     decides: bool = True,
 ) -> Expected | None:
-    """Return the distribution over the machines of these processes, or with `each` over other groups of them."""
+    """Return the distribution over the machines of these processes; over the attempts if `each` is attempt_id.
+
+    between: standard deviation between these groups, beside that of processes; None: of machines of this kind. more:
+    added to the error of the next one.
+    """
     machines: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for one in processes:
         machines[one.source, one.node, getattr(one, each)].append(math.log(one.seconds))
@@ -157,7 +164,9 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     if part.judged.part == "product":
         seconds, source = 2.0 * width**3 / rates.hardware.rate("bfloat16"), rates.hardware.sources["products"]
         for one in public_products():  # of the same size
-            if one[1:5] == ("bfloat16", width, width, width) and _name(one.device_name) == device.name:
+            if (one.dtype, one.m, one.n, one.k) == ("bfloat16", width, width, width) and _name(
+                one.device_name
+            ) == device.name:
                 seconds, source = one.seconds, f"published product of {device.name} (AIConfigurator)"
     elif part.judged.part == "copy":
         seconds, source = 4.0 * width**2 / rates.hardware.bandwidth, rates.hardware.sources["bytes"]

@@ -65,6 +65,7 @@ class _Slot(NamedTuple):
 def measure_node(trials: Trials, progress: Callable[[str], object] = lambda words: None) -> Measured:
     """Run the trials here: those of each GPU beside the others, then those of all GPUs, then those of the cores."""
     found = find_gpus()
+    # As CUDA_VISIBLE_DEVICES names a GPU, by index or UUID -> its index and UUID.
     visible = {name: gpu.names for name in visible_gpus(found) for gpu in found if name in gpu.names}
     units = {uuid: f"GPU {index}" for index, uuid in visible.values()}
     conditions = _disturbances([*units.values()])  # before anything of ours runs

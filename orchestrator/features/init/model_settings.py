@@ -26,6 +26,7 @@ _FROM_FILES = ("from_pretrained", "from_file", "from_folder", "from_checkpoint",
 
 def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Settings, ...]:
     """Return how to build a model that its parameters alone do not build; none if its files do not say."""
+    # What must be given; if nothing must, all that may.
     needed = [one for one in model.parameters if one.required] or list(model.parameters)
     takes_settings = len(needed) == 1 and needed[0].name in _SETTINGS
     if not takes_settings and not any(map(_is_object, model.parameters)):
@@ -37,7 +38,7 @@ def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Setti
         found.append(_settings(fields, f"return {model.name}({kept.name}({{given}}))", model, kept))
     makers = [one for one in classes if "build" in one.methods and _returned(one.methods["build"]) == model.name]
     found += _of_functions(model, kept, makers)
-    if takes_settings and not found:
+    if takes_settings and not found:  # nothing states the settings: a default may, or what the model reads of them
         found += filter(None, (_of_default(model), _of_what_is_read(needed[0], model, classes)))
     return tuple(found)
 
@@ -63,9 +64,11 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class],
     if not named:
         return None
     imported = _imported_from(model).get(wanted, "")
+    # The one in the model's file, else the one that it imports, else the first.
     found = min(named, key=lambda one: (one.file != model.file, reference_to(one.file, "", code) != f"{imported}:"))
-    beside = [one.file.parent for one in (model, found) if one.reference.startswith("./")]
-    return None if beside and {*beside} != {model.file.parent, found.file.parent} else found
+    # A file that no import can name is loaded from its folder, so both must lie in it.
+    by_path = any(one.reference.startswith("./") for one in (model, found))
+    return None if by_path and model.file.parent != found.file.parent else found
 
 
 def _fields(kept: Class) -> tuple[Parameter, ...] | None:

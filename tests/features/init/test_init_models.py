@@ -205,6 +205,13 @@ def test_a_model_in_a_folder_that_no_import_can_name_gets_its_function_beside_it
     assert config.model_code == "my-net/lmsweep_model.py:build"
 
 
+def test_settings_in_another_folder_that_no_import_can_name_build_no_model(tmp_path: Path) -> None:
+    settings = "from dataclasses import dataclass\n@dataclass\nclass Config:\n    vocab_size: int = 8\n"
+    text = HEAD + SHAPED.format(annotation=": Config", **OF_ATTRIBUTES)
+    written = swept(tmp_path, **{"my-net__model": text, "my-lib__settings": settings})
+    assert "from settings import" not in (written.adapter or "")
+
+
 @pytest.mark.parametrize(
     ("files", "words"),
     [

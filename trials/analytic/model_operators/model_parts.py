@@ -46,6 +46,8 @@ def model_parts(config: TrialConfig) -> list[Part]:
     found: list[Part] = []
 
     def add_blocks(phase: Phase, times: int, is_again: bool = False) -> None:
+        # The first operator of a compiled block counts the call of its code, so attention adds none. A model compiled
+        # as a whole is called once for each pass, which `end_operators` counts.
         form = Form(phase, precision, compiled, int(compiled and not whole), is_again)
         found.append(Part(times * micro, block_operators, (form, tokens, *block)))
         found.append(Part(times * micro, attention_operators, _attention(config, form._replace(calls=0))))
@@ -56,8 +58,9 @@ def model_parts(config: TrialConfig) -> list[Part]:
         found.append(Part(micro, loss_operators, (Form(phase, precision), tokens, vocab_size, config.loss)))
         add_blocks(phase, layers)
         if phase == "backward" and (again := config.recomputation.recomputed(layers).blocks):
-            add_blocks(phase, again, is_again=True)
+            add_blocks(phase, again, is_again=True)  # not with `selective`, which computes no product again
         if phase == "backward" and micro > 1:
+            # Nine weights a layer: 4 projections, 3 matrices of SwiGLU, 2 norms. It decides how many kernels add them.
             found.append(Part(micro - 1, sum_operators, (Form(phase, precision), weights, 9 * layers)))
     if config.mode == "train_step":
         found.append(Part(1, update_operators, (Form("optimizer", precision), weights, config.optimizer)))
@@ -66,7 +69,10 @@ def model_parts(config: TrialConfig) -> list[Part]:
 
 @lru_cache(maxsize=1024)
 def _sizes(size: ModelSize, vocab_size: int) -> tuple[tuple[int, ...], int]:
-    """Return the dimensions of a block, and the number of weights of the model."""
+    """Return the dimensions of a block, in the order of `block_operators`, and the number of weights of the model.
+
+    Blocks do not depend on the number of layers, so models of several depths share their prices.
+    """
     terms = size.terms
     block = tuple(value for name, value in terms.items() if name not in ("num_layers", "vocabulary_matrices"))
     return block, parameter_count(**terms, vocab_size=vocab_size)
@@ -98,7 +104,7 @@ def seconds_of(parts: Sequence[Part], rates: OperatorRates, factor: float = 1.0)
     for times, make, arguments in parts:
         launching, computing = _priced(rates, make, arguments)
         whole = whole[0] + times * launching, whole[1] + times * factor * computing
-        if make is update_operators:
+        if make is update_operators:  # the device can begin it only when the host gets there
             update = launching, factor * computing
     return duration(Work(*whole), Work(*update))
 

@@ -49,7 +49,7 @@ _CACHE_MIB: dict[str, float] = {
 _H100_PCIE_MULTIPROCESSORS = 114
 
 CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 SXM"}
-"""Device -> a measured one with the same chip and clocks, and other memory."""
+"""Device -> a measured one with the same chip and clocks, and other memory, whose products and attention it takes."""
 
 REFERENCE = "H200 SXM"
 """The device whose measured efficiencies are taken where a kind of GPU has none of its own."""
@@ -59,7 +59,7 @@ OVER_SHARE = {"MI300X": 0.58, "MI325X": 0.68, "MI355X": 0.79}
 """Rate of tensor cores over that by SHARE_OF_PEAK, of chips with a few published products in bf16. MI300X: the median
 of 493 and 546 TFLOP/s in shapes of Llama (ROCm/TransformerEngine issue 73), and 668 after a search over shapes and
 kernels (MAMF in ml-engineering by Stas Bekman). The others by that search: 785 (1000 W) and 1565 TFLOP/s."""
-SAME_CHIP = {
+PUBLISHED_CHIP = {
     "A100 SXM 40GB": ("A100 SXM 80GB", 1.0),
     "A100 PCIe 40GB": ("A100 SXM 80GB", 0.88),
     "A100 PCIe 80GB": ("A100 SXM 80GB", 0.88),
@@ -88,7 +88,7 @@ ATTENTION_SCALE: dict[tuple[int, int] | str, float] = {
 }
 """Compute capability or device -> rate of PyTorch's fused attention over that on an H200, from published rates:
 FlashAttention 2 gained 1.85 from A100 to H100, though the tensor cores' peaks gained 3.2; on an MI300X it reaches 223
-to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of SAME_CHIP has its share of it."""
+to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of PUBLISHED_CHIP has its share of it."""
 
 
 SHARE_OF_HOST_LINK = 0.85
@@ -141,7 +141,8 @@ def hardware_of(device: Device) -> Hardware:
     """Return the rates of a device: published ones where there are any, else shares of its datasheet."""
     reference = find_reference()
     rates, source = {}, f"the datasheet of {device.name}"
-    chip, share_of_chip = SAME_CHIP.get(device.name, (device.name, 1.0))
+    chip, share_of_chip = PUBLISHED_CHIP.get(device.name, (device.name, 1.0))
+    # The shares are of the reference, whose measured products correct them, as those of the same chip: none published.
     published = {} if device.name in (reference.name, *CHIP) else _published(chip)
     published = {dtype: share_of_chip * rate for dtype, rate in published.items()}
     if device.name in FASTEST_FLOAT8:
@@ -160,6 +161,7 @@ def hardware_of(device: Device) -> Hardware:
         source += f"published products of {chip} (AIConfigurator)"
     elif device.name in OVER_SHARE:
         source += " and a few published products"
+    # By compute capability; by name for AMD's devices, which have none.
     scale = ATTENTION_SCALE.get(device.compute, ATTENTION_SCALE.get(device.name))
     scale = 1.0 if device.name in (reference.name, *CHIP) else scale
     scale = scale and scale * share_of_chip

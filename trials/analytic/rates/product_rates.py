@@ -70,6 +70,7 @@ class Product(NamedTuple):
         size = ITEM_BYTES.get(self.dtype)
         if size is None or not self.is_matrix:
             return ALIGNED
+        # As they lie in memory: (m, k) or, of t, (k, m); (k, n) or, of t, (n, k); the result (m, n).
         rows = (self.k if layout[0] == "n" else self.m, self.n if layout[-1] == "n" else self.k, self.n)
         return math.gcd(ALIGNED, *(size * row for row in rows if row > 1))
 
@@ -104,6 +105,7 @@ class ProductRates:
             places, ratios = found.setdefault(_key(product, layout), ([], []))
             places.append(_place(product))
             ratios.append(point.seconds / self.formula(product, layout))
+        # The formula is of aligned rows. Others are over their mean: far from all points, as slow as on average.
         self._typical = {key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNED}
         self._surfaces = {
             key: Surface(places, [ratio / self._typical.get(key, 1.0) for ratio in ratios])

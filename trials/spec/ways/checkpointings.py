@@ -12,7 +12,7 @@ from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
 
 
 class Recomputed(NamedTuple):
-    """Forward passes of blocks that backward runs again."""
+    """Forward passes of blocks whose matrix products backward computes again: what HFU counts."""
 
     blocks: int
     ended_early: int
@@ -38,7 +38,7 @@ class Checkpointing:
 
     def recomputed(self, num_layers: int) -> Recomputed:
         size = self.group_size(num_layers)
-        if size is None or self.keeps_products:
+        if size is None or self.keeps_products:  # with kept products it computes only other operators again
             return Recomputed(blocks=0, ended_early=0)
         groups = math.ceil(num_layers / size)
         if self.nested:
