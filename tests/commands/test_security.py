@@ -54,13 +54,14 @@ RECEIVES_BYTES = {"interrupt.py"}
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_our_code_neither_evaluates_input_nor_uses_a_shell(path):
+    may_bind = "import socket" in path.read_text()  # `bind` of a signature listens to nobody
     for name, call in calls(path):
         assert name not in RUNS_WHAT_IT_READS, f"{path}:{call.lineno}"
         assert not any(word.arg == "shell" for word in call.keywords), f"{path}:{call.lineno}: a shell"
         assert not name.endswith(".recv") or path.name in OWN_PROCESSES | KNOWS_A_KEY | RECEIVES_BYTES, (
             f"{path}:{call.lineno}"
         )
-        listens = name.endswith((".bind", ".listen", "Listener"))
+        listens = name.endswith((".listen", "Listener")) or (may_bind and name.endswith(".bind"))
         has_key = path.name in KNOWS_A_KEY and any(word.arg == "authkey" for word in call.keywords)
         assert not listens or path.name == "standby.py" or has_key, f"{path}:{call.lineno}: it listens"
 
