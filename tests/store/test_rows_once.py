@@ -1,17 +1,64 @@
 """Each row of a store counts once, whichever files hold it, and no file hides the rows of another."""
 
+import io
 import shutil
 import threading
 from pathlib import Path
+from typing import Any, ClassVar
 
+import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import rows
 from tests.support.command import lmsweep_here
+
+
+class ObjectStore(MemoryFileSystem):
+    """Shows an object only once it is complete, as S3 does. fsspec's own shows it empty, and its readers share it."""
+
+    protocol = "objects"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    lock = threading.RLock()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return super()._strip_protocol(path.replace("objects://", "memory://"))
+
+    def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> io.BytesIO:
+        path = self._strip_protocol(path)
+        with self.lock:
+            return io.BytesIO(super()._open(path, "rb").getvalue()) if mode == "rb" else Upload(self, path)
+
+    def ls(self, *args: Any, **options: Any) -> Any:
+        with self.lock:
+            return super().ls(*args, **options)
+
+    def info(self, *args: Any, **options: Any) -> Any:
+        with self.lock:
+            return super().info(*args, **options)
+
+    def rm_file(self, path: str) -> None:
+        with self.lock:
+            super().rm_file(path)
+
+
+class Upload(io.BytesIO):
+    def __init__(self, objects: ObjectStore, path: str) -> None:
+        super().__init__()
+        self._objects, self._path = objects, path
+
+    def close(self) -> None:
+        if not self.closed:
+            with self._objects.lock:
+                self._objects.store[self._path] = MemoryFile(self._objects, self._path, self.getvalue())
+        super().close()
+
 
 MERGED = f"compacted-{'a' * 32}.parquet"
 
@@ -98,7 +145,8 @@ def test_rows_of_an_attempt_that_differ_between_files_are_all_read(store: Store)
 
 
 def test_merges_at_once_without_a_lock_lose_no_row_and_count_none_twice(tmp_path: Path) -> None:
-    location = f"memory://lmsweep-merges-at-once/{tmp_path.name}"
+    fsspec.register_implementation(ObjectStore.protocol, ObjectStore, clobber=True)
+    location = f"objects://lmsweep-merges-at-once/{tmp_path.name}"
     store, stores = Store(location), [Store(location) for _ in range(3)]
     for context in range(64, 84):
         store.append(rows(context))
