@@ -3,6 +3,7 @@
 import io
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ class ObjectStore(MemoryFileSystem):
 
     def _open(self, path: str, mode: str = "rb", *_: Any, **__: Any) -> io.BytesIO:
         path = self._strip_protocol(path)
+        time.sleep(0.01)  # an object store answers late, so that an object can go between its listing and its reading
         with self.lock:
             return io.BytesIO(super()._open(path, "rb").getvalue()) if mode == "rb" else Upload(self, path)
 
