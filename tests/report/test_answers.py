@@ -139,6 +139,14 @@ def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path
     assert set(first.cells[OPTION]) == {"fp32", "bf16"}
 
 
+def test_what_a_sweep_asks_is_not_asked_again_because_its_fields_vary(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12, 24], "bf16": [10, 20]})
+    asked = Asked(ask="Is bf16 worth it?", compare=("precision",))
+    assert [one.question.text for one in answers_of(location, asked=asked)] == ["Is bf16 worth it?"]
+    narrower = replace(asked, where={"context_length": "256"})
+    assert [one.question.text for one in answers_of(location, asked=narrower)] == ["Is bf16 worth it?", ""]
+
+
 def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
     location = grid(tmp_path, {"fp32": [12]}, question=json.dumps({"ask": "How fast?", "compare": ["precision"]}))
     assert asked_in(joined(location).measurements) == Asked(ask="How fast?", compare=("precision",))

@@ -53,12 +53,12 @@ class ObjectStore(MemoryFileSystem):
 class Upload(io.BytesIO):
     def __init__(self, objects: ObjectStore, path: str) -> None:
         super().__init__()
-        self._objects, self._path = objects, path
+        self.objects, self.path = objects, path
 
     def close(self) -> None:
         if not self.closed:
-            with self._objects.lock:
-                self._objects.store[self._path] = MemoryFile(self._objects, self._path, self.getvalue())
+            with self.objects.lock:
+                self.objects.store[self.path] = MemoryFile(self.objects, self.path, self.getvalue())
         super().close()
 
 

@@ -119,8 +119,8 @@ def questions(
     across: keys in which devices may differ, besides `free`.
     """
     latest = frame[frame["code"].isna() | (frame["code"] == LATEST)]
-    if asked and asked.compare:
-        yield from _asked_questions(latest, asked)
+    own = list(_asked_questions(latest, asked)) if asked and asked.compare else []
+    yield from own
     if latest[DEVICE].nunique() > 1:
         for measure in measures_of(latest):
             yield from _of_fields(latest, (DEVICE,), measure, across=(*free, *across))
@@ -133,7 +133,7 @@ def questions(
         rows = _measured(latest, measure)
         fields = tuple(name for name in WAYS if rows[name].nunique(dropna=False) > 1)
         if fields:
-            yield from _of_fields(latest, fields, measure)
+            yield from (one for one in _of_fields(latest, fields, measure) if not _repeats(one, own))
         leading = [name for name in fields if name in CONFIG_FIELDS and FIELDS[name].role is not Role.ARGUMENT]
         if len(leading) > 1:
             for name in leading:
@@ -155,6 +155,16 @@ def option_name(values: Mapping[str, str]) -> str:
 
 def _value_text(text: str) -> str:
     return f"{int(text) // 1_000_000} MB" if re.fullmatch(r"\d+000000", text) else text
+
+
+def _repeats(question: Question, others: Sequence[Question]) -> bool:
+    """Whether one of the others compares the same rows, by the same fields, if perhaps against another baseline."""
+    return any(
+        set(one.fields) == set(question.fields)
+        and one.measure == question.measure
+        and sum(len(option.rows) for option in one.options) == sum(len(option.rows) for option in question.options)
+        for one in others
+    )
 
 
 def _asked_questions(frame: pd.DataFrame, asked: Asked) -> Iterator[Question]:
