@@ -1,4 +1,4 @@
-"""In which fields cells differ, and what their job is: by name, and in words."""
+"""The fields in which cells differ, and the job that cells share, as names and in words."""
 
 from collections.abc import Sequence
 

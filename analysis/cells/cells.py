@@ -31,6 +31,8 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
+    """What each process measured of one value of a cell."""
+
     logs: tuple[float, ...]
     """The logarithm of the median of each process."""
     within: float
@@ -62,10 +64,10 @@ def variations_of(cells: Sequence[Processes], priors: Mapping[Kind, Variation] =
     return {kind: prior.updated(squares[kind], freedom[kind]) for kind, prior in priors.items()}
 
 
-COUNTED = ("step.time", "step.energy")
-"""The values whose processes are the cell's."""
-TINY = 1e-300
-"""In place of a value of 0, which has no logarithm."""
+REPEATED_VALUES = ("step.time", "step.energy")
+"""A cell has as many processes as measured one of these values, by `phase.metric`."""
+SMALLEST_VALUE = 1e-300
+"""Replaces a measured value of 0, which has no logarithm."""
 
 
 class Value(NamedTuple):
@@ -74,7 +76,7 @@ class Value(NamedTuple):
     median: float
     """In SI units."""
     error: Error
-    """The variation between processes included."""
+    """Return the error of the logarithm of the cell's cost."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -91,13 +93,13 @@ class Cell:
     environment: Fingerprint
     environment_id: str
     values: Mapping[str, Value]
-    """By `phase.metric`."""
+    """`phase.metric` -> the value."""
     processes: int
     status: str
     reason: str | None
     """Why it failed."""
     measured: Mapping[str, Processes] = field(default_factory=dict)
-    """What its processes measured, by `phase.metric`."""
+    """`phase.metric` -> what each process measured."""
     predicted_peak: float | None = None
     """Predicted bytes, if its memory was not measured."""
 
@@ -125,12 +127,12 @@ class Cell:
         return Value(aim.goal.cost(value.median, self.config, hourly), value.error)
 
     def measured_cost(self, aim: Aim) -> Processes | None:
-        """Return what its processes measured of the cost; None as for `cost`."""
+        """Return the cost that each process measured; None if the cost is unknown, as for `cost`."""
         name, cost = aim.goal.first_of(self.values), self.cost(aim)
         if name is None or cost is None:
             return None
         found = self.measured[name]
-        scale = log(max(cost.median, TINY)) - log(max(self.values[name].median, TINY))
+        scale = log(max(cost.median, SMALLEST_VALUE)) - log(max(self.values[name].median, SMALLEST_VALUE))
         return replace(found, logs=tuple(one + scale for one in found.logs))
 
     def known_cost(self, aim: Aim) -> float:
@@ -198,7 +200,7 @@ def _cell(rows: pd.DataFrame) -> Cell:
         environment_id=str(last["environment_id"]),
         values=values,
         measured=measured,
-        processes=max((len(one.logs) for name, one in measured.items() if name in COUNTED), default=1),
+        processes=max((len(one.logs) for name, one in measured.items() if name in REPEATED_VALUES), default=1),
         status=str(end["status"]) if end is not None else str(Status.OK.value),
         reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
     )
@@ -209,10 +211,10 @@ def _processes(row: Any, variation: Variation) -> Processes:
     if row.processes > 1:
         ends = np.cumsum(row.process_lengths)[:-1]
         medians = [float(np.median(one)) for one in np.split(np.asarray(row.samples, dtype=np.float64), ends)]
-        return Processes(logs=tuple(log(max(one, TINY)) for one in medians), within=0.0, kind=row.kind)
-    if row.low > 0:
-        whole = log(row.high / row.low) / 2 / float(reach(np.array(variation.freedom)))
-        within = sqrt(max(whole**2 - variation.scale**2, 0.0))
+        return Processes(logs=tuple(log(max(one, SMALLEST_VALUE)) for one in medians), within=0.0, kind=row.kind)
+    if row.low > 0:  # the interval of a pooled row has the variance between processes too: what is left is within
+        deviation = log(row.high / row.low) / 2 / float(reach(np.array(variation.freedom)))
+        within = sqrt(max(deviation**2 - variation.scale**2, 0.0))
     else:
         within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
-    return Processes(logs=(log(max(row.median, TINY)),), within=within, kind=row.kind)
+    return Processes(logs=(log(max(row.median, SMALLEST_VALUE)),), within=within, kind=row.kind)

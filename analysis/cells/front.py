@@ -12,8 +12,8 @@ from lmsweep.trials.statistics.variation import reach
 
 Quantity = Literal["time", "memory", "money"]
 
-PREDICTED = Error(0.0025, 0)
-"""Of a predicted peak: the largest error of 54 steps (docs/prediction.md)."""
+PREDICTED_PEAK_ERROR = Error(0.0025, 0)
+"""Error of a predicted peak: the largest error of 54 steps (docs/prediction.md)."""
 
 
 class Coordinate(NamedTuple):
@@ -50,7 +50,7 @@ def _coordinate(cell: Cell, aim: Aim, quantity: Quantity) -> Coordinate:
     exact = Error(0.0, 0)
     if quantity == "memory":
         measured = next((cell.values[name] for name in PEAKS if name in cell.values), None)
-        error = measured.error if measured else PREDICTED
+        error = measured.error if measured else PREDICTED_PEAK_ERROR
         return Coordinate(np.inf if cell.peak is None else cell.peak, error if cell.peak is not None else exact)
     time = cell.values.get(WALL_TIME)
     size = cell.dollars(aim) if quantity == "money" else time and time.median / cell.tokens

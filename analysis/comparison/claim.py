@@ -23,7 +23,7 @@ Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
 BETTER, WORSE, UNDECIDED = ("faster", "less"), ("slower", "more"), ("ambiguous", HOST_LIMITED)
 
 MOST_UNSURE = 4.0
-"""If the ends of an interval are further apart, the mean is not printed."""
+"""The mean is printed only if the high end of its interval is at most this many times the low end."""
 UNSURE = "not known to within a factor of two"
 
 Form = Literal["sentence", "gain", "badge", "clocks", "table"]
@@ -95,7 +95,7 @@ class Claim:
 
     @property
     def amount(self) -> tuple[str, str]:
-        """In words, with its interval. The amount is UNSURE if the ends are far apart; an unknown interval is empty."""
+        """The gain and its interval in words. The gain is UNSURE if the ends are far apart; no interval is empty."""
         low, high = self.interval
         if high > MOST_UNSURE * low:
             return UNSURE, ""
@@ -103,7 +103,7 @@ class Claim:
 
     @property
     def ahead(self) -> float:
-        """How far the subject is surely ahead: above 1 if it is."""
+        """The gain of the subject at the unfavourable end of its interval: above 1, the subject is better."""
         low, high = self.interval
         return float(np.nan_to_num(low if self.clock else 1 / high, nan=0.0))
 

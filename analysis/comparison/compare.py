@@ -91,7 +91,7 @@ class Comparison:
     """Keys that have the same value in all cells, and the value."""
     title: str
     claim: Claim | None
-    """Of all cells, if they are times and no values were selected."""
+    """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
     """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
     variation; `itself`; `places`, the machines that measured the cell; `least`, the smallest difference that counts.

@@ -45,7 +45,7 @@ class Explanation:
     frame: pd.DataFrame
     """The rows of `causes` for each cell, after its keys."""
     verdicts: list[str]
-    """Of the cells, as the comparison states them."""
+    """The verdicts of the cells, as the comparison states them."""
     keys: list[str]
     conditions: dict[str, str]
 
@@ -123,7 +123,7 @@ class Side:
     kernels: pd.DataFrame
     """The detail table `kernels` of its store."""
     location: str
-    """Of its store."""
+    """The location of its store."""
 
     def check_profiled(self) -> None:
         """Raise RequestError, with the command that adds profiles, if it has none."""

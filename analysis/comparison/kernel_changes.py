@@ -8,19 +8,20 @@ from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator counts as gone if it takes less than this share of its time on the other side, and of its own side."""
+"""An operator is gone from a side if its time there is at most this share of the side's time, and a smaller share than
+this of its time on the other side."""
 
 ALONE = 0.8
-"""A layer alone differs if it has this share of the differences of all layers."""
+"""A change is reported for one layer if that layer has at least this share of the differences of all layers."""
 
 MOST_NAMED = 2
-"""Operators or kernels of a side that have a name."""
+"""Maximum number of operators or kernels of a side that are listed by name."""
 
 _FUSED = re.compile(r"_?(?:scaled_dot_product_)?(cudnn|flash|efficient)_attention.*")
 """Operators of one kind of fused attention."""
 _LAYER = re.compile(r"(\S*\.\d+)(?:\.|$)")
 TRITON = "triton_"
-"""Begins the name of a kernel that torch.compile wrote."""
+"""Prefix of the names of kernels that torch.compile generates."""
 _NUMBERED = re.compile(r"^(triton_\w*)_\d+$")
 _DIGIT = re.compile(r"\d")
 

@@ -18,14 +18,14 @@ SIDES = ("baseline", "contrast")
 MOST_NAMED = 3
 
 MOST = 300
-"""Cells of a side that are searched for what keeps two sides apart."""
+"""Maximum number of cells of a side that are compared to find the nearest two."""
 
 UNKNOWN = tuple(name for name in OF_STEP if name != "vocab_size")
-"""Fields that may be unknown of the user's own code: they keep it apart from lmsweep's only if they are given."""
+"""Fields that are unknown for the user's own code. Pairing takes an unknown one to have its default."""
 
 
 class Obstacle(NamedTuple):
-    """A field that keeps two sides apart, and its values on both."""
+    """A field whose values prevent pairing, and its values on both sides."""
 
     field: str
     baseline: str
@@ -33,7 +33,7 @@ class Obstacle(NamedTuple):
 
 
 class ApartError(RequestError):
-    """The sides have no cell in common; `apart` holds the fields that keep them apart."""
+    """The sides have no cell in common; `apart` lists the fields whose values prevent pairing."""
 
     def __init__(self, message: str, apart: list[Obstacle]) -> None:
         super().__init__(message)
@@ -41,10 +41,10 @@ class ApartError(RequestError):
 
 
 def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
-    """Return a row for each value of each process, and for each failure; values: None is those usually shown.
+    """Return a row for each value of each process, and for each failure.
 
-    whole: the rows of both sides; their column `side` is 0 or 1. Raises RequestError if there are none, and for a
-    derived value.
+    whole: the rows of both sides; their column `side` is 0 or 1. values: None selects the values that tables show by
+    default. Raises RequestError if there are no rows, and for a derived value.
     """
     if whole.empty:
         raise RequestError("there is nothing to compare: neither side has any results")
@@ -123,9 +123,9 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
-    """The end of a refusal: the option that allows these differences.
+    """The end of an error message: the option that allows these differences.
 
-    Empty if that would not make pairs, because a side has several results that differ in nothing else.
+    Empty if the option would not make pairs, because a side has several results that differ in nothing else.
     """
     rest = [name for name in identity if name not in may_differ(cells, tuple(names))]
     results = cells.groupby([*rest, "side"], dropna=False)[["measurement_id", "environment_id"]].nunique()
@@ -133,9 +133,9 @@ def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> st
 
 
 def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
-    """The keys that have no value on both sides, without those that others determine.
+    """The keys that have no value in common, without those that other keys determine.
 
-    If other keys differ as well, those of the two cells that differ in the fewest.
+    If no two cells agree in all other keys, return the keys in which the two most similar cells differ.
     """
     keys = [name for name in identity if name != "value"]
     apart = [name for name in keys if _differ(cells, name)]

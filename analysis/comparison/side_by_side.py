@@ -33,7 +33,7 @@ _SHOWN = (
     *("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", "part", "model"),
     *("d_model", "context_length"),
 )
-"""Columns that a line shows, or that these determine. Lines are joined by workload, part and `place`."""
+"""Columns that a line shows, or that the shown columns determine. Lines are joined by workload, part and `place`."""
 
 ALONE = ("attention", "loss")
 """Workloads that measure a part of a model by itself."""
@@ -45,8 +45,11 @@ _OTHER_KERNELS = (
 )
 
 _OF_PHASE = ["measurement_id", "environment_id", "workload", "phase"]
+"""Identifies the times of one phase of one result."""
 _DEVICE = {"median": "device_median", "low": "device_low", "high": "device_high"}
+"""Column of a device time -> its name beside the wall time of the same phase."""
 _THERE = (("median", ""), ("low", LOW), ("high", HIGH))
+"""Column of this store -> suffix of the other store's: `median` becomes `theirs`, `low` becomes `theirs_low`."""
 
 WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNSTEADY, Flag.NOT_CONVERGED})
 """Flags of the samples of wall time and of the host, which say nothing about device time."""

@@ -20,19 +20,19 @@ LEAST = 0.005
 """Smallest difference of a part that is named, as a fraction of the longer step."""
 
 MOST_SPREAD = 6.0
-"""Parts that run the same kernels are taken to differ by chance by at most this times the known variation, unless the
-host was busy: beyond it their sizes, the machine or the release are the reason."""
+"""The time of a part that runs the same kernels varies by chance by at most this times the known variation, unless the
+host was busy. A larger difference has another cause: the sizes, the machine or the release."""
 
 MEDIAN_TO_DEVIATION = 1.4826
 """Standard deviation of a normal variable, divided by the median of its distance from the middle."""
 
 REST, UNEXPLAINED, WHOLE = "other parts", "unexplained", "step"
 WAITS_OR_UNEXPLAINED = "the device waits, or unexplained"
-"""Instead of UNEXPLAINED where only the wall time of a device is known."""
+"""Replaces UNEXPLAINED where only the wall time of a device is known."""
 IDLE, WALL = "the device waits", "wall time"
 
 COLUMNS = ["range", "phase", "operator", "kernel", "time", "calls"]
-"""Of the kernels, those that are needed here."""
+"""The columns of the table of kernels that are read here."""
 
 _ATTENTION = ("attention", "scores", "softmax", "value_matmul", "fused_attention")
 _LAYER = re.compile(r"\.\d+(?=\.|$)")
@@ -50,13 +50,13 @@ class ProfiledStep:
     timed: int
     """Processes whose wall time was measured."""
     seconds: float
-    """Of the step as the comparison states it: device time, or wall time where that is unknown."""
+    """Time of the step as the comparison states it: device time, or wall time where that is unknown."""
     has_waits: bool
     """Whether `seconds` is wall time with a device, which may wait for its host."""
     wall: float | None
     """Seconds of the step with those in which the device waits for its host; None if `seconds` has them."""
     variation: Variation
-    """Between processes, of the time of kernels."""
+    """Variation of the kernels' time between processes."""
     variation_of_wall: Variation
     is_disturbed: bool = False
     """Whether other work on the host took time from it."""

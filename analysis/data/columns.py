@@ -209,7 +209,7 @@ def with_arguments(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
 
 
 def mapping_in(text: object) -> dict[str, Any]:
-    """Return the mapping that a row holds as JSON; an empty one for anything else, as a stranger's row may hold."""
+    """Return the mapping that a row holds as JSON; an empty one for any other text, which a foreign row may hold."""
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):

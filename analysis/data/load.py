@@ -72,12 +72,12 @@ def load(store: str | PathLike[str] | Store, *, pooled: bool = True, flops: Flop
 
 
 def of_stored_rows(frame: pd.DataFrame, *, pooled: bool, flops: FlopConvention) -> pd.DataFrame:
-    """Return what `load` returns, from `stored_rows`."""
+    """Return the rows of `stored_rows` with statistics and derived columns, as `load` does."""
     return _with_speed(pool(frame) if pooled else frame, flops)
 
 
 def stored_rows(store: Store) -> pd.DataFrame:
-    """Return the rows of every attempt and the statistics of their samples. Errors as for `load`."""
+    """Return the rows of every attempt and the statistics of their samples. Raises RequestError without a store."""
     if not store.exists():
         there = store.location
         raise RequestError(
@@ -129,27 +129,27 @@ def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None
 
 
 def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame:
-    timed, alone = frame["metric"] == "time", frame["workload"] == "attention"
-    counted = timed & (alone | (frame["workload"] == "timing"))
-    with_backward = frame["mode"].map(PASSES) > 1
+    is_attention = frame["workload"] == "attention"  # attention by itself, not a whole model
+    counted = (frame["metric"] == "time") & (is_attention | (frame["workload"] == "timing"))
     phase = frame["phase"].where(counted)
-    forward = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
-    backward = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", with_backward.astype(np.float64))
+    # How many forward and backward passes the time of each row covers.
+    forwards = phase.map({"forward": 1, "backward": 0, "step": 1}).to_numpy(dtype=np.float64)
+    step_backwards = (frame["mode"].map(PASSES) > 1).astype(np.float64)
+    backwards = phase.map({"forward": 0, "backward": 1}).mask(phase == "step", step_backwards).to_numpy(np.float64)
     batch = {name: _numbers(frame[name]) for name in ("context_length", "batch_size")}
     terms = size_terms(frame)
-    once = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
-    attention = np.where(alone, once, terms["num_layers"] * once)
-    other = np.where(alone, 0, forward_flops(**terms, **batch) - attention)
+    one_layer = attention_flops(phase="forward", d_model=terms["query_width"], **batch)
+    attention = np.where(is_attention, one_layer, terms["num_layers"] * one_layer)
+    other = np.where(is_attention, 0, forward_flops(**terms, **batch) - attention)
     share = _share_of_scores(frame, convention)
-    backwards = backward.to_numpy(dtype=np.float64)
     closed_form = counted_flops(
-        convention, other=other, attention=attention, forward=forward, backward=backwards, share=share
+        convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
     )
     # The closed form counts neither a user's model nor frozen weights; `TrialConfig.has_counted_flops`.
-    by_trial = ((frame["model_code"].notna() | (frame["adapter"] != "none")) & ~alone).to_numpy(dtype=bool)
+    by_trial = ((frame["model_code"].notna() | (frame["adapter"] != "none")) & ~is_attention).to_numpy(dtype=bool)
     flops = np.where(by_trial, _flops_of_trials(frame), closed_form)
     # A timed phase has tokens, also where its FLOPs are unknown.
-    known = ~np.isnan(flops) | (by_trial & ~np.isnan(forward))
+    known = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
     tokens = np.where(known, tokens_per_step(**batch), np.nan)
     seconds_or_joules = frame["median"].to_numpy()
     flops_per_second = flops / seconds_or_joules
@@ -157,15 +157,15 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
     # Checkpointing computes blocks again, and never the output head.
     head = 2 * tokens_per_step(**batch) * terms["d_model"] * terms["vocab_size"]
     of_blocks = other - head + attention * share
-    again = np.where(alone, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
-    again = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), again)
+    recomputed = np.where(is_attention, 0, backwards * _recomputed(frame, of_blocks / terms["num_layers"], terms))
+    recomputed = np.where(by_trial, np.where(frame["checkpointing"] == "none", 0, np.nan), recomputed)
     return frame.assign(
         tokens_per_second=tokens / seconds_or_joules,
         flops=flops,
         flops_convention=np.where(by_trial, "model", convention),  # what trials count
         tflops=flops_per_second / 1e12,
         mfu=flops_per_second / peaks,
-        hfu=(flops + again) / seconds_or_joules / peaks,
+        hfu=(flops + recomputed) / seconds_or_joules / peaks,
         energy_per_token=np.where(frame["metric"] == "energy", seconds_or_joules / tokens_per_step(**batch), np.nan),
     )
 

@@ -27,7 +27,7 @@ class Results:
         prices: Sequence[Price] = (),
         flops: FlopConvention = "model",
     ) -> None:
-        """where, flops: as for `lmsweep.analysis.pivot` and `load`."""
+        """where: conditions, as in `lmsweep.analysis.pivot`. flops: how FLOPs are counted, as in `lmsweep.load`."""
         self.store = open_store(store)
         self.where = where or {}
         self.prices = prices
@@ -66,15 +66,16 @@ class Results:
         return select(self.everything, self.where)
 
     def of(self, workload: str) -> pd.DataFrame:
-        """Rows of one workload. Raises RequestError if there are none."""
+        """Return the rows of one workload. Raises RequestError if the workload has no rows."""
         found = self.measurements[self.measurements["workload"] == workload]
         if found.empty:
             raise nothing(workload)
         return found
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
-        """Rows of the newest attempts in a detail table that meet the conditions. Raises RequestError if there are
-        none.
+        """Return the rows of a detail table, of the newest attempts that meet the conditions.
+
+        Raises RequestError if no row meets them.
         """
         if table not in self._details:
             frame = self.store.read(table)[0].to_pandas()

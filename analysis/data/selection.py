@@ -1,4 +1,4 @@
-"""Selects the rows of a table or comparison, and the numbers of one value."""
+"""Selects the rows of a table or comparison, and the medians and intervals of one value such as `step.time`."""
 
 import numpy as np
 import pandas as pd
@@ -43,7 +43,7 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
 
 
 def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
-    """The values that a word selects: itself; for device names, all that contain it as whole words."""
+    """The stored values that a word selects: the equal one, or all device names that contain it as whole words."""
     if word in labels:
         return [word]
     named = [one for one in labels if Price(device=word, dollars=0).is_of(one, None)] if name == "device_name" else []
@@ -68,10 +68,11 @@ def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataF
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """Return the default values to show, the first of these that the frame has.
+    """Return the values that tables show by default: the first of these sets that the frame has.
 
-    `step.time` of a whole step, not of attention alone; times of its parts; the errors of the workload `precision`; a
-    peak of memory; the rates of the workload `ceiling`; the first value by name.
+    (1) `step.time`, unless only attention was timed; (2) the times of forward and backward; (3) the gradient errors of
+    the workload `precision`; (4) a memory peak; (5) the rates of the workload `ceiling`; (6) the first value by
+    name.
     """
     known = values_in(frame)
     if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
@@ -173,7 +174,7 @@ def unit_of(cells: pd.DataFrame, value: str) -> str | None:
 
 
 ABOVE_PEAK = "above_peak"
-"""Marks a rate above the datasheet's peak whose time is possible."""
+"""A mark for a rate above the datasheet's peak whose time is possible."""
 
 ADVICE = {
     ABOVE_PEAK: "The rate is above the peak of the device's datasheet, but the time is possible: this convention "
@@ -181,7 +182,7 @@ ADVICE = {
     "attention; the hardware convention counts scores computed again, which only fused kernels do. Choose the "
     "other with --flops."
 }
-"""Marks that no row stores, and what they mean."""
+"""Mark that is computed and not stored -> its meaning."""
 
 
 def flag_tuples(flags: pd.Series) -> pd.Series:
@@ -194,7 +195,7 @@ HIDDEN_PAIRS = "; pairs of positions outside a window or between documents count
 
 
 def how_counted(rows: pd.DataFrame) -> str:
-    """Return the convention of rows from `lmsweep.analysis.load`, as a title says it."""
+    """Return the convention by which the FLOPs of rows of `lmsweep.analysis.load` are counted, as titles print it."""
     used = set(rows["flops_convention"])
     words = MEANING[used.pop()] if len(used) == 1 else None
     words = words or f"{MEANING['hardware']}; models of your own by the model convention"

@@ -22,7 +22,7 @@ _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
 _SAME_EXCEPT_MODE = ["trial_id", "environment_id", "warmup_steps", "measure_steps"]
 
 _ATTEMPT = ["attempt_id", "environment_id"]
-"""Beside its copy, a store's attempts differ in the environment only."""
+"""Identifies an attempt. A copied row keeps its `attempt_id` and differs in the environment."""
 
 
 def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:

@@ -50,10 +50,10 @@ def _name(function: object, operator: object, line: object, category: str, phase
 
 
 CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")
-"""From the longest-lived to the shortest-lived: the order, from below, in which a timeline is stacked."""
+"""From the longest-lived to the shortest-lived: a timeline stacks them in this order, from below."""
 
 PHASES = ("forward", "backward", "optimizer", "end")
-"""In order; end covers the frees after the last of the other phases."""
+"""In the order of an iteration; `end` covers the frees after the other phases."""
 
 
 def load_timelines(store: str | Store) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""A pivot of one workload's values as a row of a list; what presets say of the flags of their rows."""
+"""`Pivot`, a preset table of one workload; ratio columns; the flags in the rows of listings."""
 
 import fnmatch
 from collections.abc import Callable, Sequence
@@ -57,29 +57,31 @@ class Pivot:
 
     workload: str
     values: Sequence[str]
-    """Those that the results hold are shown; the first, with its status, if every trial failed. `rank*` is any rank."""
+    """The values to show, such as `step.time`; `rank*` is any rank. Values that the results lack are left out. If every
+    trial failed, the first value is shown with its status."""
     title: str
     _: KW_ONLY
     rows: tuple[str, ...] = ()
-    """The first row keys, which whatever else varies follows; else the model and the context length."""
+    """The first row keys; other keys that vary follow. By default the model and the context length come first."""
     cols: tuple[str, ...] = ()
     by_device: bool = True
     """Whether devices are groups of columns if there are several."""
     if_varying: tuple[str, ...] = ()
-    """Keys that are columns too if results differ in them."""
+    """Further column keys, if results differ in them."""
     parts: bool = False
-    """Whether each part has a row: `forward.time` is then the value `time` of the row `forward`."""
+    """Whether each part of a step has its own row: `forward.time` is then the value `time` of the row `forward`."""
     against: tuple[str, ...] = ()
-    """Values of the last of `cols`; the first that occurs is the baseline of ratios in columns of their own."""
+    """Candidates for the baseline, values of the last column key. The first that occurs is the baseline, and each other
+    column has a column of ratios to it."""
     kind: Kind = "speed_up"
     together: bool = False
     above: float | None = None
     """Values without a median above this are left out."""
     of: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame
-    """Returns the rows of the table, from those of the workload."""
+    """Selects the rows of the table among those of the workload."""
 
     def __call__(self, results: Results) -> Table:
-        """Raises RequestError if the results have no such values, no baseline, or nothing to compare with it."""
+        """Return the table. Raises RequestError without such values, without a baseline, or with nothing to compare."""
         frame = self.of(results.of(self.workload))
         baseline = self._baseline(frame) if self.against else ""
         values = self._held(frame)

@@ -29,13 +29,13 @@ MARKERS, STYLES = "osD^XPvh", ("-", "--", ":", "-.")
 """In the order of the page's symbols and dashes."""
 
 _NO_DATE = {"Date": None}
-"""Of an SVG: the same chart is the same file."""
+"""Metadata of an SVG: without a date, the same chart is the same file."""
 
-POINTS = 72
-"""In an inch, the unit of a figure's size."""
+POINTS_PER_INCH = 72
+"""Matplotlib states font sizes in points and figure sizes in inches."""
 
-LETTERS = 110
-"""Letters beside each other that fit an axis: a piece that is narrower than its name has none."""
+LETTERS_PER_AXIS = 110
+"""Letters that fit beside each other along an axis. A piece that is narrower than its name shows no name."""
 
 
 def write_charts(
@@ -170,7 +170,7 @@ def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
             ends[at] += x
         elif one["type"] == "bar":
             axes.barh(y, x, 0.96, one["base"], color=colours[look], alpha=0.5, edgecolor="white", label=name)
-            least = layout["xaxis"]["range"][1] / LETTERS
+            least = layout["xaxis"]["range"][1] / LETTERS_PER_AXIS
             for text, start, length, level in zip(one["text"], one["base"], x, y, strict=True):
                 if length > least * len(text):
                     axes.text(start + length / 2, level, text, ha="center", va="center", fontsize=7)
@@ -236,7 +236,7 @@ def _finished(
 
     Matplotlib's own layout would draw each chart twice more to find this out.
     """
-    wide, high = figure.get_size_inches() * POINTS
+    wide, high = figure.get_size_inches() * POINTS_PER_INCH
     heading = fill(title, 95)
     figure.suptitle(heading, x=6 / wide, y=1 - 6 / high, ha="left", va="top", fontsize=10, fontweight="bold")
     entries = [entry for axes in grid for entry in zip(*axes.get_legend_handles_labels(), strict=True)]

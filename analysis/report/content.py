@@ -26,13 +26,13 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 MOST_ATTEMPTS = 3000
-"""Choices of a store with more attempts are not compared: the page would take too long to make and to read."""
+"""A store with more attempts has no comparisons of options: the page would take too long to make and to read."""
 
-MOST_ANSWERS, MANY = 8, 500
+MOST_ANSWERS, MANY_ATTEMPTS = 8, 500
 """Comparisons of a page; of a store with so many attempts, only the first."""
 
 _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
-"""May differ between two stores; a version of the measuring code that measures otherwise may not."""
+"""Fields of the environment that may differ between stores; versions of `measuring_version` measure differently."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known 
         if found:
             yield found
             count += 1
-        if count == (MOST_ANSWERS if size < MANY else 1):
+        if count == (MOST_ANSWERS if size < MANY_ATTEMPTS else 1):
             return
 
 
@@ -129,7 +129,7 @@ def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
 
 
 def range_headline(frame: pd.DataFrame) -> str:
-    """From where to where the medians of these results' first measure reach; empty if they have none."""
+    """The range of the medians of these results' first measure, in words; empty if they have no medians."""
     for measure in measures_of(frame)[:1]:
         rows = frame[frame["workload"] == measure.workload]
         value, *_ = measure.values or default_layout(rows).values

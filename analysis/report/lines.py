@@ -21,8 +21,8 @@ Codes: TypeAlias = dict[str, NDArray[np.int64]]
 Key: TypeAlias = tuple[int, ...]
 """What distinguishes a line from others: ranks of values."""
 
-OFF = {"none", NO_VALUE}
-"""Labels of a field that is not used."""
+UNUSED_LABELS = {"none", NO_VALUE}
+"""Labels of a field that a configuration does not use."""
 MOST_LINES, MOST_PANELS = 8, 12
 """Lines of one panel, and panels of a chart; what is left is counted below it."""
 
@@ -70,13 +70,13 @@ def chart_of(
     first = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in inside}
 
     of_line = _without_protocol(of_line, inside, [*lines])
-    switched = [name for name in of_line if not OFF.isdisjoint(first[name].values())]
+    switched = [name for name in of_line if not UNUSED_LABELS.isdisjoint(first[name].values())]
     often = Counter(text for name in of_line for text in set(first[name].values()))
 
     def words(key: Key) -> str:
         """The values of a line, but `none`; with the field's name if it is switched on, or another has such a value."""
         texts = {name: first[name][key[inside.index(name)]] for name in of_line}
-        said = {name: text for name, text in texts.items() if text not in OFF} or texts
+        said = {name: text for name, text in texts.items() if text not in UNUSED_LABELS} or texts
         return ", ".join(
             f"{name} {text}" if name in switched or often[text] > 1 else text for name, text in said.items()
         )

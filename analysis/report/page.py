@@ -36,7 +36,7 @@ def write_report(
     *,
     history: bool = False,
 ) -> int:
-    """Write the page to a file and return its size in bytes. Arguments and errors: as for `page_of`."""
+    """Write the page to a file and return its size in bytes. Arguments and errors are those of `page_of`."""
     return write_page(page_of(location, others, prices, across, history=history), Path(output))
 
 
@@ -58,7 +58,7 @@ def page_of(
     *,
     history: bool = False,
 ) -> Iterator[str]:
-    """Return the page of the store at this location, in pieces. Arguments and errors: as for `content_of`."""
+    """Return the page of the store at this location, in pieces. Arguments and errors are those of `content_of`."""
     return page_with(content_of(location, others, prices, across, history=history))
 
 
@@ -95,7 +95,7 @@ def page_with(content: Content) -> Iterator[str]:
 
 
 def _prices(results: Joined, first: Answer | None) -> list[tuple[str, float | None, float]]:
-    """Of each device of the first answer: its name, its dollars per hour, and its mean speed."""
+    """For each device of the first answer: its name, dollars per hour, and mean speed."""
     kinds = results.attempts[[DEVICE, "accelerator_type"]].drop_duplicates()
     types = kinds["accelerator_type"].astype(object).where(kinds["accelerator_type"].notna(), None)
     dollars = hourly_dollars(results.prices, sorted(zip(kinds[DEVICE], types, strict=True), key=str))

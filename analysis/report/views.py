@@ -34,7 +34,7 @@ SIGNS = {
 """Verdict -> its sign and its CSS class: colour alone would not reach every reader."""
 
 MOST_PERCENT = 3.0
-"""If a cell is more times as fast, the chart shows times instead of per cent."""
+"""A chart shows ratios instead of per cent if a cell is more than this many times as fast."""
 
 STRIP = 130
 """Width of the drawn intervals of a table, in pixels."""
@@ -62,14 +62,14 @@ class Line:
 class View:
     name: str
     cells: list[list[Any]]
-    """Of each cell the name of its value and its results by number, the baseline first."""
+    """For each cell: the name of its value, then the numbers of its results, the baseline first."""
     charts: dict[str, JsonObject]
-    """By value."""
+    """Value -> its chart."""
     compared: bool = False
     columns: list[str] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     zero: float = 0.0
-    """Where a strip has no difference."""
+    """Position on a strip at which the difference is 0."""
     caption: str = ""
     conditions: str = ""
     html: Markup = Markup("")

@@ -9,11 +9,11 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 
 LONGEST_BAR = 28
-"""Characters."""
-HALF = 5
-"""Characters on each side of the middle of a strip."""
+"""Width of the longest bar, in characters."""
+HALF_STRIP = 5
+"""Width of half a strip, in characters."""
 LEAST_REACH = 0.2
-"""Strips reach at least this far, so that differences of a few per cent look small."""
+"""Smallest difference that the half of a strip stands for, so that differences of a few per cent look small."""
 Numbers = NDArray[np.float64]
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -47,9 +47,9 @@ def strips(lows: Numbers, middles: Numbers, highs: Numbers) -> list[str]:
             found.append("")
             continue
         known = np.clip(np.nan_to_num(ends, nan=ends[1]) / reach, -1.0, 1.0)
-        low, middle, high = (round(HALF * (1 + one)) for one in known)
-        cells = ["─" if low <= place <= high else "·" for place in range(2 * HALF + 1)]
-        cells[HALF] = "┼" if low <= HALF <= high else "│"
+        low, middle, high = (round(HALF_STRIP * (1 + one)) for one in known)
+        cells = ["─" if low <= place <= high else "·" for place in range(2 * HALF_STRIP + 1)]
+        cells[HALF_STRIP] = "┼" if low <= HALF_STRIP <= high else "│"
         cells[middle] = "●"
         found.append("".join(cells))
     return found

@@ -6,13 +6,13 @@ from statistics import median_low
 
 from lmsweep.trials.results.metrics import Unit, printed_units
 
-ALL_UNKNOWN = 1e4
-"""An interval that reaches this many times as far as the number is printed with an exponent instead of all digits."""
+EXPONENT_REACH = 1e4
+"""An interval that reaches this many times the number away from it is printed with an exponent."""
 
-EVEN = 2 / 3
-"""± is written if the nearer end of the interval is at least this share of the farther end's distance away."""
-ALL_BUT_EVEN = 0.01
-"""± is also written if the two distances differ by at most this share of the number."""
+SYMMETRIC_RATIO = 2 / 3
+"""± is printed if the shorter half of the interval is at least this share of the longer half."""
+SYMMETRIC_DIFFERENCE = 0.01
+"""± is also printed if the halves differ by at most this share of the number."""
 
 
 SMALLEST, LARGEST = 1e-21, 1e21
@@ -71,7 +71,7 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     extreme = f"{median:.3e}", f"[{low:.1e}, {high:.1e}]"
     if median and not SMALLEST <= abs(median) < LARGEST:
         return extreme
-    if median != 0 and distance >= ALL_UNKNOWN * abs(median):
+    if median != 0 and distance >= EXPONENT_REACH * abs(median):
         return _fixed(median, 1 - _exponent(median)), f"± {distance:.0e}" if even else f"[{low:.0e}, {high:.0e}]"
     if not SMALLEST <= distance < LARGEST:
         return extreme
@@ -89,7 +89,9 @@ def _is_even(median: float, low: float, high: float) -> bool:
     """Whether median ± the distance to the farther end describes both ends fairly, including their sign."""
     nearer, farther = sorted((median - low, high - median))
     keeps_sign = (low <= 0 or median > farther) and (high >= 0 or median < -farther)
-    return (nearer >= EVEN * farther or farther - nearer <= ALL_BUT_EVEN * abs(median)) and keeps_sign
+    return (
+        nearer >= SYMMETRIC_RATIO * farther or farther - nearer <= SYMMETRIC_DIFFERENCE * abs(median)
+    ) and keeps_sign
 
 
 def _exponent(value: float) -> int:

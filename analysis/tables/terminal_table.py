@@ -24,14 +24,14 @@ from lmsweep.analysis.tables.text_table import ADVICE_OF, Markup, axis_names, sh
 
 GAP = "  "
 
-SHORT = 24
-"""Least columns of the terminal that are left to a longer text which is wrapped."""
+LEAST_TEXT_WIDTH = 24
+"""Minimum width of a column of wrapped text, in columns of the terminal."""
 
-MOST_KEYS = 0.6
-"""Share of the width that row keys may take before the first of them become headings of sections."""
+MOST_KEY_WIDTH = 0.6
+"""Share of the width that row keys may take. If they take more, the first keys become headings of sections."""
 
 MOST_TRANSPOSED = 12
-"""Most rows of a table that is transposed."""
+"""Maximum number of rows of a table that is transposed."""
 
 STYLES: dict[Tone, str] = {"good": "green", "bad": "red", "unclear": "yellow", "neutral": "dim"}
 
@@ -98,7 +98,7 @@ def _parts(cells: pd.DataFrame, words: tuple[str, ...], width: int) -> Iterator[
         yield cells, shared
         return
     first = cells.index.get_level_values(0)
-    if cells.index.nlevels > 1 and _least_width(cells.iloc[:, :0], words, wraps=True) > MOST_KEYS * width:
+    if cells.index.nlevels > 1 and _least_width(cells.iloc[:, :0], words, wraps=True) > MOST_KEY_WIDTH * width:
         for value in first.unique():
             for part, own in _parts(cells[first == value].droplevel(0), words, width):
                 yield part, [*shared, f"{cells.index.names[0]} {value}", *own]
@@ -122,13 +122,13 @@ def _least_width(cells: pd.DataFrame, words: tuple[str, ...], *, wraps: bool = F
         pieces = [piece.strip() for level in header for piece in re.split(r"(?<=[_ ])" if breaks else "$", level)]
         most = max(map(cell_len, texts), default=0)
         if wraps and is_text:
-            most = min(most, max([SHORT, *(cell_len(word) for text in texts for word in text.split())]))
+            most = min(most, max([LEAST_TEXT_WIDTH, *(cell_len(word) for text in texts for word in text.split())]))
         found += max(most, *map(cell_len, pieces)) + len(GAP)
     return found
 
 
 def _columns(cells: pd.DataFrame, words: tuple[str, ...]) -> list[tuple[list[str], list[str], bool]]:
-    """Of each column, row keys first: the levels of its header, its texts, and whether it holds words."""
+    """For each column, row keys first: the levels of its header, its texts, and whether it holds words."""
     keys, levels = axis_names(cells.index), axis_names(cells.columns)
     alone = levels == [""]  # the columns of a listing: their names are beside those of the keys
     corner = [[*([""] * (0 if alone else len(levels))), name] for name in keys]

@@ -13,12 +13,13 @@ from lmsweep.analysis.report.answers.question import BASELINE, option_name
 from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, cells_of_pair
 from lmsweep.trials.spec.config import RequestError
 
-NOT_SAID = 0.05
-"""Share of cells on a busy host that is not worth a sentence."""
+LEAST_BUSY_SHARE = 0.05
+"""Cells measured on a busy host are mentioned if they are more than this share of all cells."""
 
 
 class _Lead(NamedTuple):
-    """What the headline says: of the option that is surely furthest ahead of the baseline, or in most conditions."""
+    """The option that the headline names: the one with the largest certain gain over the baseline. If no gain is
+    certain, the option that is best in most conditions."""
 
     words: str
     claim: Claim
@@ -77,7 +78,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> _Lead:
     ahead = {name: claim.ahead for name, claim in claims.items()} | {found.baseline: 1.0}
     wins = _wins(found)
     winner = max(ahead, key=lambda name: ahead[name])
-    if winner == found.baseline:
+    if winner == found.baseline:  # no gain is certain: the option that is best in most conditions is named
         winner = max(ahead, key=lambda name: (wins[name], ahead[name]))
     most, count = ("fastest" if found.timed else "smallest"), len(names) + 1
     second = max((name for name in ahead if name != winner), key=lambda name: ahead[name])
@@ -102,7 +103,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> _Lead:
 
 
 def _wins(found: Answer) -> Counter[str]:
-    """In how many conditions each option is the best."""
+    """Option -> the number of conditions in which it is the best."""
     wins: Counter[str] = Counter()
     known = found.cells[found.cells["gain"].notna()]
     for _, rows in known.groupby([labels(known[name]) for name in found.keys] or (lambda _: 0)):
@@ -112,7 +113,7 @@ def _wins(found: Answer) -> Counter[str]:
 
 
 def _between(found: Answer, one: str, other: str) -> str:
-    """What the verdicts say of the second option against the first."""
+    """The verdict on `other` against `one`; unknown if the two cannot be compared."""
     options = {option.name: option for option in found.question.options}
     try:
         cells = cells_of_pair(found.question, options[one], options[other])
@@ -122,7 +123,7 @@ def _between(found: Answer, one: str, other: str) -> str:
 
 
 class _Start(NamedTuple):
-    """The least value of a field from which an option is better, and its claim at the largest."""
+    """The smallest value of a field from which an option is better, and its claim at the largest value."""
 
     field: str
     least: str
@@ -135,7 +136,7 @@ class _Start(NamedTuple):
 
 
 def _threshold(found: Answer, option: str) -> _Start | None:
-    """Return from where on the option is better, if it is behind below."""
+    """Return the smallest value of a field from which the option is always better, if below it the option is worse."""
     cells = found.of(option)
     better = cells["verdict"].isin(BETTER).to_numpy()
     for name in [*found.keys, *(["d_model"] if "model" in found.keys else [])]:
@@ -161,6 +162,6 @@ def _limits(lead: _Lead) -> list[str]:
     if not np.isnan(claim.wall):
         said.append(f"By device time; by wall time {Gain(claim.wall).words(timed=True)[0]}{lead.place}.")
     busy, count = claim.scope.busy, claim.scope.cells
-    if busy > NOT_SAID * count:
+    if busy > LEAST_BUSY_SHARE * count:
         said.append(f"The host was busy in {busy} of {count} cells.")
     return said

@@ -18,10 +18,11 @@ from lmsweep.trials.statistics.significance import SIGNIFICANCE
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 
 MOST_STAGES = 30
-"""The newest are shown: each is compared twice."""
+"""Number of the newest stages that are shown: each is compared twice."""
 
 LEAST_STEPS = 5
-"""Between stages, from which their median says how far processes differ: one or two of them may be changes."""
+"""Minimum number of steps between stages for an estimate of the variation between processes: the estimate is their
+median, which one or two real changes do not move."""
 
 MEDIAN_STEP = 0.6745 * 2**0.5
 """The median of the absolute difference of two normal numbers, in their standard deviations."""

@@ -18,26 +18,27 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 DEVICE = "device_name"
 
 MOST_OPTIONS = 40
-"""If more combinations of choices were measured, those of the most results are compared."""
+"""Maximum number of options. Of more, those with the most results are compared."""
 
 MOST_VALUES = 8
-"""A field with more values is an axis of a chart, and no choice."""
+"""Maximum number of values of a field that is compared; one with more is an axis of a chart."""
 
-NAMED, BASELINE = 2, "the baseline"
-"""Options of more fields than this are named by their difference from the baseline, which has this name."""
+MOST_NAMED_FIELDS = 2
+"""If options differ in more fields, each is named by its difference from the baseline, which is named BASELINE."""
+BASELINE = "the baseline"
 
 WAYS = (*(name for name in AXES if name not in fields_with(Role.EXTENT)), "torch_version")
-"""The fields that are choices, with their arguments."""
+"""The fields whose values can be compared, and the fields of their arguments."""
 
-_PLAIN = ("model", "precision", "attention", "optimizer", "loss", "ddp", "bucket_bytes", "code", DEVICE)
-"""Fields whose values say which field they are of."""
+_SELF_EXPLANATORY = ("model", "precision", "attention", "optimizer", "loss", "ddp", "bucket_bytes", "code", DEVICE)
+"""Fields whose values are named alone: `bf16`, not `precision bf16`."""
 
 
 class Measure(NamedTuple):
     name: str
     workload: str
     values: list[str] | None
-    """The values that are compared; None: those usually shown."""
+    """The values that are compared; None: the values that tables show by default."""
 
 
 MEASURES = (
@@ -48,11 +49,11 @@ MEASURES = (
     Measure("energy", "energy", ["step.energy"]),
     Measure("peak memory", "memory", ["step.peak_allocated"]),
 )
-"""What options are compared by, the first that a store has at first."""
+"""The quantities by which options are compared, the most important first."""
 
 
 class Option(NamedTuple):
-    """One of what is compared, with its rows of `lmsweep.load(..., pooled=False)`."""
+    """One configuration that is compared, with its rows of `lmsweep.load(..., pooled=False)`."""
 
     name: str
     values: Mapping[str, str]
@@ -61,7 +62,7 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is compared. A sweep's own has `text`; the others are made from what varies."""
+    """A comparison of options. A sweep's own question has `text`; the others are made from the fields that vary."""
 
     fields: tuple[str, ...]
     measure: Measure
@@ -69,11 +70,11 @@ class Question:
     """The baseline first."""
     text: str = ""
     across: tuple[str, ...] = ()
-    """Further keys that may differ."""
+    """Keys that may differ between options, in addition to `fields`."""
     over: str = ""
-    """If the options follow each other, such as dates: what they are."""
+    """The name of the axis if the options are ordered, such as dates."""
     variation: Known | None = None
-    """Between processes, of the whole store."""
+    """Variation between processes, estimated from the whole store."""
 
     @property
     def title(self) -> str:
@@ -93,7 +94,7 @@ class Asked:
 
 
 def asked_in(frame: pd.DataFrame) -> Asked | None:
-    """Return the question that the newest row with one stores; None if no row has one or it is of another kind."""
+    """Return the question that the newest row with one stores; None if no row has a question, or it is malformed."""
     known = frame[frame["question"].notna()]
     return None if known.empty else _asked_of(known.sort_values("started_at")["question"].iloc[-1])
 
@@ -114,7 +115,7 @@ def _asked_of(text: str) -> Asked | None:
 def questions(
     frame: pd.DataFrame, asked: Asked | None, across: Sequence[str], free: Sequence[str]
 ) -> Iterator[Question]:
-    """Yield what the rows of all attempts can answer, what matters most first.
+    """Yield the questions that the rows of all attempts can answer, the most important first.
 
     across: keys in which devices may differ, besides `free`.
     """
@@ -150,7 +151,7 @@ def measures_of(frame: pd.DataFrame) -> list[Measure]:
 def option_name(values: Mapping[str, str]) -> str:
     """Return `bf16, compile block`."""
     known = {name: _value_text(text) for name, text in values.items() if text != NO_VALUE}
-    return ", ".join(text if name in _PLAIN else f"{name} {text}" for name, text in known.items()) or "none"
+    return ", ".join(text if name in _SELF_EXPLANATORY else f"{name} {text}" for name, text in known.items()) or "none"
 
 
 def _value_text(text: str) -> str:
@@ -158,7 +159,7 @@ def _value_text(text: str) -> str:
 
 
 def _repeats(question: Question, others: Sequence[Question]) -> bool:
-    """Whether one of the others compares the same rows, by the same fields, if perhaps against another baseline."""
+    """Whether one of the others compares the same rows by the same fields, against any baseline."""
     return any(
         set(one.fields) == set(question.fields)
         and one.measure == question.measure
@@ -190,7 +191,7 @@ def _of_fields(
     across: tuple[str, ...] = (),
     baseline: Mapping[str, str] | None = None,
 ) -> Iterator[Question]:
-    """The question about these fields, if there are two options or more."""
+    """The question about these fields, if they have two options or more."""
     rows = _measured(frame, measure)
     kinds = in_order(rows.drop_duplicates(list(fields)), list(fields))
     if fields == (DEVICE,):  # those of the page's own store come first
@@ -212,7 +213,7 @@ def _of_fields(
     others = [one for one in options if one is not first]
     if len(others) >= MOST_OPTIONS:
         others = sorted(others, key=lambda one: -one.rows["measurement_id"].nunique())[: MOST_OPTIONS - 1]
-    if len(fields) > NAMED:
+    if len(fields) > MOST_NAMED_FIELDS:
         others = [one._replace(name=option_name(_differing(one.values, first.values))) for one in others]
         first = first._replace(name=BASELINE)
     yield Question(fields=fields, measure=measure, options=[first, *others], across=across)
@@ -223,14 +224,15 @@ def _differing(values: Mapping[str, str], baseline: Mapping[str, str]) -> dict[s
 
 
 def _plainness(option: Option, baseline: Mapping[str, str] | None) -> tuple[int, int]:
-    """How many fields have the baseline's values, or else their defaults; then how often it was measured."""
+    """The number of fields with the baseline's values (by default, each field's default), then the number of results.
+    The option with the largest pair is the baseline."""
     wanted = baseline or {name: label(CONFIG_FIELDS[name].default) for name in option.values if name in CONFIG_FIELDS}
     same = sum(option.values.get(name) == text for name, text in wanted.items())
     return same, option.rows["measurement_id"].nunique() if same else 0
 
 
 def _short_devices(rows: pd.DataFrame) -> dict[str, str]:
-    """The accelerator's type for the name of each device, where only one has this type."""
+    """Device name -> its accelerator type, or the name itself if several devices have that type."""
     kinds = rows.drop_duplicates(DEVICE).set_index(DEVICE)["accelerator_type"]
     counts = kinds.value_counts()
     return {str(name): str(kind) if pd.notna(kind) and counts[kind] == 1 else str(name) for name, kind in kinds.items()}

@@ -15,34 +15,34 @@ from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.results.roles import determines
 from lmsweep.trials.spec.config import RequestError
 
-COPY = "/copy "
-"""Marks the identifiers of copied rows."""
+COPY_MARK = "/copy "
+"""Part of the identifiers of copied rows."""
 
 OPTION = "option"
 """The column with the name of the option that a cell compares with the baseline."""
 
-CLAIMED = (
+CLAIM_COLUMNS = (
     *("value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high", "wall_ratio", "verdict", "p", "flags"),
     *("half", "kind", "itself", "places", "least"),
 )
-"""Of `Comparison.cells`, the columns that an answer has of each cell."""
+"""The columns of `Comparison.cells` that an answer keeps for each cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     question: Question
     cells: pd.DataFrame
-    """A row for each cell of each option: the columns of its result, OPTION, CLAIMED, `gain`, `gain_low`, `gain_high`,
-    and `one`, `other`: the ResultKey of both results."""
+    """A row for each cell of each option: the columns of its result, OPTION, CLAIM_COLUMNS, `gain`, `gain_low`,
+    `gain_high`, and the ResultKey of both results, `one` and `other`."""
     keys: list[str]
     """The columns in which cells of one option differ."""
     unit: str
     apart: Sequence[Obstacle] = ()
-    """If no option has a cell in common with the baseline: the fields that keep them apart."""
+    """The fields that prevent pairing, if no option has a cell in common with the baseline."""
     changes: Mapping[str, Claim] = field(default_factory=dict)
-    """Of options that follow each other: where something changed, against which option, and by how much."""
+    """For ordered options: the option at which a value changed -> the change, against the option before."""
     refused: tuple[str, Sequence[str]] = ("", ())
-    """If so, the headline and sentences about what helps."""
+    """If nothing could be compared: the headline, and sentences about what helps."""
 
     @property
     def timed(self) -> bool:
@@ -56,7 +56,7 @@ class Answer:
         return self.cells[self.cells[OPTION] == option]
 
     def claim(self, option: str, cells: pd.DataFrame | None = None, *, against: str = "") -> Claim:
-        """Return what its cells say of the option; cells: some of them, or those against another than the baseline."""
+        """Return the claim of an option's cells. cells: a selection of them, or the cells against another baseline."""
         cells, keys = self.of(option) if cells is None else cells, [name for name in self.keys if name != "value"]
         return claim_of(cells, option, against or self.baseline, timed=self.timed, keys=keys)
 
@@ -118,7 +118,7 @@ def _compared_at_once(question: Question) -> Comparison:
         size = len(baseline.rows)
         values = {name: option.rows[name].iloc[:1] for name in question.fields}
         same = {name: pd.array(one.array.take([0] * size), dtype=one.dtype) for name, one in values.items()}
-        named = {name: baseline.rows[name] + f"{COPY}{place}" for name in ("attempt_id", "measurement_id")}
+        named = {name: baseline.rows[name] + f"{COPY_MARK}{place}" for name in ("attempt_id", "measurement_id")}
         copies.append(baseline.rows.assign(**same, **named))
     followers = tuple(determines(*question.fields) - {*question.fields})
     across = (*question.across, *followers)
@@ -145,15 +145,15 @@ def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
     ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
     gains = [1 / frame[end] if timed else frame[end] for end in ends]
     columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
-    columns |= {name: frame[name] for name in CLAIMED if name in frame}
-    one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY)[0]) for key in found.results[0]]
+    columns |= {name: frame[name] for name in CLAIM_COLUMNS if name in frame}
+    one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0]) for key in found.results[0]]
     columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}
     added = {name: column.to_numpy()[known] for name, column in columns.items()}
     return held.drop(columns=["flags"]).assign(**added)
 
 
 def _refused(question: Question, one: Option, other: Option, error: RequestError) -> Answer:
-    """The answer about two devices without a common cell: what keeps them apart, and what helps."""
+    """The answer about two devices without a common cell: the fields that prevent pairing, and what helps."""
     apart = error.apart if isinstance(error, ApartError) else []
     why = f"{str(error)[:1].upper()}{str(error)[1:]}."
     if apart:

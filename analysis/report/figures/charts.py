@@ -29,7 +29,7 @@ _DECADES = {"dtick": "D2", "tickformat": "~r"}
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
-"""Of precisions, where colours distinguish devices."""
+"""Symbols of precisions, where colours distinguish devices."""
 
 _NAMED_KERNELS = 4
 """Number of kernels that a bar's tooltip names, the longest first."""

@@ -12,8 +12,8 @@ from lmsweep.analysis.report.figures.charts import Figure, each_trial
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.results.metrics import Unit
 
-LEAST = 0.002
-"""Kernels of a part that take a smaller share of the step are drawn as one piece."""
+LEAST_SHARE = 0.002
+"""Kernels of a part that each take a smaller share of the step are drawn as one piece."""
 
 _LEVELS = ("phase", "range", "kernel")
 
@@ -45,7 +45,7 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
     made = [Piece(0, "step", "", 0.0, whole, float(found["calls"].sum()))]
     named = found.assign(kernel=found["kernel"].map(short_name))
     of_part = named.groupby(["phase", "range"])["time"].transform("sum")
-    small = named.groupby(["phase", "range", "kernel"])["time"].transform("sum") < LEAST * whole
+    small = named.groupby(["phase", "range", "kernel"])["time"].transform("sum") < LEAST_SHARE * whole
     named = named.assign(kernel=named["kernel"].mask(small, "shorter kernels"), of_part=of_part)
     named["place"] = named["phase"].map(STEP_PHASES.index)
     sums = named.groupby(["place", "phase", "range", "of_part", "kernel"], as_index=False)[["time", "calls"]].sum()

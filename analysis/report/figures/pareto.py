@@ -14,8 +14,10 @@ from lmsweep.analysis.tables.number_format import number_text
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.quantities import gib
 
-FEWEST, MOST = 3, 2000
-"""Minimum number of cells of a job and maximum number of trials of a store for drawing fronts."""
+FEWEST_CELLS = 3
+"""Minimum number of cells of a job for a chart of its front."""
+MOST_TRIALS = 2000
+"""A store with more trials has no such charts."""
 
 _PEAK = "Peak memory (GiB)"
 _MONEY = "Cost (dollars per million tokens)"
@@ -24,7 +26,7 @@ _MONEY = "Cost (dollars per million tokens)"
 class _Cost(NamedTuple):
     words: str
     of: Callable[[Cell], float | None]
-    """In the unit of the axis; None if it is unknown."""
+    """Returns the cost of a cell in the unit of the axis; None if it is unknown."""
     quantity: Quantity
 
 
@@ -32,7 +34,7 @@ def fronts(results: Results) -> Iterator[Figure]:
     """Yield the fronts of each job: speed and memory, then speed and money, if they are known of several cells."""
     frame = results.measurements
     steps = frame[frame["workload"].isin(["timing", "memory"]) & (frame["status"] == Status.OK)]
-    if not (results.prices or steps["workload"].eq("memory").any()) or steps["trial_id"].nunique() > MOST:
+    if not (results.prices or steps["workload"].eq("memory").any()) or steps["trial_id"].nunique() > MOST_TRIALS:
         return
     aim = parse_aim("tokens/s", [], results.prices)
     jobs: dict[tuple[object, ...], list[Cell]] = {}
@@ -46,7 +48,7 @@ def fronts(results: Results) -> Iterator[Figure]:
     for cells in jobs.values():
         for axis in axes:
             known = [cell for cell in cells if axis.of(cell) is not None]
-            if len(known) >= FEWEST:
+            if len(known) >= FEWEST_CELLS:
                 yield _figure(known, axis, aim)
 
 
@@ -56,14 +58,14 @@ def speed(cell: Cell) -> float:
 
 def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
     names = axes_of(cells)
-    best = pareto_front(cells, aim)
+    on_front = pareto_front(cells, aim)  # by speed, memory and money together, so not all lie on the line of two
     devices = list(dict.fromkeys(cell.environment.device_name for cell in cells))
     traces: list[JsonObject] = []
     for colour, device in enumerate(devices):
         of_device = [cell for cell in cells if cell.environment.device_name == device]
         for words, symbol, size, among in (
-            ("on the front", "circle", 10, [cell for cell in of_device if cell in best]),
-            ("behind it", "circle-open", 8, [cell for cell in of_device if cell not in best]),
+            ("on the front", "circle", 10, [cell for cell in of_device if cell in on_front]),
+            ("behind it", "circle-open", 8, [cell for cell in of_device if cell not in on_front]),
         ):
             if among:
                 traces.append(

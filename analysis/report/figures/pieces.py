@@ -11,8 +11,8 @@ from lmsweep.analysis.report.figures.charts import Figure, each_trial
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.results.metrics import Unit
 
-MOST = 12
-"""Pieces of a chart."""
+MOST_PIECES = 12
+"""Maximum number of pieces of a chart."""
 
 _PEAKS = ("peak_allocated", "peak_tensors")
 
@@ -35,7 +35,7 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
     rows = rows[["piece", "category", "phase", "held", "at_peak", "bytes"]]
-    totals = rows.groupby("piece")["held"].sum().nlargest(MOST).sort_values()
+    totals = rows.groupby("piece")["held"].sum().nlargest(MOST_PIECES).sort_values()
     shown = rows[rows["piece"].isin(totals.index)]
     traces: list[JsonObject] = []
     for colour, category in enumerate(CATEGORIES):
