@@ -29,7 +29,7 @@ from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual, known_residuals, learned, spread_for
 from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time
 from lmsweep.trials.analytic.rates.rate_set import LAUNCH_SECONDS, MeasuredRates, launched, rates_of, rates_with
-from lmsweep.trials.analytic.rates.step_time import WAITS, StepTime, step_time
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, StepTime, step_time
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -65,7 +65,7 @@ class Step:
         launching = host * float(np.dot(prices, self.launches))
         update = host * self.time.launching_update
         end = max(update, self.time.updating)
-        return max(self.time.computing + WAITS * (launching + update), launching + end)
+        return max(self.time.computing + WAIT_PER_LAUNCH * (launching + update), launching + end)
 
 
 def steps_of(name: str) -> Iterator[Step]:
@@ -177,7 +177,7 @@ def _from_others(name: str) -> Callable[[Residual], bool]:
 def _of_rank(time: RankTime, host: float, factor: float) -> float:
     """Return seconds as `RankTime.at` has them."""
     launching = host * time.launching
-    return max(factor * time.busy + WAITS * launching, launching) + factor * time.after
+    return max(factor * time.busy + WAIT_PER_LAUNCH * launching, launching) + factor * time.after
 
 
 def _host_of_rank(time: RankTime, seconds: float, factor: float) -> float | None:

@@ -31,7 +31,14 @@ from lmsweep.analysis.reference import public_benchmarks, published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
-from lmsweep.trials.analytic.rates.intervals import FILE, SURE, Residual, known_residuals, learned, widened
+from lmsweep.trials.analytic.rates.intervals import (
+    INTERVAL_DEVIATIONS,
+    RESIDUALS_FILE,
+    Residual,
+    known_residuals,
+    learned,
+    widened,
+)
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
@@ -261,7 +268,7 @@ def held(one: Residual, residuals: Sequence[Residual], wider: float, left: Left 
         return math.nan, False
     factor, deviation = spread
     distance = abs(one.log_ratio - math.log(factor))
-    return factor / math.exp(one.log_ratio) - 1, distance <= SURE * wider * deviation * (1 + 1e-9)
+    return factor / math.exp(one.log_ratio) - 1, distance <= INTERVAL_DEVIATIONS * wider * deviation * (1 + 1e-9)
 
 
 def by_device(residuals: Sequence[Residual]) -> None:
@@ -361,7 +368,7 @@ def tables(residuals: Sequence[Residual]) -> None:
     for (level, device), more in sorted(wider.items()):
         spread = learned(level, residuals, device)
         assert spread is not None
-        width = math.exp(SURE * more * spread.deviation)
+        width = math.exp(INTERVAL_DEVIATIONS * more * spread.deviation)
         print(f"{level}, {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
 
 
@@ -377,7 +384,7 @@ def main() -> None:
         with ProcessPoolExecutor(1, get_context("spawn")) as other:  # a process imports the code of one folder
             cells += other.submit(unseen_cells).result()
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
-        with FILE.open("w", newline="") as file:
+        with RESIDUALS_FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Residual._fields)
             writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)

@@ -17,13 +17,14 @@ from lmsweep.trials.analytic.scaling_limits import (
     tensor_parallel_backward_limit,
     tensor_parallel_limit,
 )
-from lmsweep.trials.analytic.sharded_state import HELD, SHARED, rank_bytes
+from lmsweep.trials.analytic.sharded_state import HELD_AT, SHARDED_PARTS, rank_bytes
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
-"""mesh: data times tensor parallel, whose collectives overlap each other; serial_mesh: one after the other."""
+"""mesh: data parallel times tensor parallel, whose collectives overlap each other. serial_mesh: the same, with
+collectives one after the other."""
 MEASURED, DATASHEET = "measured", "datasheet"
 
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
@@ -32,9 +33,9 @@ _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name",
 def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each model, batch, precision and device in the store.
 
-    Columns: those of _MODEL (tokens of all ranks); `flops` of a large matrix product (workload `ceiling`) and
-    `bandwidth`, the highest bus bandwidth of an all-reduce, each with `_from`: measured or datasheet; each of LIMITS,
-    in ranks. NaN if unknown.
+    Columns: those of _MODEL, where `tokens` are those of all ranks; `flops`, the rate of a large matrix product
+    (workload `ceiling`); `bandwidth`, the highest bus bandwidth of an all-reduce; `flops_from` and `bandwidth_from`:
+    measured or datasheet; each of LIMITS, in ranks. NaN if unknown.
     """
     ok = results[results["status"] == Status.OK]
     world_size, tp = (ok[name].to_numpy(dtype=np.float64, na_value=1.0) for name in ("world_size", "tp"))
@@ -94,17 +95,19 @@ _TRIAL = ["model", "world_size", "ddp", "precision", "gather"]
 
 
 def sharding(results: pd.DataFrame) -> pd.DataFrame:
-    """Return a row for each model, number of ranks, sharding variant and stage of a step.
+    """Return a row for each model, number of ranks, sharding variant and moment of a step.
 
-    Columns: those of _TRIAL; moment; PARTS, in bytes, by closed forms; `measured`, the bytes that rank 0 holds then,
-    with activations and communication, NaN if unknown. Left out are wrappers and optimizers of the user's, `hsdp`,
-    tensor parallelism, and optimizers other than AdamW.
+    Columns: those of _TRIAL; `moment`, a key of HELD_AT; PARTS, in bytes, by closed forms; `measured`, the bytes that
+    rank 0 holds at that moment, with activations and communication, NaN if unknown. Left out are the user's wrappers
+    and optimizers, `hsdp`, tensor parallelism, and optimizers other than AdamW.
     """
-    ddp = results[(results["workload"] == "ddp") & results["ddp"].isin([*SHARED]) & (results["tp"] == 1)]
+    ddp = results[(results["workload"] == "ddp") & results["ddp"].isin([*SHARDED_PARTS]) & (results["tp"] == 1)]
     ddp = ddp[ddp["optimizer"].isin(SHARDED)].dropna(subset=_DIMENSIONS)
-    trials = ddp.drop_duplicates(_TRIAL).sort_values("ddp", key=lambda words: words.map([*SHARED].index), kind="stable")
+    trials = ddp.drop_duplicates(_TRIAL).sort_values(
+        "ddp", key=lambda words: words.map([*SHARDED_PARTS].index), kind="stable"
+    )
     rows = []
-    for (_, trial), moment in product(trials.iterrows(), HELD):
+    for (_, trial), moment in product(trials.iterrows(), HELD_AT):
         terms = size_terms(trial.to_frame().T)  # of a frame with one row
         parameters = parameter_count(**{name: values[0] for name, values in terms.items()})
         held = rank_bytes(

@@ -4,7 +4,7 @@ import pytest
 
 from lmsweep.analysis import load
 from lmsweep.analysis.metrics.communication_limits import sharding
-from lmsweep.trials.analytic.sharded_state import HELD, SHARED, rank_bytes
+from lmsweep.trials.analytic.sharded_state import HELD_AT, SHARDED_PARTS, rank_bytes
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from tests.support.command import ROOT
 
@@ -12,7 +12,7 @@ XL = 3_406_809_600.0
 
 
 def test_every_way_to_share_among_all_ranks_has_its_closed_form():
-    assert {*SHARED, "hsdp"} == set(DDP_VARIANTS)
+    assert {*SHARDED_PARTS, "hsdp"} == set(DDP_VARIANTS)
 
 
 def test_zero_1_divides_the_state_and_fsdp_everything():
@@ -25,7 +25,7 @@ def test_zero_1_divides_the_state_and_fsdp_everything():
 
 
 def test_before_the_first_step_there_are_only_weights_and_after_a_step_no_gradients():
-    held = {name: rank_bytes(parameters=1.0, ranks=1, ddp="none", moment=name) for name in HELD}
+    held = {name: rank_bytes(parameters=1.0, ranks=1, ddp="none", moment=name) for name in HELD_AT}
     assert held["init"].total == 4 and held["after_step"].total == 12
     assert held["before_optimizer"] == held["after_optimizer"]
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import WAITS, explained, in_tf32, step_time
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, explained, in_tf32, step_time
 
 
 class OneCost(NamedTuple):
@@ -43,10 +43,12 @@ GATHER = operator("all_gather", 5, stream="communication", ranks=2)
 
 def test_a_step_takes_as_long_as_the_slower_of_device_and_host() -> None:
     fast, slow = (step_time((PRODUCT, NORM, UPDATE), Rates(host)) for host in (0.1, 3.0))
-    assert (fast.seconds, fast.computing, fast.is_host_bound) == (pytest.approx(18 + WAITS * 0.9), 18, False)
+    assert (fast.seconds, fast.computing, fast.is_host_bound) == (pytest.approx(18 + WAIT_PER_LAUNCH * 0.9), 18, False)
     assert fast.launching == pytest.approx(0.9)
     assert (slow.seconds, slow.is_host_bound) == (27, True)
-    assert slow.at(2.0) == pytest.approx(36 + WAITS * 27) and slow.at(1.0, 1) == 54, "a slow host takes twice as long"
+    assert slow.at(2.0) == pytest.approx(36 + WAIT_PER_LAUNCH * 27) and slow.at(1.0, 1) == 54, (
+        "a slow host takes twice as long"
+    )
     assert step_time((PRODUCT, NORM, UPDATE, GATHER), Rates(0)).computing == 18, "of one process"
 
 

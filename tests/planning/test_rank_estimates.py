@@ -15,7 +15,7 @@ from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Poin
 from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
 from lmsweep.trials.analytic.rates.rate_set import MeasuredRates, rates_with
-from lmsweep.trials.analytic.rates.step_time import WAITS
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.store.store import Store
@@ -59,7 +59,7 @@ def test_a_device_that_decides_waits_for_the_launches_of_a_rank_as_of_one_proces
         for host in (2.0, 1.0)
     )
     assert not slow.is_host_bound and slow.busy == fast.busy
-    assert slow.seconds - fast.seconds == pytest.approx(WAITS * fast.launching)
+    assert slow.seconds - fast.seconds == pytest.approx(WAIT_PER_LAUNCH * fast.launching)
 
 
 def test_a_host_whose_launches_were_measured_decides_within_a_fifth_and_an_unknown_one_widens_the_interval() -> None:

@@ -9,7 +9,7 @@ from lmsweep.orchestrator.cluster.planned_nodes import layout_of, spread
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.analytic.rates.intervals import (
-    SURE,
+    INTERVAL_DEVIATIONS,
     Residual,
     judged,
     known_residuals,
@@ -141,7 +141,7 @@ def test_an_interval_learned_without_a_source_holds_in_nine_of_ten_cells_of_each
     for device in {one.device for one in cells}:
         wider = widened(level, known_residuals(), device)
         found = [judged(one, known_residuals()) or 0.0 for one in cells if one.device == device]
-        kept = sum(distance <= SURE * wider * (1 + 1e-9) for distance in found)
+        kept = sum(distance <= INTERVAL_DEVIATIONS * wider * (1 + 1e-9) for distance in found)
         assert kept / len(found) >= 0.9, device
 
 

@@ -18,7 +18,7 @@ from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
-from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading, read_until_closed
+from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
 from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, energy_row, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.validity_flags import exceeds_peak, flags_of_times, least_forward_flops
@@ -150,13 +150,13 @@ def test_the_reading_process_writes_its_first_reading_at_once_and_the_others_on_
             time.sleep(0.001)
             assert time.monotonic() < began + 10
         assert len(out.getvalue().splitlines()) == 1
-        time.sleep(4.5 * PERIOD)
+        time.sleep(4.5 * SAMPLING_SECONDS)
         os.close(write_fd)
         thread.join(timeout=10)
     readings = [Reading(**json.loads(line)) for line in out.getvalue().splitlines()]
     assert [reading.power for reading in readings[:3]] == [0.0, 100.0, 200.0]
     times = [reading.at - began for reading in readings]
-    assert times == sorted(times) and times[-1] >= 4.5 * PERIOD
+    assert times == sorted(times) and times[-1] >= 4.5 * SAMPLING_SECONDS
     assert 3 <= len(times) <= 7, "ten a second, and one at the end"
 
 

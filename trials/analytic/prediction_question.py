@@ -55,7 +55,7 @@ class Largest(NamedTuple):
     lasting: int | None = None
     """Bytes of weights, gradients and the optimizer's state, which neither batch nor context changes."""
     operators: Rows = ()
-    """Of a step of what is sure."""
+    """Operators of a step with the largest value that is sure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,9 @@ class Answer:
     flops: StepFlops | None = None
     operators: Rows = ()
     fits: bool | None = None
-    """None if that is not sure."""
+    """None if the prediction is too uncertain to decide."""
     largest: tuple[Largest, ...] = ()
-    """In each room."""
+    """The largest value in each room."""
     reason: str | None = None
     """Why the memory is not known."""
     untimed: str | None = None

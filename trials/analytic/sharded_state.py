@@ -14,16 +14,17 @@ from dataclasses import dataclass
 
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
-SHARED = {name: variant.shared for name, variant in DDP_VARIANTS.items() if not variant.in_groups}
-"""Word of the field `ddp` -> what a rank holds only a share of. With `hsdp` it depends on the size of the groups."""
+SHARDED_PARTS = {name: variant.shared for name, variant in DDP_VARIANTS.items() if not variant.in_groups}
+"""Word of the field `ddp` -> the parts of the state that it shards. `hsdp` is left out: a rank's share depends on the
+size of its group."""
 
-HELD: dict[str, tuple[str, ...]] = {
+HELD_AT: dict[str, tuple[str, ...]] = {
     "init": ("weights",),
     "before_optimizer": ("weights", "gradients", "optimizer_state"),
     "after_optimizer": ("weights", "gradients", "optimizer_state"),
     "after_step": ("weights", "optimizer_state"),
 }
-"""Moment of a step -> what exists then. The first step has no optimizer state before the optimizer has run."""
+"""Moment of a step -> the parts that a rank holds then. Before the first update there is no optimizer state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +41,12 @@ class RankBytes:
 
 
 def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> RankBytes:
-    """Return what a rank holds at this moment (a key of HELD) with AdamW, of P / N parameters where it has a share.
-    ddp: a key of SHARED. element_bytes: of weights, gradients and each of AdamW's two moments."""
+    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW, of P / N parameters where it has a share.
+    ddp: a key of SHARDED_PARTS. element_bytes: of weights, gradients and each of AdamW's two moments."""
     whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
     return RankBytes(
         **{
-            name: size * parameters / (ranks if name in SHARED[ddp] else 1) if name in HELD[moment] else 0.0
+            name: size * parameters / (ranks if name in SHARDED_PARTS[ddp] else 1) if name in HELD_AT[moment] else 0.0
             for name, size in whole.items()
         }
     )

@@ -12,18 +12,18 @@ from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 
 
 class Duration(NamedTuple):
-    """Of a workload: seconds, and a factor of its modelled iterations."""
+    """The seconds of a workload, as a function of the modelled time of its iterations."""
 
     setup: float
     """Set-up and compilation, with the graph in the compiler's cache."""
     base: float
-    """Of iterations, however short they are."""
+    """Seconds of the iterations, however short they are."""
     slope: float
     """Seconds per modelled second of iterations: profiling again, and a host slower than the model's."""
 
 
 Durations = Mapping[tuple[str, bool], Duration]
-"""By workload and whether the trial compiles; the workload "" stands for all others."""
+"""Workload and whether the trial compiles -> its duration; the workload "" stands for all others."""
 
 ON_GPU: Durations = {
     ("", False): Duration(setup=1.43, base=0.09, slope=1.26),

@@ -32,12 +32,12 @@ from lmsweep.trials.spec.words import GPU_DEVICES
 
 T = TypeVar("T")
 
-WIDTH = 512
-"""Of the square matrices that are multiplied."""
+MATRIX_WIDTH = 512
+"""Width of the square matrices that are multiplied."""
 COPIED_BYTES = 2**25
 LEAST_RUNS = 2
-MOST_SECONDS = 0.03
-"""Of one rate, unless LEAST_RUNS take longer."""
+MOST_RATE_SECONDS = 0.03
+"""Time limit for one rate, unless LEAST_RUNS take longer."""
 
 
 def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerprint:
@@ -102,8 +102,8 @@ def cpu_rates() -> CpuRates:
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    flops, all_cores = 2 * WIDTH**3, math.sqrt(len(usable_cores()))
-    one, other = torch.randn(WIDTH, WIDTH), torch.randn(WIDTH, WIDTH)
+    flops, all_cores = 2 * MATRIX_WIDTH**3, math.sqrt(len(usable_cores()))
+    one, other = torch.randn(MATRIX_WIDTH, MATRIX_WIDTH), torch.randn(MATRIX_WIDTH, MATRIX_WIDTH)
     narrow, narrower = one.bfloat16(), other.bfloat16()
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8)
     target = torch.ones_like(source)
@@ -172,7 +172,7 @@ def _commit() -> str | None:
 def _shortest(run: Callable[[], object]) -> float:
     """Return the seconds of this thread on a core, which do not count those in which others have it."""
     run()  # chooses the kernel
-    shortest, until = float("inf"), time.perf_counter() + MOST_SECONDS
+    shortest, until = float("inf"), time.perf_counter() + MOST_RATE_SECONDS
     runs = 0
     while runs < LEAST_RUNS or time.perf_counter() < until:
         began = time.thread_time()

@@ -23,7 +23,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code, is_reference, parse_reference
 
 SUFFIXES = frozenset((".py", ".pyx", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h", ".hpp", ".metal"))
-"""Of source files."""
+"""Suffixes of source files."""
 
 
 def code_digest(references: tuple[str, ...], code: Code | None) -> str | None:
@@ -115,8 +115,8 @@ def _version(package: str) -> str:
 
 MAX_BYTES = 100_000_000
 """Most bytes of all files together: code is small, so a larger folder holds data or results."""
-LARGEST = 3
-"""Number of files that the message about too large a folder names."""
+FILES_NAMED = 3
+"""Number of the largest files that the message about too large a folder names."""
 
 
 def pack(code: Code, references: Iterable[str]) -> bytes:
@@ -133,7 +133,7 @@ def pack(code: Code, references: Iterable[str]) -> bytes:
     }
     sizes = {path: path.stat().st_size for path in files}
     if sum(sizes.values()) > MAX_BYTES:
-        largest = sorted(sizes, key=lambda path: -sizes[path])[:LARGEST]
+        largest = sorted(sizes, key=lambda path: -sizes[path])[:FILES_NAMED]
         words = ", ".join(f"{path.relative_to(folder)} ({sizes[path] / 1e6:.0f} MB)" for path in largest)
         raise RequestError(
             f"--code {folder}: {sum(sizes.values()) / 1e6:.0f} MB would travel to each node, and at most "

@@ -40,10 +40,10 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Field -> the usual names of it in a Hugging Face configuration."""
 
 MOST_BYTES = 10_000_000
-"""Of a configuration. Those on the hub take up to a few hundred kB."""
-MOST = {**dict.fromkeys(NAMES["num_layers"], 10_000), "num_labels": 1_000_000}
-"""Numbers from which a configuration, or a model of it without storage, takes hours or all of the memory."""
-MOST_OF_OTHERS = 2**31
+"""Maximum size of a configuration. Those on the hub take up to a few hundred kB."""
+LARGEST_VALUES = {**dict.fromkeys(NAMES["num_layers"], 10_000), "num_labels": 1_000_000}
+"""Key -> its largest value. Beyond it, a configuration or its model without storage takes hours or all memory."""
+LARGEST_OTHER_VALUE = 2**31
 
 
 def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, 
     described = described | dict(override)
     for name, value in chain(whole.items(), described.items()):
         is_count = name in chain(*NAMES.values()) or name.startswith(("num_", "n_"))
-        if is_count and isinstance(value, int) and value > (most := MOST.get(name, MOST_OF_OTHERS)):
+        if is_count and isinstance(value, int) and value > (most := LARGEST_VALUES.get(name, LARGEST_OTHER_VALUE)):
             raise RequestError(f"hf:{path}: {name} is more than {most}, so no model can be made of it")
     return described
 
@@ -72,9 +72,9 @@ class ModelTypes(NamedTuple):
 
     known: frozenset[str]
     causal: frozenset[str]
-    """Of causal language models."""
+    """Model types with a causal language model."""
     any: frozenset[str]
-    """Of models without a head."""
+    """Model types with a model without a head."""
 
 
 def why_not_built(described: Mapping[str, object]) -> str | None:

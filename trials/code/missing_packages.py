@@ -98,7 +98,7 @@ def install_words(missing: Mapping[str, str], code: Code) -> str:
 
 
 def _requirement(module: str, code: Code) -> list[str]:
-    """Return the arguments for an installer of the package that has a module, none if nobody names it."""
+    """Return an installer's arguments for the package that has a module; none if no metadata names the package."""
     packages = KNOWN.get(module, (module,))
     declared = (declared_requirement(package, code) for package in packages)
     return next(filter(None, declared), [packages[0]] if module in KNOWN else [])

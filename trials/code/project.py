@@ -32,7 +32,7 @@ class Project:
     requires_python: str = ""
     dependencies: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
-    """Those of its extras and groups."""
+    """The dependencies of its extras and groups."""
     sources: dict[str, Any] = field(default_factory=dict)
     """`tool.uv.sources`: where the dependencies that no index has are."""
 
@@ -133,7 +133,7 @@ def _listed(written: object) -> Iterator[str]:
 
 
 _LINES = ("requirements*.txt", "requirements/*.txt", "environment*.y*ml")
-"""Files that name a package on a line of its own."""
+"""Files that list one package per line."""
 _REQUIRED = ("install_requires", "extras_require")
 """What setup.py and setup.cfg call dependencies."""
 

@@ -264,7 +264,7 @@ def _outsider(names: tuple[str, ...], file: Path, code: Code, seen: set[object])
 
 
 class _Origin(NamedTuple):
-    """Where a file has a name from."""
+    """The module and names from which a file imports a name."""
 
     level: int | None
     """The dots of `from .module import name`; None if it is another name for `names` in the same file."""

@@ -15,7 +15,7 @@ from lmsweep.trials.results.record import Attempt, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 
 POLL_SECONDS = 0.2
-"""Between two checks whether the trial has been cancelled."""
+"""Seconds between two checks whether the trial has been cancelled."""
 
 PATIENCE = 180.0
 """Seconds beyond a trial's timeout until its server counts as hung, the start of the server included."""

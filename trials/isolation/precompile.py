@@ -43,7 +43,7 @@ from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
 from lmsweep.trials.spec.words import CompileMode
 
 LOOK_AGAIN_SECONDS = 0.05
-"""Between two checks whether another server has compiled a graph."""
+"""Seconds between two checks whether another server has compiled a graph."""
 
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:

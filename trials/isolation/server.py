@@ -44,9 +44,9 @@ PRELOAD = (
 LAST_WORDS_SECONDS = 0.5
 """Time for a hung child to write its stack."""
 PARENT_SECONDS = 1.0
-"""Between two checks whether the parent lives, until a client connects."""
+"""Seconds between two checks whether the parent lives, until a client connects."""
 WATCH_SECONDS = 0.25
-"""Between two checks of the memory that a child holds."""
+"""Seconds between two checks of the memory that a child holds."""
 
 
 @dataclass(frozen=True, kw_only=True)

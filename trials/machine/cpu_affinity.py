@@ -82,7 +82,7 @@ def share_of(cores: Sequence[int], index: int, parts: int) -> tuple[int, ...]:
 
 
 def _physical(cores: Sequence[Core], numa_node: int | None) -> list[int]:
-    """Of all nodes for None."""
+    """The physical cores of a NUMA node; None: of all nodes."""
     return list(dict.fromkeys(core.physical for core in cores if numa_node in (None, core.numa_node)))
 
 

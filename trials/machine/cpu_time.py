@@ -24,11 +24,11 @@ class CpuTime:
     cores: int
     """Number of these logical cores."""
     used: float
-    """Of all processes."""
+    """CPU time of all processes."""
     stolen: float
     """Steal time: CPU time that the hypervisor gave to other guests."""
     trial: float
-    """Of this process and its descendants, on any core."""
+    """CPU time of this process and its descendants, on any core."""
 
 
 def read_cpu_time() -> CpuTime | None:

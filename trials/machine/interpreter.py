@@ -15,7 +15,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), 
 """The folder that contains `lmsweep`: a checkout, or site-packages."""
 
 MADE_BY_US = "lmsweep-software.txt"
-"""At the top of an environment that lmsweep made for a trial's software."""
+"""Name of a file at the top of each environment that lmsweep made for a trial's software."""
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__)
 

@@ -3,7 +3,7 @@
 import torch
 
 MESSAGES = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""Of RuntimeErrors by allocators other than CUDA's caching allocator, which raise no special type."""
+"""Texts in a RuntimeError of allocators that raise no special type, unlike CUDA's caching allocator."""
 
 
 def ran_out_of_memory(error: BaseException) -> bool:

@@ -22,7 +22,7 @@ CLOSED_ITS_OUTPUT = 97
 """Exit code of a process whose code has closed the connection for its result."""
 
 POLL_SECONDS = 0.005
-"""Between two checks whether a killed process has ended."""
+"""Seconds between two checks whether a killed process has ended."""
 
 
 def die_with_parent(parent_pid: int) -> None:

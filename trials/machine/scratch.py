@@ -14,7 +14,7 @@ from lmsweep.trials.spec.config import RequestError
 
 _PREFIX = "lmsweep-scratch-"
 _MARK = ".delete-unless-locked"
-"""Marks a scratch folder, because a user's folder may begin with the same letters."""
+"""A file that identifies a scratch folder: a user's folder may have the same prefix."""
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def times_written(tensor: Tensor) -> int:
 
 
 foreach_copy, foreach_divide = torch._foreach_copy_, torch._foreach_div_
-"""In place, over a list of tensors, in one kernel."""
+"""Operate in place on a list of tensors, in one kernel."""
 scaled_mm = torch._scaled_mm
 """The product of float8 matrices."""
 

@@ -93,7 +93,7 @@ class Part(NamedTuple):
     since: int
     """Allocations and frees of the iteration before it."""
     labels: Labels
-    """Those of the storages at its end, by address."""
+    """The labels of the storages at the end of the history, by address."""
 
 
 class TracedHistory:

@@ -12,7 +12,7 @@ from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode, 
 Storage = torch.UntypedStorage
 
 FAKE = "fake"
-"""In place of a device type: tensors without storage, whatever their device."""
+"""The device type for tensors without storage, whatever device they are on."""
 
 CUDA_BLOCK = 512
 """CUDA's caching allocator hands out multiples of these bytes."""

@@ -22,8 +22,8 @@ from lmsweep.trials.spec.reference import is_reference
 MOST_TOKENS, MOST_HEADS = 2048, 2
 """Largest shape that is compared: float64 scores of one sequence then take at most 64 MiB."""
 
-TIMES = 4
-"""Allowed error over that of PyTorch's attention; FlashAttention's tests allow 2, and 3 for some gradients."""
+ALLOWED_FACTOR = 4
+"""Allowed error, over that of PyTorch's attention. FlashAttention's tests allow 2, and 3 for some gradients."""
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -35,7 +35,7 @@ class AttentionResult:
     output: Tensor
     """(..., tokens, d_head), detached."""
     gradients: tuple[Tensor, ...]
-    """Those of queries, keys and values, each (..., tokens, d_head); empty if none were asked for."""
+    """The gradients of queries, keys and values, each (..., tokens, d_head); empty if none were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +103,8 @@ def takes_heads_last(config: TrialConfig, dtype: torch.dtype) -> bool:
 
 
 def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
-    """Return the largest relative error that is allowed: TIMES the larger of the `usual` ones, and one rounding."""
-    return TIMES * max(*usual, torch.finfo(dtype).eps / 2)
+    """Return the largest allowed relative error: ALLOWED_FACTOR times the largest `usual` one, at least a rounding."""
+    return ALLOWED_FACTOR * max(*usual, torch.finfo(dtype).eps / 2)
 
 
 def flags_of_errors(measurements: Sequence[Measurement]) -> tuple[Flag, ...]:

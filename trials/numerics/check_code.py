@@ -32,7 +32,7 @@ from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 
-GRACE = 5.0
+GRACE_SECONDS = 5.0
 """Seconds after the time limit in which a process writes down where it is."""
 
 
@@ -57,10 +57,10 @@ def answer(question: Question, code: Code, seconds: float) -> list[Finding]:
         child.start()
         sender.close()
         try:
-            while receiver.poll(max(0.0, began + seconds + GRACE - time.monotonic())):
+            while receiver.poll(max(0.0, began + seconds + GRACE_SECONDS - time.monotonic())):
                 found.append(receiver.recv())
         except EOFError:
-            child.join(GRACE)
+            child.join(GRACE_SECONDS)
         assert child.pid is not None, "it was started"
         kill_group(child.pid)
         child.join()
@@ -152,7 +152,7 @@ CHECKS: dict[str, Callable[[Question], Iterator[Finding]]] = {
     "step": check_step,
     "workload": lambda _: iter(()),
 }
-"""Field -> what is looked at after its reference has been imported."""
+"""Field -> the check that follows the import of its reference."""
 
 
 if __name__ == "__main__":

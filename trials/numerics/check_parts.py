@@ -23,7 +23,7 @@ from lmsweep.trials.numerics.check_ranks import check_in_ranks
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 MOST_LOGITS = 10**7
-"""With more logits than these a loss is tried on few tokens."""
+"""Maximum number of logits of a loss that is tried on all tokens; with more, it is tried on few tokens."""
 
 
 def check_attention(question: Question) -> Iterator[Finding]:

@@ -12,14 +12,14 @@ from dataclasses import replace
 from functools import cache
 
 from lmsweep.trials.machine.torch_private import graph_settings
-from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED, predict
+from lmsweep.trials.prediction.peak_memory import UNSURE_COMPILED_BYTES, predict
 from lmsweep.trials.prediction.shared_runs import forget_runs
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.quantities import gib
 
-STEPS = 20
-"""Number of shares to try: 0 / STEPS, 1 / STEPS, ..., 1."""
+SHARES_TRIED = 20
+"""Number of shares to try: 0 / SHARES_TRIED, 1 / SHARES_TRIED, ..., 1."""
 
 
 def share_within(config: TrialConfig) -> float:
@@ -27,23 +27,23 @@ def share_within(config: TrialConfig) -> float:
     uncertainty of the prediction counts too. Raises UnsupportedError if no share is small enough, or if the memory of
     the configuration cannot be predicted."""
     assert config.memory_budget is not None, "there is a budget"
-    budget = config.memory_budget - (UNSURE_COMPILED if config.device_type == "cuda" else 0)
+    budget = config.memory_budget - (UNSURE_COMPILED_BYTES if config.device_type == "cuda" else 0)
     free = replace(config, memory_budget=None)
 
     @cache
     def peak(step: int) -> int:
-        with _saving(step / STEPS):
+        with _saving(step / SHARES_TRIED):
             return predict(free).peak
 
     try:
-        if peak(STEPS) <= budget:
+        if peak(SHARES_TRIED) <= budget:
             return 1.0
         if peak(0) > budget:
             raise UnsupportedError(
                 f"a step that saves the inputs of each block alone needs {gib(peak(0))}, more than memory_budget "
                 f"{gib(config.memory_budget)} allows; raise it, or lower batch_size"
             )
-        return (bisect_left(range(STEPS), True, key=lambda step: peak(step + 1) > budget)) / STEPS
+        return (bisect_left(range(SHARES_TRIED), True, key=lambda step: peak(step + 1) > budget)) / SHARES_TRIED
     except UnpredictableError as error:
         raise UnsupportedError(f"memory_budget needs a prediction of memory: {error}") from error
 

@@ -29,13 +29,13 @@ from lmsweep.trials.spec.workloads import Subject
 
 _WORKLOADS: dict[Subject, str] = {"model": "timing", "attention": "attention"}
 
-UNSURE = 32 * MIB
-"""Bytes of uncertainty about memory outside the allocator: CUDA itself, and kernels of models never measured."""
+UNSURE_BYTES = 32 * MIB
+"""Uncertainty of the memory outside the allocator, in bytes: CUDA itself, and kernels of models never measured."""
 
-UNSURE_COMPILED = 64 * MIB
-"""The same with compiled parts, whose order of allocations is estimated."""
+UNSURE_COMPILED_BYTES = 64 * MIB
+"""The uncertainty with compiled parts, whose order of allocations is estimated."""
 
-UNSURE_GAPS = 0.013
+UNSURE_GAP_SHARE = 0.013
 """Share of the budget that gaps between the blocks of compiled code may take beyond the simulation. Of six largest
 batches tried on an H100 and an H200, one ran out of memory where the simulation had 1.2 % to spare."""
 
@@ -79,7 +79,7 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
     eager = predict(replace(config, **EAGER), subject)
     return Bounds(
         low=eager.peak_optimizer or eager.after_init,
-        high=eager.peak + eager.workspaces * LARGE_WORKSPACE + UNSURE_COMPILED,
+        high=eager.peak + eager.workspaces * LARGE_WORKSPACE + UNSURE_COMPILED_BYTES,
         source="from the step without torch.compile",
     )
 
@@ -91,10 +91,10 @@ def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -
 
 
 def fits_in(room: Room, trace: Trace, config: TrialConfig) -> bool | None:
-    """The same of what the trial allocates."""
+    """As `fits`, from a trace of what the trial allocates."""
     workspace = cublas_workspace(room.device_name)
-    unsure = UNSURE_COMPILED if config.compiles else UNSURE
-    gaps = int(UNSURE_GAPS * room.bytes) if config.compiles else 0
+    unsure = UNSURE_COMPILED_BYTES if config.compiles else UNSURE_BYTES
+    gaps = int(UNSURE_GAP_SHARE * room.bytes) if config.compiles else 0
     if runs_within(trace, room.bytes - unsure - gaps, workspace):
         return True
     return None if runs_within(trace, room.bytes + unsure, workspace) else False

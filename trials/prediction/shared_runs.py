@@ -29,7 +29,7 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
 
 
 def attention_trace(config: TrialConfig) -> Trace:
-    """The same for attention alone."""
+    """As `model_trace`, for attention alone."""
     mode: Mode = "forward_backward" if PASSES[config.mode] > 1 else "forward"
     trace = attention_run(replace(config, mode=config.mode if mode == "forward" else mode)).trace
     return [*trace, everything_freed(trace[1:])]

@@ -21,8 +21,9 @@ from lmsweep.trials.prediction.without_device.fake_device import UnpredictableEr
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import Code
 
-FIRST = (2, 4, 8)
-"""Batches that are run, each with the next, until two allocate alike; one sequence alone runs other operators."""
+FIRST_BATCHES = (2, 4, 8)
+"""Smaller batches to try; the larger one has one sequence more. The first pair that allocates alike is taken. A batch
+of 1 runs other operators."""
 
 CONTEXT_UNIT = 64
 """Context lengths are tried in multiples of this many tokens."""
@@ -51,7 +52,7 @@ class StepFamily:
         return why_untimed(self.config)
 
     def allocations(self, batch: int) -> Trace:
-        """Return what a step of so many sequences allocates and frees."""
+        """Return what a step of `batch` sequences allocates and frees."""
         if batch in self.known:
             return self.known[batch].trace
         return grown_trace(self._small.trace, self._larger.trace, batch - self.first)
@@ -64,7 +65,7 @@ class StepFamily:
         return found
 
     def largest(self, room: Room) -> Largest:
-        """Return the largest batch with which it surely runs in this room, and what it needs."""
+        """Return the largest batch that certainly fits in this room, and what it needs."""
         sure, _ = largest_sure(self.allocations, self._requested.at, self.config, room)
         return Largest(sure, sure, self._predicted(max(sure, 1)).on(room.device_name).peak, self._lasting)
 
@@ -101,7 +102,7 @@ def step_family(config: TrialConfig) -> StepFamily:
         return known[batch]
 
     found = None
-    for first in FIRST:
+    for first in FIRST_BATCHES:
         small, larger = run(first), run(first + 1)
         if are_alike(small.trace, larger.trace):
             step = StepFamily(config=config, first=first, known=known)
@@ -116,7 +117,7 @@ def step_family(config: TrialConfig) -> StepFamily:
 
 
 def run_step(config: TrialConfig) -> RunStep:
-    """Return the step of one batch. Raises as `predict` does, and what a run of it does."""
+    """Return the step of one batch. Raises what `predict` and the run raise."""
     return RunStep(allocations(config, is_trial=False), operators_of_batch(config))
 
 

@@ -26,11 +26,11 @@ from lmsweep.trials.timing.clock import EventClock
 
 LEAST_STEPS, MOST_STEPS = 2, 10
 """Number of traced steps. A 95 % interval of the median needs six; device time varies little even with fewer."""
-SHARE = 0.15
-"""Share of a trial's seconds that tracing may take, beyond the first LEAST_STEPS steps."""
-READING = 2.0
-"""Seconds it takes to trace a step and read its events, per second of the traced step."""
-CALL = re.compile(r"(cuda|cu|hip|ze|ur)[A-Z]")
+TRACED_SHARE = 0.15
+"""Share of a trial's seconds that tracing may take, in addition to the first LEAST_STEPS steps."""
+READING_FACTOR = 2.0
+"""Time to trace a step and read its events, over the time of the traced step."""
+DRIVER_CALL = re.compile(r"(cuda|cu|hip|ze|ur)[A-Z]")
 """Names of calls to the CUDA, HIP, Level Zero or SYCL drivers; names of operators start with their library."""
 
 
@@ -57,9 +57,9 @@ class DeviceTime:
     """How long the device was busy and idle in one iteration, in seconds."""
 
     phases: tuple[float, ...]
-    """With at least one kernel or copy of the phase running, for each phase."""
+    """For each phase: seconds in which at least one kernel or copy of the phase ran."""
     step: float
-    """With at least one kernel or copy of any phase running."""
+    """Seconds in which at least one kernel or copy of any phase ran."""
     gap: float
     """Idle from the first mark to the last mark or the end of the last kernel, whichever is later."""
     work: list[DeviceEvent]
@@ -68,14 +68,14 @@ class DeviceTime:
 
 def trace_device(run: Callable[[TracedClock], object], *, device_type: str, trial_seconds: float) -> list[DeviceTime]:
     """Trace LEAST_STEPS to MOST_STEPS calls of `run`, which each time one iteration with the given clock. Tracing
-    stays within SHARE of the trial, which has taken `trial_seconds` so far. Empty if the profiler saw no device
+    stays within TRACED_SHARE of the trial, which has taken `trial_seconds` so far. Empty if the profiler saw no device
     activity or cannot trace this device. CUPTI, which slows every launch, is unloaded at the end."""
     seen = activity(device_type)
     if seen is None:
         return []
     os.environ["TEARDOWN_CUPTI"] = "1"
     clock = TracedClock(device_type)
-    budget = SHARE / (1 - SHARE) * trial_seconds
+    budget = TRACED_SHARE / (1 - TRACED_SHARE) * trial_seconds
     with _only_calls_traced(seen) as trace:
         run(clock)  # left out: in a quarter of the trials, it takes 0.4 to 1.8 % longer
         left_out = len(clock.intervals)
@@ -83,7 +83,7 @@ def trace_device(run: Callable[[TracedClock], object], *, device_type: str, tria
         for steps in range(1, MOST_STEPS + 1):
             run(clock)
             one_more = (time.perf_counter() - began) / steps * (steps + 1)
-            if steps >= LEAST_STEPS and READING * one_more > budget:
+            if steps >= LEAST_STEPS and READING_FACTOR * one_more > budget:
                 break
     assert trace.profiler is not None and trace.profiler.kineto_results is not None, "the profiler has run"
     return device_times(trace.profiler.kineto_results.events(), clock.intervals)[left_out:]
@@ -140,7 +140,7 @@ def _launched(events: Iterable[KinetoEvent], calls: Set[int]) -> dict[int, int]:
     return {
         call: event.start_ns()
         for event in events
-        if (call := event.correlation_id()) in calls and CALL.match(event.name())
+        if (call := event.correlation_id()) in calls and DRIVER_CALL.match(event.name())
     }
 
 

@@ -26,7 +26,7 @@ class HostEvent(NamedTuple):
     sequence: int = -1
     """Number of the autograd node that an operator creates or executes, on the thread that created it; -1 for none."""
     forward_thread: int = 0
-    """Of an operator of backward, the thread that created its node; 0 for none."""
+    """For an operator of backward: the thread that created its autograd node; else 0."""
 
 
 class DeviceEvent(NamedTuple):

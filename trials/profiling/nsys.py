@@ -105,9 +105,10 @@ def _range_event(label: str, thread: int, span: tuple[int, int], main: int) -> H
     assert match, "the pattern matches any text"
     name, sequence = match["name"], match["sequence"]
     is_annotation = name in _ANNOTATIONS or name.startswith(("Torch-Compiled Region", "Optimizer."))
-    of_forward = main if _DERIVATIVE.fullmatch(name) and sequence else 0
+    # nsys does not report the thread that created an autograd node: it is the one that runs the profiled step.
+    forward_thread = main if _DERIVATIVE.fullmatch(name) and sequence else 0
     number = -1 if sequence is None else int(sequence)
-    return HostEvent(name, thread, *span, is_annotation, sequence=number, forward_thread=of_forward)
+    return HostEvent(name, thread, *span, is_annotation, sequence=number, forward_thread=forward_thread)
 
 
 def _device_event(row: dict[str, str]) -> DeviceEvent:

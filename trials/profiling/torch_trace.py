@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from lmsweep.trials.machine.gpu.accelerator import activity
 from lmsweep.trials.machine.torch_private import DeviceType, KinetoEvent
 from lmsweep.trials.model.annotations import ranges_on
-from lmsweep.trials.profiling.device_time import CALL, device_event
+from lmsweep.trials.profiling.device_time import DRIVER_CALL, device_event
 from lmsweep.trials.profiling.events import DeviceEvent, HostEvent, Trace
 from lmsweep.trials.results.measurement import Artifact, Measurement
 
@@ -56,7 +56,7 @@ def events_of(
         if event.device_type() == DeviceType.CPU:
             name, start, number = event.name(), event.start_ns(), event.correlation_id()
             sequence, thread = event.sequence_nr(), event.device_resource_id()
-            is_call = CALL.match(name) is not None
+            is_call = DRIVER_CALL.match(name) is not None
             if sequence >= 0:
                 threads[event.start_thread_id()] = thread
             hosts.append(

@@ -13,9 +13,9 @@ REFERENCES = ("model_code", "step", "attention", "optimizer", "loss", "ddp")
 
 # What a model's forward is given, by the names of its parameters.
 TOKENS = ("input_ids", "idx", "tokens", "token_ids", "x", "inputs", "input")
-"""Names of a parameter of `forward` that takes the tokens; else its first one does."""
+"""Names of a parameter of `forward` that takes the tokens. If it has none of these, its first parameter does."""
 TARGETS = ("targets", "labels")
-"""Names of a parameter of `forward` that takes the targets; a required `target` is a translator's."""
+"""Names of a parameter of `forward` that takes the targets. A required `target` is an input of a translation model."""
 MASKS = ("attention_mask",)
 """Names of a parameter that takes 1 for each token that counts, as in transformers: (batch, tokens)."""
 POSITIONS = ("position_ids", "positions", "input_pos")
@@ -38,7 +38,7 @@ class Reference:
     file: str | None = None
     """Relative to the code folder."""
     attribute: str
-    """Dotted for a class in a class."""
+    """Dotted for a nested class."""
 
     @property
     def where(self) -> str:
@@ -51,12 +51,12 @@ class Reference:
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """The folder with the user's code, and what else references may lead to."""
+    """The folder with the user's code, and the installed packages that references may name."""
 
     folder: str
     """Absolute path."""
     trusted: tuple[str, ...] = ()
-    """Installed packages, by import name, that references may lead to."""
+    """Installed packages, by import name, that references may name."""
     revision: str | None = None
     """Git commit of the folder."""
     dirty: bool | None = None
@@ -78,7 +78,7 @@ def parse_reference(text: str) -> Reference:
 
 
 def canonical(text: str) -> str:
-    """Return the one way to write a reference, which identifiers hash: without `./`. Raises ValueError as parsing."""
+    """Return the normal form of a reference, without `./`, which identifiers hash. Raises ValueError if malformed."""
     found = parse_reference(text)
     return f"{found.where}:{found.attribute}"
 

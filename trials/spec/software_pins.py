@@ -1,10 +1,10 @@
 """A trial's software as text, exact versions sorted by name: `torch==2.12.0 triton==3.7.1`."""
 
-DECIDES: dict[str, tuple[str, ...]] = {
+PINNED_FIELDS: dict[str, tuple[str, ...]] = {
     "torch": ("torch_version", "cuda_version", "triton_version"),
     "triton": ("triton_version",),
 }
-"""Package -> the fields of a fingerprint that its release decides."""
+"""Package -> the fields of a fingerprint that its release determines."""
 
 
 def pinned(software: str | None) -> dict[str, str]:
@@ -14,5 +14,5 @@ def pinned(software: str | None) -> dict[str, str]:
 
 
 def decided_fields(software: str | None) -> frozenset[str]:
-    """Return the fields of a fingerprint that the text decides, and not what is installed."""
-    return frozenset(field for name in pinned(software) for field in DECIDES.get(name, ()))
+    """Return the fields of a fingerprint that follow from the text. The others follow from the installed packages."""
+    return frozenset(field for name in pinned(software) for field in PINNED_FIELDS.get(name, ()))

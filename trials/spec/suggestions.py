@@ -3,8 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
-LONG = 20
-"""Words that are too many to read if the right one is known."""
+MOST_LISTED = 20
+"""Maximum number of legal words that a message lists if one of them is a likely correction."""
 
 _KNOWN_ELSEWHERE: dict[str, str] = {
     "cuda": "gpu nvidia",
@@ -80,5 +80,5 @@ def choices(word: object, words: Iterable[str]) -> str:
     """Return `; did you mean bf16? (one of: fp32, bf16)`, without the list if it is long and one word is near."""
     legal = list(words)
     near = nearest(word, legal) if isinstance(word, (str, int, float)) else None
-    listed = "" if near and len(legal) > LONG else f" (one of: {', '.join(legal)})"
+    listed = "" if near and len(legal) > MOST_LISTED else f" (one of: {', '.join(legal)})"
     return (f"; did you mean {near}?" if near else "") + listed

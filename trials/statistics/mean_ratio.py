@@ -14,10 +14,10 @@ class MeanRatio(NamedTuple):
     mean: float
     low: float
     high: float
-    """Of these cells on these machines: how exactly their mean is known."""
+    """Interval of the mean over these cells on these machines."""
     others_low: float
     others_high: float
-    """Of cells and machines like these: also how far cells and machines differ."""
+    """Interval of the mean over other cells and machines of the same kinds: wider, since these differ."""
 
 
 class _Variance(NamedTuple):
@@ -26,14 +26,14 @@ class _Variance(NamedTuple):
 
 
 MACHINES_FREEDOM = 3.0
-"""Degrees of freedom that the variation between machines is known with."""
+"""Degrees of freedom of the estimated variation between machines."""
 
 FARTHEST = 700.0
-"""Logarithm of a ratio near the largest number."""
+"""Largest logarithm of a ratio: its exponential is near the largest float."""
 
 CAUTION = 0.6
-"""Share of the degrees of freedom that the few values of an axis are worth: Satterthwaite's are too many for so few.
-With it the interval covers 90 % or more in benchmarks/verdicts.py."""
+"""Factor on Satterthwaite's degrees of freedom, which are too many for the few values of an axis. With it the interval
+covers 90 % or more in benchmarks/verdicts.py."""
 
 
 def mean_ratio(distances: Floats, halves: Floats, levels: NDArray[np.int64], machines: float) -> MeanRatio:

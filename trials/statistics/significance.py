@@ -60,9 +60,9 @@ class Differences(NamedTuple):
     low: Floats
     high: Floats
     p: Floats
-    """Of no difference."""
+    """p-value under the hypothesis of no difference."""
     p_same: Floats
-    """Of a difference that counts."""
+    """p-value under the hypothesis of a difference that counts."""
     half: Floats
     """Half the width of the interval on a logarithmic scale, also where it is too wide to be printed."""
 

@@ -20,23 +20,23 @@ from lmsweep.trials.store.row_checks import CHECKED, wrong_column, wrong_rows
 _REPLACES = b"lmsweep_replaces"
 """Key under which a merged file lists the files that it replaces. Older versions of lmsweep pass those over."""
 
-_CHECKED = b"lmsweep-footer:"
-"""Precedes the digest of the footer, which precedes the footer. Parquet has checksums of pages alone, and a footer says
-what they are: the column, its type and its unit."""
-_DIGEST = len(_CHECKED) + 16
-_END = 8
-"""Bytes behind the footer: its length and Parquet's mark."""
+_DIGEST_MARK = b"lmsweep-footer:"
+"""Begins the digest of the footer, which lmsweep writes in front of the footer. Parquet's checksums cover the pages
+alone, but the footer describes them: the column, its type and its unit."""
+_DIGEST_BYTES = len(_DIGEST_MARK) + 16
+_END_BYTES = 8
+"""Bytes after the footer: its length and Parquet's magic number."""
 
 COMPACTED = "compacted-"
 """Prefix of the names of files that merge others."""
-_OURS = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a-f]{{16}})\.parquet", re.ASCII)
+_OUR_NAMES = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a-f]{{16}})\.parquet", re.ASCII)
 
-_MOST_TIMES = 1000
-"""A file whose rows take more than so many times its bytes is not read: few bytes can stand for terabytes.
-A merged file whose rows are equal except in their attempts takes 140 times."""
+_MOST_EXPANSION = 1000
+"""A file is not read if its rows would take more than this many times its size: a small file can expand to terabytes. A
+merged file whose rows are equal except in their attempts expands 140 times."""
 
 _IN_EVERY_FILE = ("trial_id", "measurement_id", "environment_id", "attempt_id", "workload", "started_at")
-"""Columns of every table. A file without them is not one of ours."""
+"""Columns of every table. A file without them was not written by lmsweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +45,21 @@ class Damage:
     """Relative to the store."""
     error: str
     is_unread: bool = False
-    """It is a link, or the system refuses to read it, such as another user's: nobody knows whether it is damaged."""
+    """Whether the file could not be opened, so that it may be intact: a link, or a file of another user."""
     rows: pa.Table | None = None
-    """The rows that can be read all the same; None: the whole file is left out."""
+    """The rows that can still be read; None: the whole file is left out."""
     is_newer: bool = False
     """Whether a newer lmsweep wrote it, which can read it."""
 
     @property
     def stays(self) -> bool:
-        """Whether lmsweep leaves the file: nobody has read it, a newer lmsweep can, or lmsweep gives no such name."""
+        """Whether the file is left in place: it was not opened, a newer lmsweep can read it, or its name is foreign."""
         return self.is_unread or self.is_newer or not is_ours(self.path.rpartition("/")[2])
 
 
 def is_ours(name: str) -> bool:
     """Return whether lmsweep gives such names to the files of a table. It deletes and moves no others."""
-    return bool(_OURS.fullmatch(name))
+    return bool(_OUR_NAMES.fullmatch(name))
 
 
 def encode(table: pa.Table, **options: Any) -> bytes:
@@ -67,30 +67,30 @@ def encode(table: pa.Table, **options: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, write_page_checksum=True, **options)
     content = bytes(sink.getvalue())
-    start = len(content) - _footer_size(content[-_END:])
+    start = len(content) - _footer_size(content[-_END_BYTES:])
     return content[:start] + _digest(content[start:]) + content[start:]
 
 
 def _footer_size(end: bytes) -> int:
     """Return the bytes of a file's footer, with its length and Parquet's mark behind it."""
-    return int.from_bytes(end[:4], "little") + _END
+    return int.from_bytes(end[:4], "little") + _END_BYTES
 
 
 def _digest(footer: bytes) -> bytes:
-    return _CHECKED + hashlib.sha256(footer).digest()[:16]
+    return _DIGEST_MARK + hashlib.sha256(footer).digest()[:16]
 
 
 def _is_intact(source: pa.NativeFile) -> bool:
     """Return whether the footer of a file is as it was written, as far as is known: older files have no digest."""
     size = source.size()
-    source.seek(max(0, size - _END))
+    source.seek(max(0, size - _END_BYTES))
     footer = _footer_size(source.read())
-    if footer + _DIGEST > size:
+    if footer + _DIGEST_BYTES > size:
         return True  # no Parquet file, which its reader finds
-    source.seek(size - footer - _DIGEST)
-    digest, content = source.read(_DIGEST), source.read()
+    source.seek(size - footer - _DIGEST_BYTES)
+    digest, content = source.read(_DIGEST_BYTES), source.read()
     source.seek(0)
-    return not digest.startswith(_CHECKED) or digest == _digest(content)
+    return not digest.startswith(_DIGEST_MARK) or digest == _digest(content)
 
 
 def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Damage:
@@ -115,7 +115,9 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
             if wrong := wrong_column(schema, schema_of_table(path.partition("/")[0])):
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
-                return Damage(path=path, error=f"its rows take more than {_MOST_TIMES} times the memory of the file")
+                return Damage(
+                    path=path, error=f"its rows take more than {_MOST_EXPANSION} times the memory of the file"
+                )
             present = pa.schema([field for field in wanted if field.name in names])
             table = file.read(columns=present.names, use_threads=False)  # the files of a store are read in parallel
         found = as_wanted(table.replace_schema_metadata(None), present)
@@ -128,8 +130,8 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
 
 
 def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
-    """Return whether the rows take too much memory, as the footer says and the dictionaries of texts."""
-    footer, most = file.metadata, _MOST_TIMES * int(source.size())
+    """Return whether the rows take too much memory, by the sizes in the footer and the lengths of dictionary texts."""
+    footer, most = file.metadata, _MOST_EXPANSION * int(source.size())
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     columns = [group.column(index) for group in groups for index in range(footer.num_columns)]
     if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:
@@ -159,7 +161,7 @@ def with_checked(wanted: pa.Schema) -> pa.Schema:
 def without_wrong_rows(
     contents: Sequence[pa.Table | Damage | None], paths: Sequence[str]
 ) -> list[pa.Table | Damage | None]:
-    """Return what `decode` has returned for these files; of one with rows that are none of ours, the damage.
+    """Return the results of `decode` for these files, with the damage in place of tables that have foreign rows.
 
     All files are checked together: checking one takes milliseconds, however few its rows are.
     """

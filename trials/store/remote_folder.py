@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 from lmsweep.trials.spec.config import RequestError
 
 _NOT_THERE = ("NO_SUCH_KEY", "RESOURCE_NOT_FOUND")
-"""What Arrow's message says if S3 answers 404 for an object. Its errors are of one type, whatever S3 answers."""
+"""Texts in Arrow's message if S3 answers 404 for an object. Arrow raises one type of error for all of S3's answers."""
 
 
 class RemoteFolder:
@@ -19,7 +19,7 @@ class RemoteFolder:
 
     is_local = False
     readers = 25
-    """Number of files that are worth reading at a time: Arrow opens at most so many connections."""
+    """Number of files that are worth reading at a time: Arrow opens at most this many connections."""
 
     def __init__(self, location: str, files: pafs.FileSystem, root: str) -> None:
         self.location = location
@@ -27,7 +27,7 @@ class RemoteFolder:
         self._root = root
 
     def check(self, names: Sequence[str]) -> None:
-        """Raise RequestError if this is a file or cannot be reached. None of `names` is a link: here are none."""
+        """Raise RequestError if this is a file or unreachable. `names` is ignored: a remote store has no links."""
         try:
             there = self._files.get_file_info(self._root)
         except OSError as error:

@@ -31,7 +31,7 @@ NARROW = {"cuda": 0.01, "xpu": 0.01, "cpu": 0.03, "mps": 0.03}
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """Where `auto` gives up."""
+    """The time after which `auto` gives up."""
 
     iterations: int
     seconds: float

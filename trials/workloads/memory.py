@@ -25,7 +25,7 @@ from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
+from lmsweep.trials.model.users.users_step import FUNCTION_PHASE, UsersStep
 from lmsweep.trials.results.measurement import Yielded
 
 REPETITIONS = 3
@@ -91,7 +91,7 @@ def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
             series = [iterate(step, meter, None) for _ in range(REPETITIONS)]
     yield from value_rows([once])
     yield from value_rows(series)
-    yield from unknown_rows(bench.config, [phase.name for phase in step.phases() if phase.name != WHOLE])
+    yield from unknown_rows(bench.config, [phase.name for phase in step.phases() if phase.name != FUNCTION_PHASE])
     yield from resident_rows(resident_before, resident_bytes())
 
 

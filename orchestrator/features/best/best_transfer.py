@@ -18,7 +18,7 @@ from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, predic
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device, capabilities_of, find_device
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.analytic.rates.intervals import SURE
+from lmsweep.trials.analytic.rates.intervals import INTERVAL_DEVIATIONS
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.rules.device_rules import why_not_on
@@ -108,7 +108,7 @@ class StepRatios:
         if isinstance(found, Refusal):
             return None
         here, there = (predicted_step(found, cell.config, rates_of(device)) for device in (source, target))
-        width = exp(SURE * hypot(here.spread.deviation, there.spread.deviation))
+        width = exp(INTERVAL_DEVIATIONS * hypot(here.spread.deviation, there.spread.deviation))
         return Ratio(
             _kernels(there) / _kernels(here),
             _kernels(there, 0) / _kernels(here, 1) / width,

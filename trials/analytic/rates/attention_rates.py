@@ -10,8 +10,8 @@ from lmsweep.trials.analytic.rates.hardware import Hardware
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator
 from lmsweep.trials.analytic.rates.surface import Surface, logs
 
-QUERIES = 128
-"""Of a block of threads."""
+BLOCK_QUERIES = 128
+"""Queries that a thread block processes."""
 
 _FLASH, _EFFICIENT, _CUDNN = "flash", "efficient", "cudnn"
 
@@ -28,7 +28,7 @@ class Kernel(NamedTuple):
     wave: float
     """Blocks of threads on a multiprocessor at a time."""
     short: float
-    """Time that a context of QUERIES positions takes more, as a share."""
+    """Time that a context of BLOCK_QUERIES positions takes more, as a share."""
     rates: tuple[float, ...]
     """TFLOP/s of long contexts, by HEADS, as kernels are rated: a causal mask halves the FLOPs."""
 
@@ -121,10 +121,10 @@ class AttentionRates:
         rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
         if attention.head < HEADS[0]:
             rate *= attention.head / HEADS[0]
-        blocks = attention.batch_heads * math.ceil(attention.queries / QUERIES)
+        blocks = attention.batch_heads * math.ceil(attention.queries / BLOCK_QUERIES)
         waves = blocks / hardware.multiprocessors / kernel.wave
         filled = waves / max(1.0, math.ceil(waves) if waves < 4 else waves)
-        short = QUERIES / attention.keys
+        short = BLOCK_QUERIES / attention.keys
         work = attention.flops * (1 + kernel.short * short)
         if attention.is_causal:
             work *= (1 + kernel.diagonal * short) * (1 + kernel.causal)

@@ -9,7 +9,7 @@ from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_o
 from lmsweep.trials.analytic.rates.surface import Curve
 
 SHARE_OF_CACHE = 0.5
-"""Of the cache, what an operator's operands may take to be there still."""
+"""An operator's operands are taken to be in the L2 cache still if they take at most this share of it."""
 
 FAMILIES = {
     "_fused_rms_norm": "native_layer_norm",
@@ -29,9 +29,9 @@ FAMILIES = {
     "_foreach_copy_": "_to_copy",
     "_foreach_": "_foreach_adamw_",
 }
-"""Operator, or how its name begins -> the measured one that is most like it."""
-USUAL = "add"
-"""The measured operator that all others are like."""
+"""Operator, or the prefix of its name -> the measured operator whose curve it takes."""
+DEFAULT_FAMILY = "add"
+"""The measured operator whose curve all other operators take."""
 BY_LAYOUT = {
     "strided": "add_strided",
     "transposed": "add_transposed",
@@ -39,17 +39,17 @@ BY_LAYOUT = {
     "strided_cast": "add_strided_cast",
     "columns": "sum_columns",
 }
-"""`Operator.layout` -> the measured operator that is like it. Its time goes by elements: an address is computed for
-each, a type is asked for each, or few columns keep few multiprocessors busy."""
+"""`Operator.layout` -> the measured operator whose curve it takes. Its time depends on the number of elements: each
+needs an address or a conversion, or few columns occupy few multiprocessors."""
 CAST_BYTES = 10
-"""Of an element: `add_cast` reads one in 16 bits and a float32, and writes a float32."""
-OF_ADDRESSES = 0.5
+"""Bytes that `add_cast` moves for each element: it reads one in 16 bits and a float32, and writes a float32."""
+ADDRESS_SHARE = 0.5
 """Share of an addition's time that its addresses take; the rest goes by the bytes. On an H200, 2^24 elements take 41 µs
 if what is expanded is read, 53 µs with a row or column beside them, 62 µs in an addition; in 16 bits 30, 43, 52 µs, and
 with a float32 beside 16 bits 72 to 80 and 105 µs."""
 
 WIDTHS = {"float8_e4m3fn": 1, "bfloat16": 2, "float16": 2}
-"""Type -> bytes of an element; others are as those of 4."""
+"""Type -> bytes of an element; other types have 4."""
 
 
 class _Key(NamedTuple):
@@ -84,7 +84,7 @@ class ByteRates:
         if not layout:
             return seconds
         whole = elements * (CAST_BYTES if "cast" in layout else width if layout == "columns" else 3 * width)
-        share = OF_ADDRESSES + (1 - OF_ADDRESSES) * min(1.0, moved / whole)
+        share = ADDRESS_SHARE + (1 - ADDRESS_SHARE) * min(1.0, moved / whole)
         return max(seconds, share * self._of_family(BY_LAYOUT[layout], whole, width, is_cold))
 
     def _of_family(self, family: str, moved: float, width: int, is_cold: bool | None) -> float:
@@ -108,7 +108,7 @@ class ByteRates:
     def _family(self, name: str) -> str:
         if name not in self._names:
             like = (family for start, family in FAMILIES.items() if name.startswith(start))
-            self._names[name] = name if name in self._families else next(like, USUAL)
+            self._names[name] = name if name in self._families else next(like, DEFAULT_FAMILY)
         return self._names[name]
 
 

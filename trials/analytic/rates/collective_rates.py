@@ -13,11 +13,11 @@ from lmsweep.trials.analytic.rates.rate_data import public_collectives
 from lmsweep.trials.spec.words import Collective
 
 LATENCY_SECONDS = 20e-6
-"""Of a collective without data between GPUs of a node, if none was measured or published."""
+"""Latency of a collective without data between the GPUs of a node, if none was measured or published."""
 SHARE_OF_LINK = 0.77
 """Share of a link's datasheet bandwidth that large collectives reach: 348 of 450 GB/s (`h200-x2-ddp`)."""
 HOP_SECONDS = 6e-6
-"""Of one step of a collective between nodes; their number grows with the logarithm of the nodes."""
+"""Latency of one step of a collective between nodes. The number of steps grows with the logarithm of the nodes."""
 SHARE_OF_NETWORK = 0.85
 """Share of the adapters' bandwidth that large collectives between nodes reach."""
 SHARE_OF_SMALLEST = 0.6

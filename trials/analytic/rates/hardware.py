@@ -45,14 +45,14 @@ _CACHE_MIB: dict[str, float] = {
     "L40S": 96, "L4": 48, "RTX 4090": 72, "RTX 5090": 96, "RTX PRO 6000": 128, "GB10": 24, "MI300X": 256, "MI325X": 256,
     "MI350X": 256, "MI355X": 256,
 }  # fmt: skip
-"""The same of the largest shared cache; others have 6 MiB."""
+"""First words of a device's name -> MiB of its largest shared cache; others have 6 MiB."""
 _H100_PCIE_MULTIPROCESSORS = 114
 
 CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 SXM"}
 """Device -> a measured one with the same chip and clocks, and other memory, whose products and attention it takes."""
 
 REFERENCE = "H200 SXM"
-"""The device whose measured efficiencies are taken where a kind of GPU has none of its own."""
+"""The device whose measured efficiencies are taken for GPUs without their own."""
 SHARE_OF_PEAK = {"bfloat16": 0.79, "tf32": 0.76, "float32": 0.95, "float8_e4m3fn": 0.7}
 """Share of a datasheet's rate that the largest tiles reach on the reference, and where no product was published."""
 OVER_SHARE = {"MI300X": 0.58, "MI325X": 0.68, "MI355X": 0.79}
@@ -77,7 +77,7 @@ TILES_OVER_PRODUCTS = 1.1
 SHARE_OF_BANDWIDTH = 0.87
 """Share of a datasheet's bandwidth that a large copy reaches: 4.02 to 4.2 of 4.8 TB/s on an H200."""
 SHARES_OF_BANDWIDTH = {"H100 SXM": 0.945}
-"""The same of a device whose steps were measured: updates of AdamW in `h100-devices`."""
+"""Device -> its own share in place of SHARE_OF_BANDWIDTH, measured by updates of AdamW (`h100-devices`)."""
 
 ATTENTION_SCALE: dict[tuple[int, int] | str, float] = {
     (8, 0): 1 / 1.85,
@@ -94,11 +94,11 @@ to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of 
 SHARE_OF_HOST_LINK = 0.85
 """Share of the host link's bandwidth that copies of pinned memory reach."""
 COPY_SECONDS = 25e-6
-"""Of a copy to pinned memory beside its bytes: the host waits for it before it launches more."""
+"""Fixed cost of a copy to pinned memory: the host waits for the copy before it launches more."""
 UPDATE_BYTES_PER_SECOND = 100e9
 """Host memory that an update of AdamW on the CPU reads and writes a second."""
 UPDATE_PASSES = 7
-"""It reads weight, gradient and two states, and writes all but the gradient."""
+"""AdamW reads the weight, the gradient and two states, and writes all of them except the gradient."""
 
 
 _LANES: dict[tuple[int, int], int] = {(7, 0): 64, (7, 5): 64, (8, 0): 64}

@@ -12,26 +12,26 @@ from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.rate_data import DATA
 from lmsweep.trials.spec.workloads import Subject
 
-FILE = DATA / "residuals.csv"
+RESIDUALS_FILE = DATA / "residuals.csv"
 """Made by `python -m benchmarks.score_card`."""
-SURE = 2.2
-"""Standard deviations on each side of a 95 % interval, with some for what the sources have in common."""
-FEW = 0.15
-"""Standard deviation between sources that is assumed if there is one source, as between those of training runs."""
+INTERVAL_DEVIATIONS = 2.2
+"""Half the width of a 95 % interval in standard deviations: more than 1.96, since the sources share some errors."""
+ONE_SOURCE_DEVIATION = 0.15
+"""Standard deviation between sources that is assumed if there is one source: that between training runs."""
 
 
-NEAR = {"public": "measured", "two ranks": "measured"}
-"""Level -> the one whose factor is expected of it: steps of one process, with other rates or communication beside."""
-NEAR_DEVIATION = 0.07
-"""Standard deviation of the logarithm of a factor around that: as between measured steps of one and two ranks."""
+EXPECTED_AS = {"public": "measured", "two ranks": "measured"}
+"""Level -> the level whose factor its own should equal: steps of one process differ in rates or communication only."""
+EXPECTED_DEVIATION = 0.07
+"""Standard deviation of the logarithm of a factor around the expected one: as between one and two ranks."""
 OTHER_GPU = 0.06
-"""Standard deviation between GPUs, as between A100 and H100, where none of a level's residuals is of the chip."""
-LIKE = {"scaled": "measured"}
-"""Level -> the one whose residuals are its own: GPUs of one chip were measured."""
-HELD = 0.9
-"""Share of the cells of each GPU that an interval learned without their source must contain."""
-UNKNOWN = 2.2
-"""Standard deviation with a datasheet alone, over that with published products: assumed."""
+"""Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
+SAME_RESIDUALS = {"scaled": "measured"}
+"""Level -> the level whose residuals it takes: `scaled` rates are those of a measured GPU with the same chip."""
+LEAST_COVERED = 0.9
+"""Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
+DATASHEET_DEVIATION = 2.2
+"""Standard deviation with a datasheet alone, over that with published products: an assumption."""
 
 
 class Residual(NamedTuple):
@@ -45,7 +45,7 @@ class Residual(NamedTuple):
 
 
 class Timed(Protocol):
-    """A step whose device and host take as long as their operators."""
+    """A step whose time follows from the times of its operators on device and host."""
 
     def at(self, factor: float, end: Literal[0, 1] | None = None, /) -> float:
         """Return the seconds if the device takes `factor` times as long; with `end` the least (0) or most (1)."""
@@ -68,13 +68,17 @@ class Spread(NamedTuple):
 
     def of(self, time: Timed) -> Sure:
         """Return the predicted seconds of a step, and the 95 % interval."""
-        width = math.exp(SURE * self.deviation)
+        width = math.exp(INTERVAL_DEVIATIONS * self.deviation)
         return Sure(time.at(self.factor), time.at(self.factor / width, 0), time.at(self.factor * width, 1))
 
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
-    """Return the spread of residuals of one level. Sources weigh the same; they differ, and so do cells within one.
-    near: the logarithm of the factor that is expected, from which few sources that disagree move it little."""
+    """Return the spread of residuals of one level. Sources weigh the same; sources differ, and so do cells of one
+    source.
+
+    near: the logarithm of the expected factor. The fewer the sources, and the more they disagree, the closer the factor
+    stays to it.
+    """
     by_source: dict[str, list[float]] = defaultdict(list)
     by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in residuals:
@@ -82,10 +86,10 @@ def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spr
         by_place[one.source, one.device].append(one.log_ratio)
     means = [fmean(found) for found in by_source.values()]
     within = fmean(pvariance(found) for found in by_place.values())
-    between = pvariance(means) if len(means) > 1 else FEW**2
+    between = pvariance(means) if len(means) > 1 else ONE_SOURCE_DEVIATION**2
     middle = fmean(means)
     if near is not None:
-        weight = NEAR_DEVIATION**2 / (NEAR_DEVIATION**2 + between / len(means))
+        weight = EXPECTED_DEVIATION**2 / (EXPECTED_DEVIATION**2 + between / len(means))
         middle = near + weight * (middle - near)
     return Spread(math.exp(middle), math.sqrt(within + between))
 
@@ -93,12 +97,12 @@ def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spr
 def learned(
     level: str, residuals: Sequence[Residual], device: str, keep: Callable[[Residual], bool] = lambda _: True
 ) -> Spread | None:
-    """Return the spread of a level on a GPU from those of its residuals that are kept; None if there is none."""
+    """Return the spread of a level on a GPU, from its residuals that `keep` selects; None if there are none."""
     found = [one for one in residuals if one.level == level and keep(one)]
     if not found:
         return None
     moves = _moves(found)
-    like = learned(NEAR[level], residuals, device) if level in NEAR else None
+    like = learned(EXPECTED_AS[level], residuals, device) if level in EXPECTED_AS else None
     as_one = [one._replace(log_ratio=one.log_ratio - moves[one.device]) for one in found]
     spread = spread_from(as_one, math.log(like.factor) if like else None)
     known = _nearest(device, moves)
@@ -108,7 +112,7 @@ def learned(
 
 
 def _nearest(device: str, known: Collection[str]) -> str | None:
-    """Return the GPU itself or one with the same chip, of those that are known."""
+    """Return the known GPU that is this one or has the same chip."""
     return next((name for name in (device, *known) if name in known and _chip(name) == _chip(device)), None)
 
 
@@ -117,7 +121,7 @@ def _chip(device: str) -> str:
 
 
 def _moves(residuals: Sequence[Residual]) -> dict[str, float]:
-    """Return by how much each GPU differs from others in the sources that have several; 0 where no source has."""
+    """Return how far each GPU is from the others, in the sources that have several GPUs; 0 if no such source has it."""
     by_place: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in residuals:
         by_place[one.source][one.device].append(one.log_ratio)
@@ -130,45 +134,48 @@ def _moves(residuals: Sequence[Residual]) -> dict[str, float]:
 
 
 def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
-    """Return how many standard deviations a cell is from its prediction, learned without its source; None if there is
-    no other source."""
+    """Return a cell's distance from its prediction without its source, in standard deviations; None without another
+    source."""
     spread = learned(one.level, residuals, one.device, lambda other: other.source != one.source)
     return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
 def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
-    """Return by how much the spread of a level must grow on a GPU, so that its intervals hold in HELD of the cells of
-    that GPU or one with its chip; where there is none, in HELD of each GPU's."""
+    """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
+    cells of this GPU, or of one with its chip. If neither has cells, they must contain that share of each GPU's."""
     by_device: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (distance := judged(one, residuals)) is not None:
             by_device[one.device].append(distance)
     known = _nearest(device, by_device)
     counted = [by_device[known]] if known else by_device.values()
-    needed = (sorted(found)[math.ceil(HELD * len(found)) - 1] for found in counted)
-    return max(1.0, *(distance / SURE for distance in needed), 1.0)
+    needed = (sorted(found)[math.ceil(LEAST_COVERED * len(found)) - 1] for found in counted)
+    return max(1.0, *(distance / INTERVAL_DEVIATIONS for distance in needed), 1.0)
 
 
 @cache
 def known_residuals() -> tuple[Residual, ...]:
     """Return the residuals that ship."""
-    with FILE.open(newline="") as file:
+    with RESIDUALS_FILE.open(newline="") as file:
         rows = csv.DictReader(file)
         return tuple(Residual(row["level"], row["source"], row["device"], float(row["log_ratio"])) for row in rows)
 
 
 @cache
 def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = "model") -> Spread:
-    """Return the spread of a step of so many ranks on a GPU: of two by those measured on two GPUs of this chip, of more
-    by training runs; of attention alone by its own. Where no such run is known of the GPU, the interval is at least
-    that of one process; so is that of attention."""
+    """Return the spread of a predicted step on a GPU.
+
+    It is learned from steps of one process, from steps of two ranks on this chip, or from training runs if there are
+    more; attention alone has its own residuals. If no such run is known of the GPU, the interval is at least as wide as
+    that of one process.
+    """
     if subject == "attention":
         alone = learned("attention alone", known_residuals(), device_name)
         assert alone is not None, "their residuals ship"
         return Spread(alone.factor, max(alone.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
-        return Spread(1.0, UNKNOWN * spread_for(device_name, "public").deviation)
-    which = LIKE.get(level, level)
+        return Spread(1.0, DATASHEET_DEVIATION * spread_for(device_name, "public").deviation)
+    which = SAME_RESIDUALS.get(level, level)
     if ranks > 1:
         which = "two ranks" if ranks == 2 and which == "measured" else "ranks"
     spread = learned(which, known_residuals(), device_name)

@@ -25,32 +25,32 @@ TILES = (
     *(Tile(64, 128, 0.95), Tile(128, 64, 0.95), Tile(64, 64, 0.92)),
 )
 SPLITS = (1, 2, 4, 8, 16)
-"""Parts of the inner dimension that are summed afterwards."""
+"""Numbers of parts into which the inner dimension can be split (split-K); the parts are summed afterwards."""
 LEAST_INNER, MOST_WAVES = 256, 3
-"""A split leaves at least so many inner elements, and makes at most so many waves."""
-SPLITTING = 1.05
-"""Time of a split product over that of its parts."""
-FILL = 146
-"""Inner elements that take as long as filling and draining the pipeline of a tile."""
+"""A split product keeps at least this many inner elements in a part, and needs at most this many waves."""
+SPLIT_SLOWDOWN = 1.05
+"""Time of a split product over the time of its parts."""
+FILL_ELEMENTS = 146
+"""Filling and draining the pipeline of a tile takes as long as this many inner elements."""
 WHOLE_WAVES = 0.5
-"""Share of the time that comes in whole waves of tiles; the rest balances."""
-OVERLAP = 4.5
-"""Power in the sum of computing and moving bytes: infinite if they overlapped fully, 1 if not at all."""
+"""Share of a product's time that grows in whole waves of tiles; the rest grows with the number of tiles."""
+OVERLAP_POWER = 4.5
+"""Exponent of the p-norm of the times of computing and of moving bytes: 1 for no overlap, infinity for full."""
 START_SECONDS = 3.3e-6
-LAYOUTS = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
-"""Type and layout of the operands -> rate over that of the same type's other layouts; 1 for others."""
+LAYOUT_RATES = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
+"""Type and layout of the operands -> its rate over that of the type's other layouts; 1 if not listed."""
 LAYOUT_OF = {"forward": "nt", "input_gradient": "nn", "weight_gradient": "tn", "scores": "nt", "values": "nn"}
-"""Form of a measured product -> its layout; of float8, which has one layout, the form stands for it."""
+"""Form of a measured product -> its layout. Float8 has one layout, so its form names it."""
 
-ALIGNED = 16
-"""The fastest loads and stores need rows of all three matrices that are multiples of so many bytes."""
+ALIGNED_BYTES = 16
+"""The fastest loads and stores need rows of all three matrices whose bytes are a multiple of this."""
 ITEM_BYTES = {"bfloat16": 2, "float16": 2, "tf32": 4}
-"""Type -> bytes of an element, of types that tensor cores take with rows of any length."""
-UNALIGNED = 3.0
+"""Type -> bytes of an element, for the types that tensor cores accept with unaligned rows."""
+UNALIGNED_SLOWDOWN = 3.0
 """Time of a product with other rows over that of one with aligned rows, where none was measured: an assumption.
 A step on an H200 with a vocabulary of 50257 in bf16 took as long as if its head's products were 5.6 times slower.
 """
-MOST_UNALIGNED = 6.0
+MOST_UNALIGNED_SLOWDOWN = 6.0
 
 
 class Product(NamedTuple):
@@ -61,18 +61,18 @@ class Product(NamedTuple):
     bytes: int
     dtype: str
     layouts: tuple[str, ...]
-    """Of the operands, one or, if it is not known, all that it may have: nt, nn, tn."""
+    """Layout of the operands, or all possible layouts if it is not known: nt, nn, tn."""
     is_matrix: bool = True
     """Whether rows have the lengths m, n and k, other than a convolution's."""
 
     def alignment(self, layout: str) -> int:
-        """Return the most bytes, up to ALIGNED, that divide the rows of all three matrices."""
+        """Return the most bytes, up to ALIGNED_BYTES, that divide the rows of all three matrices."""
         size = ITEM_BYTES.get(self.dtype)
         if size is None or not self.is_matrix:
-            return ALIGNED
+            return ALIGNED_BYTES
         # As they lie in memory: (m, k) or, of t, (k, m); (k, n) or, of t, (n, k); the result (m, n).
         rows = (self.k if layout[0] == "n" else self.m, self.n if layout[-1] == "n" else self.k, self.n)
-        return math.gcd(ALIGNED, *(size * row for row in rows if row > 1))
+        return math.gcd(ALIGNED_BYTES, *(size * row for row in rows if row > 1))
 
 
 class Took(NamedTuple):
@@ -106,7 +106,9 @@ class ProductRates:
             places.append(_place(product))
             ratios.append(point.seconds / self.formula(product, layout))
         # The formula is of aligned rows. Others are over their mean: far from all points, as slow as on average.
-        self._typical = {key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNED}
+        self._typical = {
+            key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNED_BYTES
+        }
         self._surfaces = {
             key: Surface(places, [ratio / self._typical.get(key, 1.0) for ratio in ratios])
             for key, (places, ratios) in found.items()
@@ -115,10 +117,10 @@ class ProductRates:
     def formula(self, product: Product, layout: str) -> float:
         """Return the seconds without the correction."""
         hardware = self._hardware
-        rate = hardware.rate(product.dtype) * LAYOUTS.get((product.dtype, layout), 1.0)
+        rate = hardware.rate(product.dtype) * LAYOUT_RATES.get((product.dtype, layout), 1.0)
         computing = _work(product.batch, product.m, product.n, product.k, hardware.multiprocessors) / rate
         moving = product.bytes / hardware.bandwidth
-        return float((computing**OVERLAP + moving**OVERLAP) ** (1 / OVERLAP)) + START_SECONDS
+        return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
     def seconds(self, product: Product) -> Took:
         """Return the seconds of a product, the mean of its layouts."""
@@ -127,14 +129,14 @@ class ProductRates:
 
     def _of_layout(self, product: Product, layout: str) -> Took:
         key = _key(product, layout)
-        aligned = key._replace(alignment=ALIGNED)
+        aligned = key._replace(alignment=ALIGNED_BYTES)
         known = next((one for one in (key, aligned, aligned._replace(layout="nt")) if one in self._surfaces), None)
         seconds = self.formula(product, layout)
         if known:
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(_place(product))
-        if key.alignment == ALIGNED or known == key:
+        if key.alignment == ALIGNED_BYTES or known == key:
             return Took(seconds, seconds, seconds)
-        return Took(UNALIGNED * seconds, seconds, MOST_UNALIGNED * seconds)
+        return Took(UNALIGNED_SLOWDOWN * seconds, seconds, MOST_UNALIGNED_SLOWDOWN * seconds)
 
 
 @lru_cache(maxsize=100_000)
@@ -148,8 +150,8 @@ def _work(batch: int, m: int, n: int, k: int, multiprocessors: int) -> float:
             if split > 1 and (k / split < LEAST_INNER or waves > MOST_WAVES):
                 break
             balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
-            work = balanced * multiprocessors * 2 * rows * columns * (k / split + FILL) / efficiency
-            best = min(best, work * (SPLITTING if split > 1 else 1.0))
+            work = balanced * multiprocessors * 2 * rows * columns * (k / split + FILL_ELEMENTS) / efficiency
+            best = min(best, work * (SPLIT_SLOWDOWN if split > 1 else 1.0))
     return best
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
-from lmsweep.trials.analytic.rates.step_time import WAITS, OperatorRates, StepTime, step_time
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, OperatorRates, StepTime, step_time
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
@@ -26,19 +26,19 @@ class RankTime:
     """Seconds of one step of a rank."""
 
     time: StepTime
-    """Of its operators, each by itself."""
+    """Times of its operators, each by itself."""
     busy: float
-    """Of the device in forward and backward, with the communication that they do not hide."""
+    """Time of the device in forward and backward, with the communication that computation does not hide."""
     launching: float
-    """Of the host in forward and backward."""
+    """Time in which the host launches forward and backward."""
     after: float
-    """Of the device, and of communication, after backward."""
+    """Time of the device and of communication after backward."""
     exposed: Mapping[str, float]
-    """What the step takes longer than without communication, by part."""
+    """Part of a step -> the seconds that communication adds to it."""
 
     @property
     def seconds(self) -> float:
-        """Of the whole step."""
+        """Time of the whole step."""
         return self.at(1.0)
 
     @property
@@ -48,7 +48,7 @@ class RankTime:
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
         """Return the seconds of the step, as `StepTime.at`."""
         host = 1.0 if end is None else self.time.hosts[end]
-        busy = factor * (self.busy + self.time.unsure(end)) + WAITS * host * self.launching
+        busy = factor * (self.busy + self.time.unsure(end)) + WAIT_PER_LAUNCH * host * self.launching
         return max(busy, host * self.launching) + factor * self.after
 
 
@@ -99,7 +99,7 @@ class _Sharded:
     gathers: dict[str, list[float]] = field(default_factory=dict)
 
     def expose(self, exposed: dict[str, float]) -> None:
-        """Add what is not hidden, by part."""
+        """Add the communication that computation does not hide, by part."""
         micro = self.config.accumulate
         blocks = self.config.num_layers or max((one.count // micro for one in self.sent if one.count > 1), default=1)
         gather = {phase: self._each("all_gather", phase) for phase in ("forward", "backward")}
@@ -156,7 +156,7 @@ def _replicated(
     backward: float,
     exposed: dict[str, float],
 ) -> float:
-    """Add what is not hidden, by part; return what of it follows backward."""
+    """Add the communication that computation does not hide, by part, and return what follows backward."""
     variant = DDP_VARIANTS.get(config.ddp, DDP_VARIANTS["bucketed"])
     of_gradients = sum(seconds[one] for one in sent if one.phase != "optimizer")
     of_weights = sum(seconds[one] for one in sent if one.phase == "optimizer")

@@ -12,9 +12,15 @@ from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, across, between_gpus, measured_links
 from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
-from lmsweep.trials.analytic.rates.product_rates import ALIGNED, MOST_UNALIGNED, UNALIGNED, ProductRates, product_of
+from lmsweep.trials.analytic.rates.product_rates import (
+    ALIGNED_BYTES,
+    MOST_UNALIGNED_SLOWDOWN,
+    UNALIGNED_SLOWDOWN,
+    ProductRates,
+    product_of,
+)
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
-from lmsweep.trials.analytic.rates.step_time import SURE
+from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION
 from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {
@@ -40,26 +46,26 @@ HOSTS = (0.8, 3.4)
 LAUNCHES = {"launch_forward": 6.6e-6, "launch_backward": 11e-6}
 """Launch that `lmsweep run operators` measures -> its seconds on the reference host, from the steps of one machine."""
 MEASURED_HOSTS = (0.7, 2.0)
-"""The same as HOSTS, over what follows from the launches measured on the host. Chosen after 74 steps on two machines:
-two processes of one machine differ by 1.5 while another works beside them. Of 26 later steps on a third, all hold
-(docs/lab/2026-11-25-finetuning.md)."""
+"""As HOSTS, over the prediction from launches measured on the host. Chosen after 74 steps on two machines: two
+processes of one machine differ by 1.5 while another works beside them. All of 26 later steps on a third machine lie
+within (docs/lab/2026-11-25-finetuning.md)."""
 ASSUMED = (
-    f"an assumption, {UNALIGNED:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are multiples of {ALIGNED} "
-    "bytes, not measured"
+    f"an assumption, {UNALIGNED_SLOWDOWN:g} times (1 to {MOST_UNALIGNED_SLOWDOWN:g}) the time with rows that are "
+    f"multiples of {ALIGNED_BYTES} bytes, not measured"
 )
 
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
-"""Whether it is an update -> least and most of what the host's memory and link take, over what is assumed."""
+"""Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
 
 
 class Cost(NamedTuple):
     seconds: float
-    """Of one repetition on the device, without the launch."""
+    """Time of one repetition on the device, without the launch."""
     source: str
-    """In words for a user."""
-    unsure: tuple[float, float] = SURE
-    """Least and most seconds over `seconds`, where nobody measured such an operator."""
+    """Where the time comes from, in words for a user."""
+    unsure: tuple[float, float] = NO_ASSUMPTION
+    """Least and most time over `seconds`, for an operator that was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +73,9 @@ class Network:
     """What connects nodes."""
 
     gpus: int
-    """Of a node."""
+    """Number of GPUs of a node."""
     bytes_per_second: float
-    """Of the adapter of one GPU, in one direction."""
+    """Bandwidth of one GPU's network adapter, in one direction."""
     source: str
 
 
@@ -167,7 +173,7 @@ class Rates:
         return _Spread(local, -(-ranks // local))
 
     def _cost(self, operator: Operator) -> Cost:
-        kind, unsure = class_of(operator), SURE
+        kind, unsure = class_of(operator), NO_ASSUMPTION
         sources = self.hardware.sources
         if kind == "collectives":
             size, ranks = operator.bytes, operator.ranks
@@ -213,7 +219,7 @@ class Rates:
             here = self.hardware.device.name
             where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
-        return Cost(seconds, source if unsure == SURE else ASSUMED, unsure)
+        return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
 
 def launched(operator: Operator) -> str:

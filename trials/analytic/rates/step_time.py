@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
 
-SURE = (1.0, 1.0)
-WAITS = 0.09
-"""Seconds for which the device waits in a step that it decides, per second of the host's launches: 0.08 to 0.11 in five
+NO_ASSUMPTION = (1.0, 1.0)
+WAIT_PER_LAUNCH = 0.09
+"""In a step that the device limits, the device still waits this share of the host's launch time: 0.08 to 0.11 in five
 shipped sets and in the steps predicted before they ran on one H200, 2026-11-25."""
 
 
@@ -24,7 +24,7 @@ class Work(NamedTuple):
 def duration(whole: Work, update: Work) -> float:
     """Return the seconds of a step, including the optimizer's update."""
     after = max(0.0, update.computing - update.launching)  # it begins when the host gets there
-    return max(whole.computing + WAITS * whole.launching, whole.launching + after)
+    return max(whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after)
 
 
 class Costs(Protocol):
@@ -32,15 +32,15 @@ class Costs(Protocol):
 
     @property
     def seconds(self) -> float:
-        """Of one repetition on the device, without its launch."""
+        """Time of one repetition on the device, without its launch."""
 
     @property
     def source(self) -> str:
-        """In words for a user."""
+        """Where the time comes from, in words for a user."""
 
     @property
     def unsure(self) -> tuple[float, float]:
-        """Least and most seconds over `seconds`, where nobody measured such an operator; else SURE."""
+        """Least and most time over `seconds`, for an operator that was not measured; else NO_ASSUMPTION."""
 
 
 class OperatorRates(Hashable, Protocol):
@@ -54,11 +54,11 @@ class OperatorRates(Hashable, Protocol):
 
     @property
     def hosts(self) -> tuple[float, float]:
-        """Least and most of what the host takes, over `launch`."""
+        """Least and most launch time, over `launch`."""
 
     @property
     def host_source(self) -> str:
-        """What is known of the host, in words for a user."""
+        """Where the launch times come from, in words for a user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,51 +67,51 @@ class StepPart:
 
     operator: Operator
     kind: str
-    """Its class."""
+    """The class of the operator, one of CLASSES."""
     seconds: float
-    """Of the device."""
+    """Time of the device."""
     launching: float
-    """Seconds of the host."""
+    """Time in which the host launches it."""
     source: str
     unsure: tuple[float, float]
-    """Least and most `seconds` over these, where nobody measured such an operator; else SURE."""
+    """Least and most time over `seconds`, for an operator that was not measured; else NO_ASSUMPTION."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
     parts: tuple[StepPart, ...]
     computing: float
-    """Of the device's kernels, communication aside."""
+    """Time of the device's kernels, without communication."""
     launching: float
-    """Of the host."""
+    """Time in which the host launches all operators."""
     hosts: tuple[float, float]
-    """Least and most of what the host takes, over `launching`."""
+    """Least and most launch time, over `launching`."""
     host_source: str
 
     @property
     def seconds(self) -> float:
-        """Of the whole step: of device and what it waits, or of the host, whichever takes longer."""
+        """Time of the whole step: of the device with its waits, or of the host, whichever is longer."""
         return self.at(1.0)
 
     def at(self, factor: float, end: Literal[0, 1] | None = None) -> float:
-        """Return the seconds of the step if the device takes `factor` times as long; with `end` 0 or 1 the least or
-        most, by the assumptions about operators that nobody measured and about the host."""
+        """Return the seconds of the step if the device takes `factor` times as long. `end` 0 or 1: the least or most,
+        by the assumptions about the host and about operators that were not measured."""
         host = 1.0 if end is None else self.hosts[end]
         update = Work(host * self.launching_update, factor * self.updating)
         return duration(Work(host * self.launching, factor * (self.computing + self.unsure(end))), update)
 
     def unsure(self, end: Literal[0, 1] | None) -> float:
-        """Return what assumptions about operators that nobody measured change at least (0) or at most (1)."""
+        """Return the seconds that the assumptions about unmeasured operators add: at least (0), at most (1)."""
         return 0.0 if end is None else math.fsum(one.seconds * (one.unsure[end] - 1) for one in self.parts)
 
     @property
     def updating(self) -> float:
-        """Of the device in the optimizer."""
+        """Time of the device in the optimizer."""
         return math.fsum(one.seconds for one in self.parts if one.operator.phase == "optimizer")
 
     @property
     def launching_update(self) -> float:
-        """Of the host in the optimizer."""
+        """Time in which the host launches the optimizer."""
         return math.fsum(one.launching for one in self.parts if one.operator.phase == "optimizer")
 
     @property
@@ -120,11 +120,11 @@ class StepTime:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Class -> where the rates of most of its time come from, and of what nobody measured."""
+        """Class -> the source of the rates for most of its time, and of the rates that are assumed."""
         time: dict[tuple[str, str], float] = defaultdict(float)
         for part in self.parts:
             time[part.kind, part.source] += part.seconds
-        assumed = {(one.kind, one.source) for one in self.parts if one.unsure != SURE}
+        assumed = {(one.kind, one.source) for one in self.parts if one.unsure != NO_ASSUMPTION}
         ordered = sorted(time, key=lambda key: (key not in assumed, time[key]))
         found = dict(ordered)
         for kind, source in assumed:

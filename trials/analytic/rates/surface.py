@@ -1,4 +1,4 @@
-"""A correction of a formula by measured points near by: the mean of log(measured / formula), weighted by distance."""
+"""Corrects a formula by nearby measured points: the mean of log(measured / formula), weighted by distance."""
 
 import math
 from bisect import bisect_left
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-WIDTH = 0.7
-"""Distance, in factors of e of each dimension, within which points count fully."""
-PRIOR = 1.0
+KERNEL_WIDTH = 0.7
+"""Width of the Gaussian that weighs a point by its distance, in natural logarithms of the dimensions."""
+FORMULA_WEIGHT = 1.0
 """Weight of the formula itself, in points."""
 
 
@@ -23,8 +23,8 @@ class Surface:
     def at(self, place: Sequence[float]) -> float:
         """Return the measured time over the formula's: near 1 where no point is near by."""
         distances = ((self._places - np.array(place)) ** 2).sum(1)
-        weights = np.exp(-distances / (2 * WIDTH**2))
-        return math.exp(float(weights @ self._logs) / (float(weights.sum()) + PRIOR))
+        weights = np.exp(-distances / (2 * KERNEL_WIDTH**2))
+        return math.exp(float(weights @ self._logs) / (float(weights.sum()) + FORMULA_WEIGHT))
 
 
 def logs(*sizes: float) -> tuple[float, ...]:
@@ -32,7 +32,7 @@ def logs(*sizes: float) -> tuple[float, ...]:
 
 
 class Curve:
-    """Times over one size, between whose points the time is a power of the size."""
+    """Measured times over one size. Between two points, the time is a power of the size."""
 
     def __init__(self, points: Iterable[tuple[float, float]]) -> None:
         """points: sizes and seconds."""

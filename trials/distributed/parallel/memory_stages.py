@@ -36,7 +36,7 @@ class Held:
 
 @dataclass
 class Piece:
-    """A storage and what it is for."""
+    """A storage and its category."""
 
     storage: weakref.ref[torch.UntypedStorage]
     part: Part

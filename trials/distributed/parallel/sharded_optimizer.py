@@ -35,8 +35,11 @@ def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Opti
 
 
 def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without one or before its first step. The user's may keep its
-    state in an optimizer that it holds. None if no state is found in either."""
+    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step.
+
+    A user's optimizer may wrap another one, whose state counts too. None if neither of them has state where PyTorch's
+    optimizers keep it.
+    """
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0
@@ -51,22 +54,22 @@ def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     return sum(found) if found or type(mine).__module__.startswith("torch.optim") else None
 
 
-WHOLE = torch.optim.AdamW
-"""The class of optimizer that the user's class shards."""
+SHARDED_CLASS = torch.optim.AdamW
+"""The class of optimizer that is passed to the user's class, which shards its state."""
 
 
 def shards_state(config: TrialConfig) -> bool:
-    """Whether the optimizer is the user's and takes the class of an optimizer, whose state it shards."""
+    """Whether the user's optimizer takes a class of optimizer as a parameter, whose state it shards."""
     return is_reference(config.optimizer) and class_parameter(load(config.optimizer)) is not None
 
 
 def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The user's class called with the weights, AdamW and its arguments. Raises RequestError and TypeError."""
+    """The user's optimizer, called with the weights, SHARDED_CLASS and arguments. Raises RequestError and TypeError."""
     own = cast(Callable[..., object], load(config.optimizer))
     name = class_parameter(own)
     assert name is not None, "it takes the class of an optimizer"
     make = partial(own, trainable(model))
-    arguments: dict[str, Any] = {name: WHOLE, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
+    arguments: dict[str, Any] = {name: SHARDED_CLASS, "lr": LEARNING_RATE, **arguments_of(config.optimizer_args)}
     parameters = inspect.signature(make).parameters
     if "lr" not in parameters and not _takes_any(parameters):
         del arguments["lr"]
@@ -74,13 +77,16 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
 
 
 def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """AdamW with all of its state in this process, and those arguments that the user's class passes on."""
+    """The unsharded optimizer that the user's sharded one is compared with: SHARDED_CLASS with all of its state here.
+
+    It takes the arguments that the user's class does not consume and so passes on.
+    """
     parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
     given = arguments_of(config.optimizer_args)
     passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}
     if "lr" in parameters or _takes_any(parameters):
         passed_on = {"lr": LEARNING_RATE} | passed_on
-    return WHOLE(trainable(model), **cast(dict[str, Any], passed_on))
+    return SHARDED_CLASS(trainable(model), **cast(dict[str, Any], passed_on))
 
 
 def _takes_any(parameters: Any) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
-PERIOD = 0.1
+SAMPLING_SECONDS = 0.1
 """Seconds between two readings."""
 
 
@@ -25,7 +25,7 @@ class Reading:
     at: float
     """time.monotonic(), a clock that all processes of a machine share."""
     sm_clock: float | None
-    """Of the streaming multiprocessors, in Hz."""
+    """Clock of the streaming multiprocessors, in Hz."""
     memory_clock: float | None
     """Hz."""
     power: float | None
@@ -80,7 +80,7 @@ def read_until_closed(read: Callable[[], Reading], closing: TextIO, out: TextIO)
     readings = []
     closed: list[Any] = []
     while not closed:
-        closed = select.select([closing], [], [], PERIOD)[0]
+        closed = select.select([closing], [], [], SAMPLING_SECONDS)[0]
         readings.append(read())
     for reading in readings:
         print(json.dumps(asdict(reading)), file=out)

@@ -10,7 +10,7 @@ import torch
 
 from lmsweep.trials.machine.gpu import nvml_sampler
 from lmsweep.trials.machine.gpu.accelerator import is_nvidia
-from lmsweep.trials.machine.gpu.nvml_sampler import PERIOD, Reading
+from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading
 from lmsweep.trials.machine.interpreter import environment, script
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag, those_that_hold
@@ -21,7 +21,7 @@ SAMPLED = {"sm_clock": "Hz", "memory_clock": "Hz", "power": "W", "temperature": 
 THROTTLED = 0x08 | 0x20 | 0x40 | 0x80
 """NVML's clock event reasons: hardware slowdown, software and hardware thermal slowdown, power brake."""
 POWER_CAPPED = 0x04
-"""Likewise: the software power limit."""
+"""NVML's clock event reason for the software power limit."""
 
 ENERGY_SECONDS = 2.0
 """Shortest time to measure energy over, as the driver updates its counter a few times a second."""
@@ -80,7 +80,7 @@ class Watch:
 def telemetry_rows(watch: Watch, *, warmup_from: float, since: float, until: float) -> Iterator[Measurement]:
     """Yield a measurement per sampled quantity. All times are of time.monotonic()."""
     during = _during(watch, since, until)
-    before = [reading for reading in watch.readings if warmup_from <= reading.at < since - PERIOD]
+    before = [reading for reading in watch.readings if warmup_from <= reading.at < since - SAMPLING_SECONDS]
     for name, unit in SAMPLED.items():
         samples = _values(during, name)
         reason = watch.reason or ("this driver does not report it" if during else "the iterations ended too soon")
@@ -123,7 +123,7 @@ def gpu_flags(watch: Watch, *, since: float, until: float) -> tuple[Flag, ...]:
 
 def _during(watch: Watch, since: float, until: float) -> list[Reading]:
     """Return the readings of that time and the last one before it, because ten iterations may run between readings."""
-    return [reading for reading in watch.readings if since - PERIOD <= reading.at <= until]
+    return [reading for reading in watch.readings if since - SAMPLING_SECONDS <= reading.at <= until]
 
 
 def _values(readings: Sequence[Reading], name: str) -> tuple[float, ...]:

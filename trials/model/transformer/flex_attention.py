@@ -61,26 +61,28 @@ def banded_block_mask(
     window: int | None = None,
     documents: Tensor | None = None,
 ) -> BlockMask:
-    """The blocks of the score matrix to compute: causal, with a window, within documents, or all of these. window: each
-    position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of each position's
-    document, (tokens,), which never falls. Masked are the blocks on the diagonal, on the window's edge and on a
-    document's. PyTorch's create_block_mask finds the same blocks by evaluating all context_length² positions."""
+    """The blocks of the score matrix to compute: causal, with a window, within documents, or all of these.
+
+    window: each position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of
+    each position's document, (tokens,), in ascending order. Blocks on the diagonal and at the edge of the window or of
+    a document are computed with a mask. PyTorch's create_block_mask finds the same blocks, but evaluates
+    context_length² positions.
+    """
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
-    behind = row[:, None] - row  # blocks of keys that a block of queries lies after
-    reaches, full = (
-        torch.ones_like(behind, dtype=torch.bool),
-        ((row + 1) * FLEX_BLOCK <= context_length).expand_as(behind),
-    )
+    distance = row[:, None] - row  # (query blocks, key blocks): how many blocks the keys lie before the queries
+    # Per pair of blocks: whether any query attends to any key, and whether every query attends to every key.
+    some = torch.ones_like(distance, dtype=torch.bool)
+    full = ((row + 1) * FLEX_BLOCK <= context_length).expand_as(distance)
     if causal:
-        reaches, full = behind >= 0, behind > 0
+        some, full = distance >= 0, distance > 0
     if window is not None:
-        reaches = reaches & ((behind - 1) * FLEX_BLOCK + 1 < window)
-        full = full & ((behind + 1) * FLEX_BLOCK - 1 < window)
+        some = some & ((distance - 1) * FLEX_BLOCK + 1 < window)
+        full = full & ((distance + 1) * FLEX_BLOCK - 1 < window)
     if documents is not None:
         first = documents[row * FLEX_BLOCK]
         last = documents[((row + 1) * FLEX_BLOCK - 1).clamp(max=context_length - 1)]
-        reaches = reaches & (first[:, None] <= last) & (first <= last[:, None])
+        some = some & (first[:, None] <= last) & (first <= last[:, None])
         full = full & (first[:, None] == last) & (first == last[:, None])
 
     def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,7 +97,7 @@ def banded_block_mask(
             allowed = allowed & (documents[query] == documents[key])
         return allowed
 
-    partly, partly_indices = listed(reaches & ~full)
+    partly, partly_indices = listed(some & ~full)
     wholly, wholly_indices = listed(full)
     return BlockMask.from_kv_blocks(
         kv_num_blocks=partly,

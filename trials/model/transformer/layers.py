@@ -17,7 +17,7 @@ Device = torch.device | str
 
 
 class Factory(TypedDict):
-    """Where and in which type weights are created."""
+    """The device and type of new weights."""
 
     device: Device
     dtype: torch.dtype

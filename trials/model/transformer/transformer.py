@@ -29,8 +29,8 @@ from lmsweep.trials.spec.model_sizes import ModelSize
 from lmsweep.trials.spec.ways.checkpointings import PRODUCTS, checkpointing_of
 
 Run = Callable[[Tensor], Tensor]
-_KEPT = [getattr(torch.ops.aten, name).default for name in PRODUCTS]
-_KEEP_PRODUCTS = partial(create_selective_checkpoint_contexts, _KEPT)
+_SAVED_OPERATORS = [getattr(torch.ops.aten, name).default for name in PRODUCTS]
+_KEEP_PRODUCTS = partial(create_selective_checkpoint_contexts, _SAVED_OPERATORS)
 
 
 class CausalSelfAttention(nn.Module):

@@ -43,7 +43,7 @@ def varlen(
 
 
 def borders_of(config: TrialConfig, device: torch.device | str) -> Tensor:
-    """Where the documents of a batch begin, and where the last ends, int32 (batch · documents + 1,)."""
+    """Start positions of the documents of a batch, then the end of the last one, int32 (batch · documents + 1,)."""
     ends = accumulate(lengths_of(config) * config.batch_size, initial=0)
     return torch.tensor(list(ends), dtype=torch.int32).to(device)
 

@@ -23,8 +23,8 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-KEPT = "_layers"
-"""The argument of a model that a prediction builds with some of its layers alone: their places."""
+LAYERS_ARGUMENT = "_layers"
+"""An argument that predictions add to a model: the indices of the layers that it is built with."""
 NETWORK_SECONDS = 10.0
 """How long the hub may take to answer."""
 
@@ -35,8 +35,8 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
     if transformers is not installed, RequestError if there is no such configuration or field."""
     if find_spec("transformers") is None:
         raise UnsupportedError("hf: needs the package transformers; pip install 'lmsweep[hf]'")
-    kept = changes.get(KEPT)
-    changes = {name: value for name, value in changes.items() if name != KEPT}
+    kept = changes.get(LAYERS_ARGUMENT)
+    changes = {name: value for name, value in changes.items() if name != LAYERS_ARGUMENT}
     building: AbstractContextManager[Callable[[nn.Module], None]] = nullcontext(lambda model: None)
     if kept is not None:
         layers = _layers(code_in_use(), str(config.model_code), json.dumps(changes, sort_keys=True), config.attention)
@@ -79,7 +79,7 @@ def _layers(code: Code, model_code: str, model_args: str, attention: str) -> Lay
 
 def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
     """Return the configuration of a model of Hugging Face that has only the layers at these places."""
-    arguments = arguments_of(config.model_args) | {KEPT: list(kept)}
+    arguments = arguments_of(config.model_args) | {LAYERS_ARGUMENT: list(kept)}
     return replace(config, num_layers=len(kept), model_args=json.dumps(arguments, sort_keys=True))
 
 
@@ -130,8 +130,8 @@ def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "Pret
 
 
 def _with_first_layers(stated: dict[str, Any], whole: int, layers: int) -> dict[str, Any]:
-    """Return what is stated of so many layers in place of `whole`: lists with a value for each layer have their first
-    ones. Of more layers, transformers derives them."""
+    """Return the stated fields for a model of `layers` layers in place of `whole`. Lists with a value for each layer
+    are cut to the first ones; for more layers they are dropped, and transformers derives them."""
     return {
         name: value[:layers] if isinstance(value, list) and len(value) == whole else value
         for name, value in stated.items()

@@ -29,12 +29,12 @@ class Layers:
     """The repeated layers of a model, and all its weights."""
 
     path: str
-    """Of the list of layers."""
+    """Path of the list of layers."""
     kinds: tuple[int, ...]
-    """Of each layer; equal numbers are equal layers."""
+    """The kind of each layer; equal numbers are equal layers."""
     classes: tuple[type[nn.Module], ...]
     weights: Weights
-    """Of the whole model."""
+    """The weights of the whole model."""
 
 
 class UnalikeError(Exception):

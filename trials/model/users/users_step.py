@@ -15,9 +15,9 @@ from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.timing.clock import Phase
 
 METHODS = {"forward": "forward", "backward": "backward", "optimizer": "optimize"}
-"""Phase -> the method of the user's object that is it."""
+"""Phase -> the method of the user's object that runs it."""
 
-WHOLE = "step"
+FUNCTION_PHASE = "step"
 """The only phase of a step that is a plain function."""
 
 _REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
@@ -57,7 +57,7 @@ def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
     if not methods and callable(made):
         if config.mode != "train_step":
             raise UnsupportedError(f"{config.step} is one function, the whole step; mode {config.mode} is a part of it")
-        return (Phase(name=WHOLE, run=cast(Callable[[], object], made)),)
+        return (Phase(name=FUNCTION_PHASE, run=cast(Callable[[], object], made)),)
     wanted = [phase for phase in PHASES[config.mode] if phase in methods]
     if not wanted:
         names = ", ".join(METHODS[phase] for phase in PHASES[config.mode])

@@ -24,7 +24,7 @@ from lmsweep.trials.machine.torch_private import (
 )
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
-from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION, WIDEST
+from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION, WIDEST_HEAD
 
 BATCH, CONTEXT, HEADS, HALF_HEAD, FEED_FORWARD, VOCABULARY = 3, 7, 5, 11, 13, 17
 """The dimensions of the traced model. The head dimension is twice HALF_HEAD, since heads have an even dimension."""
@@ -38,7 +38,7 @@ class Captured:
     """A traced graph: forward and backward in one, or forward alone."""
 
     module: GraphModule
-    """After Inductor's passes on joint graphs."""
+    """The graph after Inductor's passes on joint graphs."""
     partitioning: dict[str, Any] | None
     """Keyword arguments of PyTorch's partitioner, passed through; None without a backward."""
     lasting: int
@@ -111,7 +111,7 @@ def in_primes(config: TrialConfig) -> tuple[TrialConfig, dict[int, int]] | None:
     if config.accumulate > 1 or not all(config.is_default(name) for name in further):
         return None
     on_gpu = config.device_type == "cuda" and config.attention in FUSED_ATTENTION
-    if on_gpu and (config.head_width % 8 or config.head_width > WIDEST):
+    if on_gpu and (config.head_width % 8 or config.head_width > WIDEST_HEAD):
         return None
     primes = {BATCH: config.batch_size, CONTEXT: config.context_length}
     shape: dict[str, int] = {"batch_size": BATCH, "context_length": CONTEXT}

@@ -15,9 +15,9 @@ class Growth:
 
     first: int
     small: NDArray[np.int64]
-    """Of `first` sequences."""
+    """Bytes after each event of a step of `first` sequences."""
     growth: NDArray[np.int64]
-    """Of one more."""
+    """Bytes that each further sequence adds."""
 
     @classmethod
     def of(cls, small: Trace, larger: Trace, first: int) -> "Growth":
@@ -29,7 +29,7 @@ class Growth:
         return cls(first=first, small=few, growth=more - few)
 
     def at(self, batch: int) -> int:
-        """Return the most that a step of so many sequences requests."""
+        """Return the peak of the bytes that a step of `batch` sequences requests."""
         return int((self.small + (batch - self.first) * self.growth).max())
 
 

@@ -1,7 +1,7 @@
-"""Which shallow models stand for a deep one.
+"""Finds the shallow models from which a deep one is extrapolated.
 
-Layers of one kind allocate and compute alike, whatever their number, so a model is known from two shallow ones if one
-has a layer more, or a whole period of layers of several kinds.
+Layers of one kind allocate and compute alike. So a deep model follows from two shallow ones that differ by one layer,
+or by one period if layers of several kinds alternate.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -21,7 +21,7 @@ from lmsweep.trials.spec.reference import Code
 
 Found = TypeVar("Found")
 MOST_PERIODS = 2
-"""In the small model of a pair; with periods of one layer, one more."""
+"""Maximum number of periods in the smaller model of a pair, plus one if a period is a single layer."""
 
 
 class ShallowPair(NamedTuple):
@@ -30,7 +30,7 @@ class ShallowPair(NamedTuple):
     small: TrialConfig
     larger: TrialConfig
     times: int
-    """How often the deep model has what the larger one has beyond the small one."""
+    """Number of times that the difference of the two models is added to the small one to give the deep one."""
 
 
 class Periods(NamedTuple):
@@ -42,7 +42,7 @@ class Periods(NamedTuple):
     after: int
 
     def kept(self, times: int) -> list[int]:
-        """Return the places of the layers of a model whose period repeats so often."""
+        """Return the indices of the layers that remain if the period is repeated only this many times."""
         whole = self.before + self.period * self.times + self.after
         return [*range(self.before + self.period * times), *range(whole - self.after, whole)]
 
@@ -50,15 +50,18 @@ class Periods(NamedTuple):
 def at_full_depth(
     config: TrialConfig,
     run: Callable[[TrialConfig], Found],
-    deepened: Callable[[Found, Found, int], Found | None],
+    extrapolate: Callable[[Found, Found, int], Found | None],
     *,
     fewest: int,
 ) -> Found:
-    """Return what a run of the whole model would, from two shallow ones of at least `fewest` layers where that is
-    possible. Raises as `run`."""
+    """Return the result of `run` for the whole model, from runs of two shallow models if possible.
+
+    extrapolate: takes both results and `ShallowPair.times`; None if they do not extrapolate. fewest: minimum number of
+    layers of lmsweep's own shallow models. Raises what `run` raises.
+    """
     for small, larger, times in pairs_of(config, fewest):
         try:
-            found = deepened(run(small), run(larger), times)
+            found = extrapolate(run(small), run(larger), times)
         except (RequestError, UnsupportedError, UnpredictableError):
             raise
         except Exception:  # a model may need the layers that a shallow one lacks; else the whole one fails alike
@@ -76,14 +79,14 @@ def has_own_code(config: TrialConfig) -> bool:
 
 
 def pairs_of(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
-    """Return shallow models of at least `fewest` layers; none of a model of the user's own."""
+    """Return pairs of shallow models, of at least `fewest` layers; empty for a model of the user's own."""
     if config.is_hugging_face:
         return _hugging_face_pairs(config)
     return _own_pairs(config, fewest) if config.model_code is None else iter(())
 
 
 def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
-    """Yield shallow models of lmsweep's own; one has a layer more, or a whole group of layers that share a
+    """Yield pairs of shallow models of lmsweep's own: they differ by one layer, or one group that shares a
     checkpoint."""
     layers = config.num_layers or 0
     way = config.recomputation
@@ -101,8 +104,10 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
 
 
 def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
-    """Yield shallow models of a model of Hugging Face whose weights say the number and bytes of all its weights. Raises
-    as building the model does."""
+    """Yield pairs of shallow Hugging Face models from which the number and bytes of all weights extrapolate exactly.
+
+    Raises what building the model raises.
+    """
     layers = layers_of_configuration(config)
     if layers is None:
         return
@@ -125,7 +130,7 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
 
 
 def periods_of(kinds: Sequence[Hashable]) -> Periods | None:
-    """Return the periods whose shallow models have the fewest layers; None if nothing repeats three times."""
+    """Return the division into periods whose shallow models have the fewest layers; None without three repetitions."""
     found: list[Periods] = []
     for period in range(1, len(kinds) // 3 + 1):
         begin = 0

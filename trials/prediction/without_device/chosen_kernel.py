@@ -16,8 +16,8 @@ from lmsweep.trials.spec.config import UnsupportedError
 HOPPER = (9, 0)
 """Compute capability of an H100 or H200."""
 _CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))
-"""Where cuDNN's kernel comes before FlashAttention."""
-_MOST = 65535
+"""Compute capabilities on which PyTorch prefers cuDNN's kernel to FlashAttention."""
+_CUDNN_LARGEST = 65535
 """Largest batch and number of heads of cuDNN."""
 
 
@@ -29,7 +29,7 @@ class Kernel(StrEnum):
 
 
 class Widths(NamedTuple):
-    """Of a head."""
+    """Widths of a head."""
 
     query: int
     key: int
@@ -134,7 +134,7 @@ def _cudnn_takes(call: Call, compute: tuple[int, int]) -> bool:
     return (
         _mask_fits(call)
         and _lies_by_rows(call, or_is_narrow=True)
-        and max(call.query.shape[:2]) <= _MOST
+        and max(call.query.shape[:2]) <= _CUDNN_LARGEST
         and few
         and key % 8 == value % 8 == 0
         and of_keys != 1

@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 
-SMALL = 0.25
-"""Share of a kernel's largest value below which a value is kept for backward, not computed again: a row's norm."""
+SMALL_SHARE = 0.25
+"""A value of forward smaller than this share of its kernel's largest value, such as the norm of a row, is saved for
+backward and not computed again."""
 
 
-ALONE = ("max_all", "amax_columns", "scale")
-"""Reductions whose result no operator can have in the same kernel."""
+UNFUSED_REDUCTIONS = ("max_all", "amax_columns", "scale")
+"""Reductions whose result no operator of the same kernel can read."""
 
 Storage = tuple[int, int]
-"""Its number, and how often a storage of this number was freed before."""
+"""Index of a storage, and the number of earlier storages with this index that were freed."""
 
 
 class Seen(NamedTuple):
@@ -44,13 +45,13 @@ class Kernel:
     block: str
     """The layer; empty outside of layers, and where the whole model is one graph."""
     after: set["Kernel"] = field(default_factory=set)
-    """Those that make what it reads."""
+    """Kernels that make the values it reads."""
     into: "Kernel | None" = None
-    """The one that it became a part of."""
+    """The kernel that it was merged into."""
     inside: set[int] = field(default_factory=set)
     """Values that it makes."""
     used: set[int] = field(default_factory=set)
-    """Those of them that it reads itself."""
+    """Values that it makes and reads itself."""
     read: dict[int, int] = field(default_factory=dict)
     """Values made elsewhere that it reads -> bytes."""
     wrote: dict[int, int] = field(default_factory=dict)
@@ -188,7 +189,7 @@ def _merge(kernel: Kernel, other: Kernel) -> None:
 
 def _sums_columns(operator: Operator) -> bool:
     """Whether it sums over all but the last dimension, as for the gradient of a norm: a kernel of its own."""
-    if operator.name in ALONE:
+    if operator.name in UNFUSED_REDUCTIONS:
         return True
     if operator.name != "sum" or not operator.shapes or not operator.shapes[0]:
         return False
@@ -208,7 +209,7 @@ def _leave(kernel: Kernel, bytes_of: dict[int, int], read_by: dict[int, list[Ker
         readers = [one.now for one in read_by.get(value, []) if one.now is not kernel]
         again = [one for one in readers if one.part is not None and one.first.phase != kernel.first.phase]
         is_final = value not in read_by and value not in kernel.used
-        if readers and len(again) == len(readers) and bytes_of[value] > SMALL * largest:
+        if readers and len(again) == len(readers) and bytes_of[value] > SMALL_SHARE * largest:
             for reader in again:
                 reader.read.pop(value, None)
                 reader.read |= kernel.read  # computing it again reads what its maker read

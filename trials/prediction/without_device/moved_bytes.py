@@ -16,13 +16,13 @@ _WRITES_ONLY = frozenset(
         *("new_full", "arange", "uniform_", "normal_", "_foreach_zero_", "scalar_tensor", "eye", "linspace"),
     )
 )
-"""They read no element of their arguments."""
+"""Operators that read no element of their arguments."""
 
 _ROWS = frozenset(("embedding", "index", "index_select", "gather", "_unsafe_index"))
-"""They read as many elements of their first argument as they return."""
+"""Operators that read as many elements of their first argument as they return."""
 
 _INTO = frozenset(("scatter_", "scatter_add_", "index_put_", "index_add_", "_index_put_impl_", "_unsafe_index_put"))
-"""They change as many elements of their first argument as their last tensor has."""
+"""Operators that change as many elements of their first argument as their last tensor has."""
 
 _ASSIGNS = frozenset(("copy_", "_foreach_copy_"))
 
@@ -31,7 +31,7 @@ class Moved(NamedTuple):
     """What an operator moves."""
 
     shapes: tuple[Shape, ...]
-    """Of its arguments that are tensors; a list of tensors is flat."""
+    """Shapes of its tensor arguments; lists of tensors are flattened."""
     dtype: str
     bytes: int
     """Read and written."""
@@ -47,7 +47,7 @@ def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], res
     shapes: list[Shape] = []
     dtype: torch.dtype | None = None
     sizes: list[int] = []
-    """Of each argument, in bytes."""
+    """Bytes of each argument."""
     read: dict[int, int] = {}
     wrote: dict[int, int] = {}
     for place, argument in enumerate(args):

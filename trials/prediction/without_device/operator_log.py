@@ -226,7 +226,7 @@ def _strides(operand: Tensor, result: Tensor) -> tuple[int, ...]:
 
 
 class Places(NamedTuple):
-    """Where in the model an operator is."""
+    """The place of an operator in the model."""
 
     module: str
     """The path, with layers as `*`."""

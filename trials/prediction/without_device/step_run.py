@@ -20,7 +20,7 @@ from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.flex_attention import block_mask_of
-from lmsweep.trials.model.users.users_step import WHOLE, UsersStep
+from lmsweep.trials.model.users.users_step import FUNCTION_PHASE, UsersStep
 from lmsweep.trials.prediction.compiled.compiled_part import as_compiled
 from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
@@ -105,7 +105,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                     continue
                 log.begin_iteration()
                 for phase in running.phases():
-                    recorder.begin("forward" if phase.name == WHOLE else phase.name)
+                    recorder.begin("forward" if phase.name == FUNCTION_PHASE else phase.name)
                     running.run(phase)
                 recorder.begin("dropped")
                 running.drop()

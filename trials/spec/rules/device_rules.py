@@ -24,7 +24,7 @@ class Capabilities(NamedTuple):
     bfloat16: bool = True
     """Whether it multiplies in bfloat16."""
     missing: frozenset[str] = frozenset()
-    """Those of OPTIONAL_MODULES that cannot be imported there."""
+    """Modules of OPTIONAL_MODULES that cannot be imported there."""
 
     @property
     def instead(self) -> str:

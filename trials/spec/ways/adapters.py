@@ -17,7 +17,7 @@ class Adapter:
     magnitudes: bool = False
     """Whether a magnitude per output is trained too (DoRA, Liu et al. 2024)."""
     stored_bits: int | None = None
-    """Bits in which the frozen weights of those layers are stored (QLoRA, Dettmers et al. 2023); None: as before."""
+    """Bits of the frozen weights of those layers (QLoRA, Dettmers et al. 2023); None: those of their own type."""
 
     def recipe(self, arguments: "AdapterArguments", formats: NumberFormats, device: str) -> Recipe:
         chosen = f"name.endswith({tuple(f'.{one}' for one in arguments.targets)})"
@@ -67,17 +67,17 @@ ADAPTERS: dict[str, Adapter] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterArguments:
-    """What `adapter_args` says: y = W x + (alpha / rank) B A dropout(x); A is (rank, inputs), B (outputs, rank)."""
+    """The arguments of an adapter: y = W x + (alpha / rank) B A dropout(x); A is (rank, inputs), B (outputs, rank)."""
 
     rank: int = 16
     alpha: float = 32.0
     targets: tuple[str, ...] = ()
-    """Names of linear layers; none: all of those in the blocks."""
+    """Names of linear layers; empty: all linear layers of the blocks."""
     dropout: float = 0.0
 
 
 def adapter_arguments(text: str | None) -> AdapterArguments:
-    """Return the arguments that `adapter_args` holds as JSON. Raises RequestError for one that is none or wrong."""
+    """Return the arguments that `adapter_args` holds as JSON. Raises RequestError for an unknown or wrong one."""
     given: dict[str, Any] = json.loads(text) if text else {}
     names = [one.name for one in fields(AdapterArguments)]
     if unknown := [name for name in given if name not in names]:

@@ -82,5 +82,5 @@ ATTENTIONS: dict[str, Attention] = {
 FUSED_ATTENTION = tuple(name for name, one in ATTENTIONS.items() if not one.stores_scores)
 """Implementations that do not store the score matrix."""
 
-WIDEST = 128
+WIDEST_HEAD = 128
 """Heads up to this width, if it is a multiple of 8, are taken by each fused kernel of a GPU."""

@@ -15,7 +15,7 @@ class Compilation:
     same_graph: dict[str, Any] = field(default_factory=dict)
     """Fields, with values of the smallest configuration with the same graph."""
     seconds: tuple[float, float]
-    """On one core, of a graph and of each layer in it."""
+    """Seconds on one core to compile a graph, and each layer in it."""
 
     def recipe(self, mode: str, *, dynamic: bool) -> Recipe:
         how = f'mode="{mode}", dynamic={dynamic}'

@@ -28,8 +28,8 @@ class NumberFormats:
     """Largest relative error of a gradient that the order of additions explains. 0: not measured in ranks of ddp.
     Without synchronization, or with a sum in place of the mean, the error is of the order of 1."""
     update_error: float = 0.0
-    """The same for what two steps add to a weight. AdamW divides each gradient by its own size, so that an error in a
-    small gradient counts as much as one in a large gradient."""
+    """The largest relative error of what two steps add to a weight. AdamW divides each gradient by its own size, so
+    that an error in a small gradient counts as much as one in a large gradient."""
 
     @property
     def operand(self) -> str:

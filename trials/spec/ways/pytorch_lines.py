@@ -11,13 +11,13 @@ class Recipe(NamedTuple):
     """What the reader's model does itself."""
     imports: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
-    """They change the model in place."""
+    """Statements that change the model in place."""
     decorators: tuple[str, ...] = ()
-    """Of the function of the step."""
+    """Decorators of the function that runs a step."""
     around_forward: tuple[str, ...] = ()
-    """One context, of forward and loss."""
+    """One context manager around forward and loss."""
     forward: tuple[str, ...] = ()
-    """From `inputs` and `targets` to `loss`."""
+    """Statements that compute `loss` from `inputs` and `targets`."""
 
 
 def joined(*recipes: Recipe) -> Recipe:

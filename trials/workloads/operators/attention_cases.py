@@ -14,10 +14,10 @@ KERNELS = {
     "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
 }
 """Name of an operator -> the kernel that PyTorch must use."""
-TOKENS = 16384
-"""Of all sequences of a batch, where a sequence is not longer."""
-WIDTH = 2048
-"""Of all heads."""
+BATCH_TOKENS = 16384
+"""Tokens of all sequences of a batch, unless one sequence is longer."""
+HEADS_WIDTH = 2048
+"""Width of all heads together."""
 HEADS = (64, 80, 96, 128, 256)
 BACKWARD_WORK = 2.5
 """FLOPs of backward per FLOP of forward: five products, as it computes the scores again, instead of two."""
@@ -40,9 +40,9 @@ def _shapes(extent: Extent) -> Iterator[tuple[int, int, int, int]]:
     for head in HEADS:
         if head > extent.width:
             continue
-        heads = max(1, min(WIDTH, extent.width) // head)
+        heads = max(1, min(HEADS_WIDTH, extent.width) // head)
         for context in extent.powers(256):
-            yield max(1, min(TOKENS, extent.tokens) // context), heads, context, head
+            yield max(1, min(BATCH_TOKENS, extent.tokens) // context), heads, context, head
     batch, few, head = FEW
     for context in extent.powers(256)[:4]:
         yield batch, few, context, head

@@ -22,7 +22,7 @@ from lmsweep.trials.workloads.operators.product_cases import product_cases
 TOGETHER = 50
 """Cases that are traced together."""
 SHARE_OF_MEMORY = 0.4
-"""Of the free memory, what the operands of cases that are traced together may take."""
+"""Share of the free memory that the operands of cases that are traced together may take."""
 LEAST_WORK = 5e-4
 """Estimated seconds for which a case runs in a traced step; it repeats until then, at most MOST_REPEATS times."""
 MOST_REPEATS = 20

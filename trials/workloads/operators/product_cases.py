@@ -8,7 +8,7 @@ from lmsweep.trials.model.float8 import float8_product
 from lmsweep.trials.workloads.operators.cases import Case, Extent
 
 VOCABULARIES = (50304, 128256)
-"""Of GPT-2, padded, and of Llama 3."""
+"""Vocabularies of GPT-2 (padded) and Llama 3."""
 UNALIGNED = (50257, 50258, 50260)
 """Vocabularies whose rows are multiples of 2, 4 and 8 bytes in 16 bits: GPT-2's own, and its neighbours."""
 UNALIGNED_LAYER = (4267, 1600)
