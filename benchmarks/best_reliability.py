@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lmsweep.orchestrator.features.best.standing import CLOSE, WRONG
+from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN
 from lmsweep.trials.statistics.variation import Kind
 from tests.support.simulated_grids import FAMILIES, TEST_SEEDS, simulate
 
@@ -41,8 +41,8 @@ def line(found: Sequence[dict[str, Any]]) -> str:
     def mean(name: str) -> float:
         return float(np.mean([one[name] for one in found]))
 
-    answers = [one["wrong"] < WRONG for one in found]
-    right = [one["behind"] <= np.log1p(CLOSE) for one in found]
+    answers = [one["wrong"] < MOST_WRONG for one in found]
+    right = [one["behind"] <= np.log1p(RIGHT_MARGIN) for one in found]
     pairs = [pair for one in found for pair in one["pairs"]]
     sure = [pair for pair in pairs if pair[0] >= SURE]
     return (

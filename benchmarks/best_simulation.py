@@ -37,7 +37,7 @@ import numpy as np
 from lmsweep.analysis import load
 from lmsweep.analysis.cells.cell_axes import axes_of, job_of, value_of
 from lmsweep.analysis.cells.cells import Cell, cells_of
-from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.durations import graph_seconds, iterations_seconds, step_seconds
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
@@ -280,7 +280,7 @@ def rows(seeds: range, others: Sequence[Way], draw: Callable[[np.random.Generato
     for (name, budget), outcomes in zip(labels, zip(*found, strict=True), strict=True):
         shares = [one.share for one in outcomes]
         behind = [one.behind for one in outcomes]
-        right = np.mean([one <= CLOSE for one in behind])
+        right = np.mean([one <= RIGHT_MARGIN for one in behind])
         yield (
             f"| {name} | {budget} | {np.mean([one.trials for one in outcomes]):.0f} | {np.mean(shares):.1%} "
             f"({max(shares):.1%}) | {right:.1%} | {np.mean(behind):.1%} ({max(behind):.0%}) |"

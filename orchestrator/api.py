@@ -39,7 +39,7 @@ from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import bytes_of, gib
 from lmsweep.trials.store.store import Store
 
-MANY = 50
+MANY_PREDICTIONS = 50
 """Predictions for which the command says what it waits for: five seconds on two cores."""
 
 
@@ -209,7 +209,7 @@ def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: boo
     operators = not will_run or any(map(needs_operators, sweep.trials))
     least = SMALL if will_run and not needs_peaks else 0
     found = Predictions([*sweep.trials, *others], least=least, each=needs_peaks, operators=operators)
-    if found.asked >= MANY:
+    if found.asked >= MANY_PREDICTIONS:
         what = f"the memory of {configurations(found.asked)} (cached for next time)"
         say(f"predicting {what}; --no-predict skips it", error=True)
     return found

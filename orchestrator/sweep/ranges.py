@@ -9,7 +9,7 @@ from typing import TypeGuard
 from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
 from lmsweep.trials.spec.config import RequestError, Trial
 
-MOST = 10_000
+MOST_VALUES = 10_000
 """Most values of one range; more are a mistake."""
 
 _RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})(?:\+([0-9]{1,18}))?")
@@ -37,8 +37,8 @@ def values_of(text: str) -> list[int]:
     if not step or (last - first) % step:
         raise ValueError(f"the range {text} does not reach {last}; the step must divide {last - first}")
     numbers = range(first, last + 1, step)
-    if len(numbers) > MOST:
-        raise ValueError(f"the range {text} has {len(numbers)} values; the most is {MOST}")
+    if len(numbers) > MOST_VALUES:
+        raise ValueError(f"the range {text} has {len(numbers)} values; the most is {MOST_VALUES}")
     return list(numbers)
 
 

@@ -36,7 +36,7 @@ NOT_REPLACEABLE = {
 }
 """Names that cannot be a requirement, and why."""
 
-USUAL = ("torch", "triton")
+USUAL_PACKAGES = ("torch", "triton")
 """Packages that a sweep file may name even where they are not installed, as on a cluster's head."""
 
 
@@ -77,7 +77,7 @@ def with_software(trials: tuple[Trial, ...], folder: str | None, trusted: Iterab
 
 
 def _check_chosen(software: str, trusted: Iterable[str]) -> None:
-    for name in pinned(software).keys() - {*USUAL, *map(canonicalize_name, trusted)}:
+    for name in pinned(software).keys() - {*USUAL_PACKAGES, *map(canonicalize_name, trusted)}:
         try:
             importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:

@@ -35,7 +35,7 @@ from lmsweep.trials.spec.workloads import workloads
 MAX_COMBINATIONS = 250_000
 """Most combinations in one file; more are a mistake: at a second each, a million take twelve days."""
 
-LARGE = 10_000
+LARGE_SWEEP = 10_000
 """Number of combinations that take seconds to expand and plan."""
 
 MAX_BYTES = 1_000_000
@@ -86,7 +86,7 @@ class WrittenSweep:
 
     @property
     def is_large(self) -> bool:
-        return self.count >= LARGE and not self.problems
+        return self.count >= LARGE_SWEEP and not self.problems
 
     def expanded(self) -> Sweep:
         """Return all its trials. Raises RequestError, a line per error."""

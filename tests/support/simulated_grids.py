@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmsweep.analysis.cells.cells import Processes
-from lmsweep.orchestrator.features.best.searching.beliefs import MARGIN
+from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
-from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import Kind
@@ -231,8 +231,8 @@ def simulate(seed: int, family: str, noise: float, kind: Kind) -> dict[str, Any]
         "behind": float(-true.min()), "trials": len(order), "cells": len(known),
         "share": float(grid.seconds[order].sum() / grid.seconds.sum()),
         "wrong": judged.wrong, "repeated": len(found.results.measured[leader].logs),
-        "is_wrong": bool(true[known].min() < -np.log1p(CLOSE)),
-        "doubt": found.doubt(), "is_left": bool(unseen and true[unseen].min() < -np.log1p(MARGIN)),
+        "is_wrong": bool(true[known].min() < -np.log1p(RIGHT_MARGIN)),
+        "doubt": found.doubt(), "is_left": bool(unseen and true[unseen].min() < -np.log1p(BETTER_MARGIN)),
         "covers": bool(off <= judged.reach * judged.value_error),
         "pairs": [
             (float(chance[one]), bool(ahead[one] > 0), bool(abs(judged.ahead[one] - ahead[one]) <= within[one]))

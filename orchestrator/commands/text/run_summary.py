@@ -27,7 +27,7 @@ COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "outc
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
 
-LARGE = 1e15
+LARGE_NUMBER = 1e15
 """Number from which a whole one is printed with an exponent, too."""
 
 MOST_LEFT_OUT = 10
@@ -149,7 +149,7 @@ def _split(error: str | None) -> tuple[str, str]:
 def _number(value: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:.0f}" if value.is_integer() and abs(value) < LARGE else f"{value:.6g}"
+    return f"{value:.0f}" if value.is_integer() and abs(value) < LARGE_NUMBER else f"{value:.6g}"
 
 
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:

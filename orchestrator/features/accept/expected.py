@@ -30,7 +30,7 @@ BY_CHIP = frozenset({"product", "attention, forward", "attention, backward"})
 """Parts that the chip decides and not the memory."""
 BETWEEN_TIMES = 0.06
 """Standard deviation of one host at other times, beside that of its processes (docs/lab/2026-11-25-accept.md)."""
-FEW = 0.05
+LEAST_NAMED_SHARE = 0.05
 """Share of a predicted time whose source is not named."""
 PREDICTED_FREEDOM = 11.0
 """Degrees of freedom with which a 95 % interval is as wide as that of a predicted step, `intervals.SURE`."""
@@ -180,7 +180,7 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
         spread, time = step.spread, step.time
         seconds = spread.factor * time.computing  # kernels alone
         shares = time.by(lambda one: one.source)
-        source = "; ".join(sorted(name for name, share in shares.items() if share > FEW * time.computing))
+        source = "; ".join(sorted(name for name, share in shares.items() if share > LEAST_NAMED_SHARE * time.computing))
         words = "predicted" if rates.level in ("measured", "scaled") else "public rates, predicted"
     against = f"{words}: {source}"
     return Expected(question="kind", against=against, seconds=seconds, error=spread.deviation) if seconds else None

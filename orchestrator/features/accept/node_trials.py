@@ -27,24 +27,24 @@ Trials = Mapping[str, Sequence[Trial]]
 """host, gpu, node -> the trials for the cores, for each GPU by itself, and for all GPUs together."""
 TELEMETRY = ("sm_clock", "power", "temperature")
 ENVIRONMENT = ("host_cpu", "host_cores", "driver_version", "torch_version", "python_version")
-SHOWN = "large"
+TELEMETRY_MODEL = "large"
 """Model of the step whose telemetry is shown."""
-OF_HOST = {
+HOST_CONDITIONS = {
     "busy cores": "other processes use {} cores",
     "cores": "it has few cores ({})",
     "container CPU quota": "a quota limits it to {}",
 }
 """Check of the machine -> what it means for the times of the host."""
-OF_GPU = {
+GPU_CONDITIONS = {
     "other processes": "another process uses this GPU ({})",
     "MIG": "it is partitioned (MIG {})",
     "power limit": "its power limit is {}",
     "temperature": "it is hot before anything runs ({})",
     "ECC": "ECC is {}",
 }
-PASSING = ("busy cores", "other processes")
+OTHER_PROCESS_CHECKS = ("busy cores", "other processes")
 """Checks that find other processes."""
-OF_LINKS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_P2P_LEVEL", "NCCL_ALGO", "NCCL_PROTO")
+COLLECTIVE_SETTINGS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_P2P_LEVEL", "NCCL_ALGO", "NCCL_PROTO")
 """Settings under which collectives take another way."""
 
 
@@ -129,20 +129,22 @@ def measure_node(trials: Trials, progress: Callable[[str], object] = lambda word
 
 def _disturbances(gpus: Collection[str]) -> list[Condition]:
     """Return what is wrong here while nothing of ours runs. gpus: units that will be measured."""
-    known = OF_HOST if gpus else {name: words for name, words in OF_HOST.items() if name != "cores"}
+    known = HOST_CONDITIONS if gpus else {name: words for name, words in HOST_CONDITIONS.items() if name != "cores"}
     checks = [("host", one, known) for one in cores()]
-    checks += [(f"GPU {i}", one, OF_GPU) for i, state in enumerate(gpu_states().gpus) for one in gpu_findings(state)]
+    checks += [
+        (f"GPU {i}", one, GPU_CONDITIONS) for i, state in enumerate(gpu_states().gpus) for one in gpu_findings(state)
+    ]
     found = []
     for unit, one, words in checks:
         if one.advice and one.check in words and unit in ("host", *gpus):
             # A container hides the number of processes.
             shown = one.found.partition(", ")[2] if one.check == "other processes" else one.found
-            found.append(Condition(unit, words[one.check].format(shown), disturbs=one.check in PASSING))
+            found.append(Condition(unit, words[one.check].format(shown), disturbs=one.check in OTHER_PROCESS_CHECKS))
     usable, there = len(usable_cores()), os.cpu_count() or 1
     if usable < there:
         # Times of the cores are compared with those of as many; launches are not.
         found.append(Condition("host", f"this process may use {usable} of {there} cores", disturbs=bool(gpus)))
-    set_here = [(name, os.environ[name]) for name in OF_LINKS if os.environ.get(name) and len(gpus) > 1]
+    set_here = [(name, os.environ[name]) for name in COLLECTIVE_SETTINGS if os.environ.get(name) and len(gpus) > 1]
     return [*found, *(Condition("links", f"{name}={value} is set here", disturbs=True) for name, value in set_here)]
 
 
@@ -155,5 +157,5 @@ def _failures(unit: str, rows: Sequence[Row]) -> Iterator[Condition]:
 
 
 def _telemetry(records: Sequence[Record], uuid: str) -> dict[str, float]:
-    shown = [one for one in records if one.fingerprint.gpu_uuid == uuid and one.config.model == SHOWN]
+    shown = [one for one in records if one.fingerprint.gpu_uuid == uuid and one.config.model == TELEMETRY_MODEL]
     return {one.metric: median(one.samples) for one in shown if one.metric in TELEMETRY and one.samples}

@@ -1,9 +1,9 @@
 """The verdict of each part: slow, pass, or cannot tell, by the times that are expected of it.
 
-slow         slower than can be expected of any machine of the kind, and by LEAST: a one-sided test, with Holm's
-             correction for all parts of the acceptance
-pass         neither slow nor NEAR it, surely less than WIDEST slower, and a slowdown of WIDEST would show if only
-             this unit were measured
+slow         slower than any machine of the kind is expected to be, and by LEAST_SLOWDOWN: a one-sided test, with
+             Holm's correction for all parts of the acceptance
+pass         neither slow nor within NEAR_SLOWDOWN of it, certainly less than MOST_HIDDEN slower, and a slowdown of
+             MOST_HIDDEN would be detected if only this unit were measured
 not judged   nothing says what such a machine should take; it decides nothing
 cannot tell  all else, with the reason
 
@@ -30,14 +30,14 @@ from lmsweep.trials.statistics.variation import Kind
 Verdict = Literal["pass", "slow", "cannot tell", "not judged"]
 
 DISTURBED = "disturbed while it was measured"
-LEAST = 0.03
+LEAST_SLOWDOWN = 0.03
 """Smallest slowdown that is called slow, however sure it is."""
-NEAR = 0.05
+NEAR_SLOWDOWN = 0.05
 """Slowdown from which a part that is not surely slow does not pass; twice the error of what is expected, if larger."""
-WIDEST: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
+MOST_HIDDEN: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
 """Kind -> largest slowdown that a part may hide and still pass. Hosts with the same GPU differ by a factor of two, and
 copies of a virtual machine from minute to minute by a third."""
-USUAL_WIDEST, PUBLIC_WIDEST = 0.25, 0.65
+USUAL_MOST_HIDDEN, PUBLIC_MOST_HIDDEN = 0.25, 0.65
 """The same of other kinds, and of any kind where only public rates are known, whose interval is wide."""
 
 
@@ -123,17 +123,17 @@ def _seconds(part: Sequence[Process]) -> float:
 def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
     """Return the verdict by one expectation. tests: of the same question about this unit."""
     distance = _distance(part, expected)
-    if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST):
+    if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"
-    widest = WIDEST.get(part[0].judged.kind, USUAL_WIDEST) if expected.machines else PUBLIC_WIDEST
-    near = distance > max(math.log1p(NEAR), 2 * expected.error)
+    widest = MOST_HIDDEN.get(part[0].judged.kind, USUAL_MOST_HIDDEN) if expected.machines else PUBLIC_MOST_HIDDEN
+    near = distance > max(math.log1p(NEAR_SLOWDOWN), 2 * expected.error)
     unsure = distance + expected.reach(1 - SIGNIFICANCE) > math.log1p(widest)
     return "cannot tell" if near or unsure or _would_show(expected, tests) > widest else "pass"
 
 
 def _would_show(expected: Expected, tests: int) -> float:
     """Return the slowdown that the first step of Holm's correction for so many tests finds."""
-    return max(LEAST, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
+    return max(LEAST_SLOWDOWN, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
 
 
 def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]], *, is_disturbed: bool) -> PartVerdict:
@@ -159,7 +159,9 @@ def _verdict(part: Sequence[Process], judged: Sequence[tuple[Verdict, Expected]]
         elif verdict == "slow" and (is_disturbed or any(one.slowed_by for one in part)):
             verdict, reason = "cannot tell", DISTURBED
         else:
-            reason = "slower than most, but not surely" if ratio > 1 + NEAR else "what is expected is too uncertain"
+            reason = (
+                "slower than most, but not surely" if ratio > 1 + NEAR_SLOWDOWN else "what is expected is too uncertain"
+            )
     return PartVerdict(
         part=first.judged.part,
         trial_id=first.cell.trial_id,

@@ -16,7 +16,15 @@ from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
-from lmsweep.orchestrator.features.best.standing import CLOSE, FEWEST, WITHIN, WRONG, Standing, believed, standing
+from lmsweep.orchestrator.features.best.standing import (
+    FEWEST_CELLS,
+    MOST_WRONG,
+    RIGHT_MARGIN,
+    SURROGATE_REACH,
+    Standing,
+    believed,
+    standing,
+)
 from lmsweep.orchestrator.features.best.surrogate import Axis, Belief, Indices, Space, Surrogate
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -41,7 +49,7 @@ class Beaten:
     chance: float
     """Probability that the winner is better at all."""
     is_close: bool
-    """Whether it may be better by more than CLOSE."""
+    """Whether it may be better by more than RIGHT_MARGIN."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +89,7 @@ class Answer:
     beaten: tuple[Beaten, ...]
     """The other measured cells within the limit, best first."""
     wrong: float
-    """Probability that one of them is better by more than CLOSE."""
+    """Probability that one of them is better by more than RIGHT_MARGIN."""
     over_limit: int
     """Measured cells that exceed the limit, or whose memory is unknown."""
     failed: int
@@ -95,8 +103,8 @@ class Answer:
 
     @property
     def can_tell(self) -> bool:
-        """Whether the winner is likely to be the best, up to CLOSE."""
-        return self.wrong < WRONG
+        """Whether the winner is likely to be the best, up to RIGHT_MARGIN."""
+        return self.wrong < MOST_WRONG
 
 
 class NoAnswer(NamedTuple):
@@ -181,7 +189,7 @@ def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
         low=exp(ahead - within),
         high=exp(ahead + within),
         chance=float(stands.chance()[place]),
-        is_close=bool(stands.chance(CLOSE)[place] < 1 - WRONG),
+        is_close=bool(stands.chance(RIGHT_MARGIN)[place] < 1 - MOST_WRONG),
     )
 
 
@@ -198,7 +206,7 @@ def _larger(
     failed = {(key_of(one.config), one.environment_id): one for one in others if one.status in TOO_LARGE}
     exceeding = [one for one in known if aim.peak is not None and one.peak is not None and one.peak >= aim.peak]
     larger = [*exceeding, *(one for key, one in failed.items() if key not in ran)]
-    if len(known) < FEWEST or not larger or aim.goal is Goal.MEMORY:
+    if len(known) < FEWEST_CELLS or not larger or aim.goal is Goal.MEMORY:
         return None
     space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
     costs = np.log([one.known_cost(aim) for one in known])
@@ -216,7 +224,7 @@ def _larger(
     chosen = larger[place]
     error = chosen.error(aim).deviation if measured[place] else float(deviation[place])
     ahead = log(winner.known_cost(aim)) - values[place]
-    within = WITHIN * float(np.hypot(error, winner.error(aim).deviation))
+    within = SURROGATE_REACH * float(np.hypot(error, winner.error(aim).deviation))
     return Larger(
         cell=chosen,
         others=len(larger) - 1,
@@ -241,7 +249,7 @@ def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
 
 def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequence[Cell | TrialConfig]) -> list[Effect]:
     """Return the effect of each axis over the grid, the largest first."""
-    if len(known) < FEWEST or not names:
+    if len(known) < FEWEST_CELLS or not names:
         return []
     measured = {one.config for one in known}
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
@@ -276,6 +284,6 @@ def _effect(surrogate: Surrogate, cells: Indices, place: int, axis: Axis, codes:
         best=axis.values[best],
         worst=axis.values[worst],
         ratio=exp(mean),
-        low=exp(mean - WITHIN * error),
-        high=exp(mean + WITHIN * error),
+        low=exp(mean - SURROGATE_REACH * error),
+        high=exp(mean + SURROGATE_REACH * error),
     )

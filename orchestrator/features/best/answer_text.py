@@ -7,12 +7,12 @@ from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
 from lmsweep.orchestrator.features.best.answer import Answer, Beaten
 from lmsweep.orchestrator.features.best.recipe import pytorch_snippet, trial_command
-from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.spec.quantities import gib
 
 MOST_BEATEN, MOST_ON_FRONT, MOST_EFFECTS = 3, 4, 5
-CLEAR = 0.95
+CLEAR_PROBABILITY = 0.95
 """Probability above which the winner is called better."""
 
 
@@ -58,8 +58,8 @@ def _lead_words(found: Answer) -> str:
         limit = " that meets the limit" if found.aim.peak is not None else ""
         return f"nothing else was measured{limit}"
     count, second = len(found.beaten), found.beaten[0]
-    close = sum(one.chance < CLEAR for one in found.beaten)
-    risk = f"{_share(found.wrong)} that another is more than {100 * CLOSE:.0f} % better"
+    close = sum(one.chance < CLEAR_PROBABILITY for one in found.beaten)
+    risk = f"{_share(found.wrong)} that another is more than {100 * RIGHT_MARGIN:.0f} % better"
     if close:
         return f"{close} of {count} others may be as good; {risk}"
     if count == 1:

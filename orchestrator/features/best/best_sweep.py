@@ -17,7 +17,7 @@ from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
 from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
-from lmsweep.orchestrator.features.best.searching.beliefs import MARGIN
+from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.candidates import (
     Candidates,
     candidates_of,
@@ -195,7 +195,7 @@ def _account(plan: Plan, candidates: Candidates, search: Search, aim: Aim, *, fa
     if search.left:
         chance = search.doubt()
         share = "less than 0.1 %" if chance < 0.001 else f"{100 * chance:.1f} %"
-        sure = f"the surrogate gives it {share} that any of them is more than {100 * MARGIN:.0f} % better"
+        sure = f"the surrogate gives it {share} that any of them is more than {100 * BETTER_MARGIN:.0f} % better"
         why = "were ruled out" if search.is_settled else "did not run in time"
         words.append(f"{len(search.left)} {why}: {sure}")
     return "; ".join(words)

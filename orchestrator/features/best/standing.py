@@ -15,20 +15,20 @@ from lmsweep.orchestrator.features.best.surrogate import Belief, Space, Surrogat
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import reach
 
-CLOSE = 0.02
+RIGHT_MARGIN = 0.02
 """How much worse than the best an answer may be and still be right."""
-WRONG = 0.2
-"""Probability above which the best cell is not known, up to CLOSE."""
-FEWEST = 4
+MOST_WRONG = 0.2
+"""Probability above which the best cell is not known, up to RIGHT_MARGIN."""
+FEWEST_CELLS = 4
 """Minimum number of cells for a surrogate."""
-MOST = 300
+MOST_CELLS = 300
 """Maximum number of cells that a surrogate is fitted to; cells far behind the best are believed as measured."""
 DRAWS = 2000
 CONTENDERS = 100
 """Cells that are drawn together at most: those most likely to be better than the leader."""
-TAIL = 7.0
+SURROGATE_FREEDOM = 7.0
 """Degrees of freedom of the surrogate's error, whose parameters come from a few dozen cells; fitted to simulations."""
-WITHIN = float(reach(np.array(TAIL)))
+SURROGATE_REACH = float(reach(np.array(SURROGATE_FREEDOM)))
 """Half the width of its 95 % intervals, in standard errors."""
 
 
@@ -47,7 +47,7 @@ class Standing:
     freedom: float
     """Degrees of freedom of `error`."""
     wrong: float
-    """Probability that any cell is better than the leader by more than CLOSE."""
+    """Probability that any cell is better than the leader by more than RIGHT_MARGIN."""
 
     def chance(self, margin: float = 0.0) -> Floats:
         """Return the probability that the leader is better than each cell, or at most `margin` worse."""
@@ -64,7 +64,7 @@ class Standing:
 
 def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
     """Return how the cell with the smallest believed value stands. errors: of the cells as they were measured."""
-    freedom = min(TAIL, float(np.median([one.freedom or np.inf for one in errors])))
+    freedom = min(SURROGATE_FREEDOM, float(np.median([one.freedom or np.inf for one in errors])))
     leader = int(np.argmin(belief.mean))
     variances = np.diag(belief.covariance)
     squares = variances + variances[leader] - 2 * belief.covariance[leader]
@@ -77,19 +77,19 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
         freedom=freedom,
         wrong=0.0,
     )
-    nearest = np.argsort(found.chance(CLOSE), kind="stable")[:CONTENDERS]
+    nearest = np.argsort(found.chance(RIGHT_MARGIN), kind="stable")[:CONTENDERS]
     nearest = np.array([leader, *nearest[nearest != leader]], dtype=np.int64)
     few = Belief(belief.mean[nearest], belief.covariance[np.ix_(nearest, nearest)])
-    return Standing(**{**vars(found), "wrong": chance_of_better(few, CLOSE, freedom)})
+    return Standing(**{**vars(found), "wrong": chance_of_better(few, RIGHT_MARGIN, freedom)})
 
 
 def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:
     """Return the belief about measured cells. costs: logarithms; errors: of these."""
     deviations = np.array([one.deviation for one in errors])
     belief = Belief(costs.copy(), np.diag(deviations**2))
-    if len(costs) < FEWEST or not space.axes or not deviations.any():
+    if len(costs) < FEWEST_CELLS or not space.axes or not deviations.any():
         return belief
-    near = np.argsort(costs, kind="stable")[:MOST]
+    near = np.argsort(costs, kind="stable")[:MOST_CELLS]
     middle = costs[near].mean()
     surrogate = Surrogate(space, space.codes[near], costs[near] - middle, deviations[near])
     mean, covariance = surrogate.believe(space.codes[near], np.arange(len(near)))

@@ -22,10 +22,10 @@ from lmsweep.trials.statistics.median_interval import Floats
 
 Indices = NDArray[np.int64]
 
-REACH = 3.0
+LENGTH_SCALE = 3.0
 """Doublings of a number, such as the batch size, over which effects resemble each other by 1/e."""
 
-OFFSET = 2.0
+OFFSET_DEVIATION = 2.0
 """Standard deviation of what all cells have in common: how wrong the prior mean may be as a whole."""
 
 
@@ -36,14 +36,14 @@ class LogPrior(NamedTuple):
     width: float
 
 
-EFFECT = LogPrior(0.2, 1.0)
+EFFECT_PRIOR = LogPrior(0.2, 1.0)
 """Of the effects of one axis."""
-INTERACTION = LogPrior(1.5, 0.7)
+INTERACTION_PRIOR = LogPrior(1.5, 0.7)
 """Of the interaction of two axes, divided by the product of the standard deviations of their effects."""
-REST = LogPrior(0.05, 0.7)
+REST_PRIOR = LogPrior(0.05, 0.7)
 """Of what remains of a single cell."""
 
-WITHIN = (math.log(1e-3), math.log(5.0))
+LOG_BOUNDS = (math.log(1e-3), math.log(5.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Axis:
         if not self.is_scale:
             return np.eye(len(self.values))
         doublings = np.log2(np.array(self.values, dtype=np.float64))
-        alike: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / REACH)
+        alike: Floats = np.exp(-np.abs(doublings[:, None] - doublings) / LENGTH_SCALE)
         return alike
 
 
@@ -107,7 +107,7 @@ class Surrogate:
         """
         self._likeness = [axis.likeness() for axis in space.axes]
         self._codes, self._noise = codes, errors**2
-        centres = [*([EFFECT] * len(space.axes)), INTERACTION, REST]
+        centres = [*([EFFECT_PRIOR] * len(space.axes)), INTERACTION_PRIOR, REST_PRIOR]
         self._centre = np.log([one.centre for one in centres])
         self._width = np.array([one.width for one in centres])
         self._parts = [alike[np.ix_(codes[:, place], codes[:, place])] for place, alike in enumerate(self._likeness)]
@@ -118,7 +118,7 @@ class Surrogate:
             args=(values,),
             jac=True,
             method="L-BFGS-B",
-            bounds=[WITHIN] * len(centres),
+            bounds=[LOG_BOUNDS] * len(centres),
             options={"maxiter": 30},
         )
         self.parameters: Floats = found.x
@@ -154,7 +154,7 @@ class Surrogate:
         variances = np.exp(2 * self.parameters[:-2])
         total, squares = variances.sum(), (variances**2).sum()
         interaction = math.exp(2 * self.parameters[-2])
-        prior = OFFSET**2 + total + interaction * (total**2 - squares) / 2 + self._rest
+        prior = OFFSET_DEVIATION**2 + total + interaction * (total**2 - squares) / 2 + self._rest
         half = solve_triangular(self._factor[0], both.T, lower=True)
         return both @ self._weights, np.sqrt(np.maximum(prior - (half**2).sum(axis=0), 1e-12))
 
@@ -176,7 +176,7 @@ class Surrogate:
             total += effect
             squares += effect**2
         # The sum over all pairs of axes of the products of their effects.
-        both: Floats = OFFSET**2 + total + math.exp(2 * parameters[-2]) * (total**2 - squares) / 2
+        both: Floats = OFFSET_DEVIATION**2 + total + math.exp(2 * parameters[-2]) * (total**2 - squares) / 2
         return both
 
     def loss(self, parameters: Floats, values: Floats) -> tuple[float, Floats]:
@@ -184,7 +184,7 @@ class Surrogate:
         effects = [math.exp(2 * one) * part for one, part in zip(parameters, self._parts, strict=False)]
         total: Floats = np.sum(effects, axis=0) if effects else np.zeros((len(values),) * 2)
         pairs = (total**2 - np.sum([one**2 for one in effects], axis=0)) / 2 if effects else total
-        whole = OFFSET**2 + total + interaction * pairs
+        whole = OFFSET_DEVIATION**2 + total + interaction * pairs
         whole[np.diag_indices_from(whole)] += self._noise + rest
         lower = np.linalg.cholesky(whole)
         inverse = cho_solve((lower, True), np.eye(len(values)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = ("#1f6f8b", "#e07a2f", "#6a9a3a", "#a64b75", "#8a6fb3", "#b59a1e", "#4f4f4f")
-"""In the order of the series."""
+"""Colours of the series, in their order."""
 
 _MARKERS = "osD^vP*X"
 
@@ -177,7 +177,7 @@ def _line(axes: "Axes", x: np.ndarray, one: _Series, rows: np.ndarray, words: st
 
 
 def _series(table: Table) -> tuple[list[_Series], Unit]:
-    """The columns of the table, and the unit of all; those whose unit differs from the first one's are left out."""
+    """The columns of the table with the first column's unit, and the unit that they are drawn in."""
     stored = next(iter(filter(None, table.units.values())), "1")
     shown = replace(table, cells=table.cells[table.cells["value"].map(table.units).isin([stored, None])])
     unit = choose_unit(stored, shown.cells["median"].to_numpy(float))
@@ -192,7 +192,7 @@ def _series(table: Table) -> tuple[list[_Series], Unit]:
 
 
 def _names(axis: pd.Index, *, usual: int) -> list[str]:
-    """A name for each place of the axis, of the keys in which places differ; of the key `usual` if none does."""
+    """Name each entry of the axis by the keys whose values vary; by the key at position `usual` if none varies."""
     frame = axis.to_frame(index=False)
     return _words(frame.itertuples(index=False), frame, usual=usual)
 

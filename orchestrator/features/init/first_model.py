@@ -17,7 +17,7 @@ from lmsweep.trials.spec.suggestions import known_elsewhere
 PASSED = (*OFFERED, "device", "dtype")
 """The parameters of a model that lmsweep gives."""
 
-USUAL: dict[str, object] = {
+USUAL_VALUES: dict[str, object] = {
     **dict.fromkeys(("rope_theta", "theta", "rope_base"), 10000.0),
     **dict.fromkeys(("dropout", "p_dropout", "attn_pdrop", "residual_pdrop", "resid_pdrop", "embd_pdrop"), 0.0),
     **dict.fromkeys(("drop_prob", "drop_rate", "dropout_rate", "dropout_prob", "p_drop", "attn_dropout"), 0.0),
@@ -110,7 +110,7 @@ def first_model(found: Discovery, *, size: str, context: int, shallow: bool) -> 
 
 
 def unknown_of(parameters: Iterable[Parameter], given: Iterable[str] = ()) -> list[str]:
-    return [one.name for one in parameters if one.required and one.name not in USUAL and one.name not in given]
+    return [one.name for one in parameters if one.required and one.name not in USUAL_VALUES and one.name not in given]
 
 
 def as_call(reference: str, args: dict[str, object]) -> str:
@@ -192,8 +192,8 @@ def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
                 continue
             if ours in values and (one.required or of_adapter or (shallow and ours == "num_layers")):
                 args[one.name] = values[ours]
-            elif one.required and one.name in USUAL:
-                args[one.name] = USUAL[one.name]
+            elif one.required and one.name in USUAL_VALUES:
+                args[one.name] = USUAL_VALUES[one.name]
             elif one.required:
                 unknown.append(one.name)
         ways.append(_Way(model=model, settings=settings, args=args, unknown=unknown))

@@ -6,7 +6,7 @@ from lmsweep.orchestrator.features.init.definitions import Candidate
 from lmsweep.orchestrator.features.init.discover import Discovery
 from lmsweep.orchestrator.features.init.first_model import (
     ADAPTER,
-    USUAL,
+    USUAL_VALUES,
     VOCABULARY,
     FirstModel,
     as_call,
@@ -18,7 +18,7 @@ from lmsweep.orchestrator.sweep.users_code import TO_WRITE
 from lmsweep.trials.spec.reference import ATTENTION_MASKS, CAUSAL
 from lmsweep.trials.spec.words import GPU_DEVICES
 
-MOST = 3
+MOST_CANDIDATES = 3
 """Most candidates of one kind that the file measures; the others are named in a comment."""
 
 
@@ -104,9 +104,9 @@ def _measured(found: list[Candidate], field: str, left: list[str]) -> list[Candi
         if unknown := unknown_of(one.parameters, given):
             call = as_call(one.reference, dict.fromkeys(unknown, TO_WRITE))
             left.append(f"{where}: it also needs {', '.join(unknown)}: add to {field}: {call}")
-        elif one in able[MOST:]:
-            left.append(f'{where}: the sweep has {MOST} of its kind: add to {field}: "{one.reference}"')
-    return able[:MOST]
+        elif one in able[MOST_CANDIDATES:]:
+            left.append(f'{where}: the sweep has {MOST_CANDIDATES} of its kind: add to {field}: "{one.reference}"')
+    return able[:MOST_CANDIDATES]
 
 
 def _grid(comment: str, workload: str, axes: list[str], fixed: list[str]) -> list[str]:
@@ -153,7 +153,7 @@ def _optimizer_grid(found: Discovery, model: str, device: str, left: list[str]) 
 def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[str]) -> list[str]:
     users = _measured(found.of("ddp"), "ddp", left)
     sharded = [one for one in found.of("optimizer") if _is_sharded(one)]
-    left += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST:]]
+    left += [f"{one.reference} ({one.place}): add it below include" for one in sharded[MOST_CANDIDATES:]]
     if not users and not sharded:
         return []
     lines = _grid(
@@ -171,7 +171,7 @@ def _ddp_grid(found: Discovery, model: str, device: str, gpus: int, left: list[s
     )
     if sharded:
         lines.append("    include:  # optimizers whose state is sharded over the ranks")
-        lines += [f"      - {{ddp: torch, optimizer: {_quoted(one.reference)}}}" for one in sharded[:MOST]]
+        lines += [f"      - {{ddp: torch, optimizer: {_quoted(one.reference)}}}" for one in sharded[:MOST_CANDIDATES]]
     if device == "cuda" and gpus < 2:
         return [lines[0], "  # This machine has one GPU; with two:", *(f"  # {line[2:]}" for line in lines[1:])]
     return lines
@@ -183,7 +183,7 @@ def _is_sharded(one: Candidate) -> bool:
 
 
 def _wrapper(one: Candidate) -> str:
-    required = {p.name: USUAL[p.name] for p in one.parameters if p.required}
+    required = {p.name: USUAL_VALUES[p.name] for p in one.parameters if p.required}
     return as_call(one.reference, required) if required else _quoted(one.reference)
 
 

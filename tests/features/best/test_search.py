@@ -8,8 +8,8 @@ import pytest
 from lmsweep.analysis.cells.cells import Processes
 from lmsweep.analysis.cells.goal import parse_aim
 from lmsweep.orchestrator.features.best.searching.candidates import search_of
-from lmsweep.orchestrator.features.best.searching.search import DOUBT, FEWEST_REPEATS, Search
-from lmsweep.orchestrator.features.best.standing import CLOSE, WRONG
+from lmsweep.orchestrator.features.best.searching.search import FEWEST_REPEATS, STOP_PROBABILITY, Search
+from lmsweep.orchestrator.features.best.standing import MOST_WRONG, RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
@@ -51,7 +51,7 @@ def test_the_best_of_additive_effects_is_found_without_running_most_cells() -> N
     assert one.leader == BEST
     assert len(order) < len(CELLS) / 2
     assert len(order) == len(set(order))
-    assert one.doubt() < DOUBT
+    assert one.doubt() < STOP_PROBABILITY
 
 
 def test_every_value_is_tried_first() -> None:
@@ -114,7 +114,7 @@ def test_noise_keeps_the_search_from_being_sure() -> None:
         assert cell is not None
         left.discard(cell)
         one.learn(cell, measured(float(COSTS[cell]), 0.5))
-    assert one.doubt() > DOUBT
+    assert one.doubt() > STOP_PROBABILITY
 
 
 def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
@@ -135,7 +135,7 @@ def test_the_gradient_of_the_surrogate_is_that_of_its_loss() -> None:
 def outcomes(seeds: range) -> tuple[float, float]:
     """The share of draws with a right answer, and the mean share of the grid's device time."""
     found = [searched(seed) for seed in seeds]
-    return float(np.mean([one.behind <= CLOSE for one in found])), float(np.mean([one.share for one in found]))
+    return float(np.mean([one.behind <= RIGHT_MARGIN for one in found])), float(np.mean([one.share for one in found]))
 
 
 def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time() -> None:
@@ -148,7 +148,7 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
 def test_what_leads_is_repeated_before_the_answer() -> None:
     one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall")
     assert one["repeated"] > 1 and one["trials"] - one["cells"] >= FEWEST_REPEATS
-    assert one["behind"] <= np.log1p(CLOSE) or one["wrong"] >= WRONG
+    assert one["behind"] <= np.log1p(RIGHT_MARGIN) or one["wrong"] >= MOST_WRONG
 
 
 @pytest.mark.slow
@@ -156,8 +156,8 @@ def test_what_leads_is_repeated_before_the_answer() -> None:
 @pytest.mark.timeout(900)
 def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
     found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
-    reported = [one for one in found if one["wrong"] < WRONG]
-    assert np.mean([one["behind"] <= np.log1p(CLOSE) for one in reported]) >= 0.93
+    reported = [one for one in found if one["wrong"] < MOST_WRONG]
+    assert np.mean([one["behind"] <= np.log1p(RIGHT_MARGIN) for one in reported]) >= 0.93
     assert np.mean([one["covers"] for one in found]) >= 0.8
     assert np.mean([one["is_left"] for one in found]) <= 0.05
 

@@ -10,12 +10,19 @@ import numpy as np
 from scipy.special import ndtr
 
 from lmsweep.analysis.cells.cells import Error, Processes, variations_of
-from lmsweep.orchestrator.features.best.standing import CONTENDERS, TAIL, Standing, believed, chance_of_better, standing
+from lmsweep.orchestrator.features.best.standing import (
+    CONTENDERS,
+    SURROGATE_FREEDOM,
+    Standing,
+    believed,
+    chance_of_better,
+    standing,
+)
 from lmsweep.orchestrator.features.best.surrogate import Belief, Indices, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import Kind, Variation
 
-MARGIN = 0.01
+BETTER_MARGIN = 0.01
 """A cell counts as better only if it is better by more than this share."""
 
 
@@ -107,16 +114,16 @@ class Beliefs:
         return forecast.runs * np.maximum(improvement, 1e-300)
 
     def doubt(self, cells: Indices, forecast: Forecast) -> float:
-        """Return how probable it is that any of these cells is better than the leader by more than MARGIN."""
+        """Return how probable it is that any of these cells is better than the leader by more than BETTER_MARGIN."""
         ahead = (self.to_beat - forecast.mean) / forecast.deviation
         if ahead.max() > 0:
             return 1.0
         nearest = cells[np.argsort(-ahead)[:CONTENDERS]]
-        return chance_of_better(self.of([self.leader, *nearest.tolist()]), MARGIN, TAIL)
+        return chance_of_better(self.of([self.leader, *nearest.tolist()]), BETTER_MARGIN, SURROGATE_FREEDOM)
 
     @property
     def to_beat(self) -> float:
-        return float(self.known.mean.min()) - MARGIN
+        return float(self.known.mean.min()) - BETTER_MARGIN
 
     @cached_property
     def _surrogate(self) -> Surrogate:

@@ -18,7 +18,7 @@ from lmsweep.analysis.cells.cells import Processes
 from lmsweep.analysis.cells.goal import Aim
 from lmsweep.analysis.data.process_variation import kinds
 from lmsweep.orchestrator.features.best.searching.beliefs import Beliefs, Results
-from lmsweep.orchestrator.features.best.standing import CLOSE
+from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Indices, Space
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.results.outcome import Status
@@ -28,7 +28,7 @@ from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.sample_stats import describe_samples
 from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation, reach
 
-NORMAL = float(reach(np.array(0.0)))
+NORMAL_REACH = float(reach(np.array(0.0)))
 """Half the width of a 95 % interval of a normal distribution, in standard errors."""
 
 
@@ -46,7 +46,7 @@ def cost_of_rows(aim: Aim, config: TrialConfig, records: Sequence[Record]) -> Pr
     shown = {"metric": row.metric, "unit": row.unit, "device": config.device_type, "flags": [*row.flags]}
     return Processes(
         logs=(log(aim.goal.cost(median, config, hourly)),),
-        within=log(high / low) / 2 / NORMAL
+        within=log(high / low) / 2 / NORMAL_REACH
         if low > 0
         else log(max(samples) / min(samples)) / 2
         if samples[0] > 0
@@ -55,9 +55,9 @@ def cost_of_rows(aim: Aim, config: TrialConfig, records: Sequence[Record]) -> Pr
     )
 
 
-DOUBT = 0.02
+STOP_PROBABILITY = 0.02
 """The search looks at no further cell when the probability that any of them is better falls below this."""
-RISK = 0.05
+REPEAT_PROBABILITY = 0.05
 """The search repeats until the probability that the answer is wrong falls below this."""
 MOST_PROCESSES = 8
 """Processes that measure a cell at most."""
@@ -177,7 +177,7 @@ class Search:
                 best: list[int] = fresh[np.argsort(prior[fresh], kind="stable")].tolist()
                 return [*dict.fromkeys([*first, *best])]
             forecast = self.beliefs.forecast(fresh)
-            if self.beliefs.doubt(fresh, forecast) >= DOUBT:
+            if self.beliefs.doubt(fresh, forecast) >= STOP_PROBABILITY:
                 gain = self.beliefs.gain(forecast) / self._seconds[fresh]
                 order: list[int] = fresh[np.argsort(-gain, kind="stable")].tolist()
                 return order
@@ -188,11 +188,11 @@ class Search:
         measured, found = self.results.measured, self.beliefs.standing
         leader = self.beliefs.cells[found.leader]
         repeats = sum(len(one.logs) - 1 for one in measured.values())
-        if found.wrong < RISK and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
+        if found.wrong < REPEAT_PROBABILITY and len(measured[leader].logs) > 1 and repeats >= FEWEST_REPEATS:
             return []
         if repeats >= max(LEAST_REPEATS, MOST_REPEATS * len(measured)):
             return []  # what differs by so little is not worth more
-        chance = dict(zip(self.beliefs.cells, found.chance(CLOSE).tolist(), strict=True))
+        chance = dict(zip(self.beliefs.cells, found.chance(RIGHT_MARGIN).tolist(), strict=True))
         rival = sorted({*cells} - {leader}, key=chance.__getitem__)[:1]
         pair = [one for one in (leader, *rival) if one in cells]
         return sorted(pair, key=lambda cell: -self.beliefs.errors[cell].deviation)
