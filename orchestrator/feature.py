@@ -26,7 +26,7 @@ class Feature:
     job: Job
     """Under which help lists its verbs."""
     place: float = inf
-    """Where among them: the core's verbs are at 0, 1, 2. By default below all."""
+    """Position among the verbs: the core's are at 0, 1, 2. By default after all others."""
     verbs: tuple[Callable[..., None], ...]
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 ON_THE_HEAD = Path("~/ray_bootstrap_config.yaml")
-"""Where `ray up` copies the cluster file on the head, as JSON."""
+"""The copy of the cluster file, as JSON, that `ray up` puts on the head node."""
 
 SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
 """Fields of an environment that are known before a node starts: all nodes run the same software."""
@@ -24,7 +24,7 @@ SOFTWARE_FIELDS = ("torch_version", "python_version", "measuring_version")
 JOIN_SECONDS = 600.0
 """How long after `ray up` the nodes that it starts may take to join: each installs lmsweep first."""
 LOOK_SECONDS = 1.0
-"""Between two counts of those that have joined."""
+"""Seconds between two counts of the nodes that have joined."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class NodeType:
     """A node type of the cluster file."""
 
     resources: dict[str, float]
-    """From the file, or from the cloud provider."""
+    """Resources of a node, from the file or from the cloud provider."""
     most: int
     """How many such nodes may run at once."""
     least: int

@@ -33,7 +33,7 @@ class Node:
     accelerator_type: str | None
     """Type of its GPUs as Ray names it; of several names, the most specific (A100-80G, not A100)."""
     environments: dict[str, Fingerprint]
-    """Of a trial on this node, by kind of device."""
+    """The environment of a trial on this node, by kind of device."""
     also_called: tuple[str, ...] = ()
     """Ray's other names for the type of its GPUs."""
     node_id: str | None = None

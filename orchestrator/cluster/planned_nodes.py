@@ -30,7 +30,7 @@ class Layout:
 
     nodes: int
     gpus: int
-    """Of each node."""
+    """Number of GPUs of each node."""
     network: Network | None
     """None on one node."""
 

@@ -61,7 +61,7 @@ def job_config() -> "JobConfig":
 
 
 def head_address() -> str | None:
-    """Return the address that `auto` stands for; None if Ray finds none."""
+    """Return the address that Ray resolves `auto` to; None if Ray finds none."""
     from ray._private.services import get_ray_address_from_environment
 
     with suppress(ConnectionError):

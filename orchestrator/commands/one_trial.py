@@ -80,7 +80,7 @@ def unmade_rows(trial: Trial, error: SoftwareError) -> list[Row]:
 
 
 class LiveLine:
-    """On a terminal, a line with the trial's running time and host memory; elsewhere nothing."""
+    """A line on the terminal with the trial's running time and host memory; without a terminal it prints nothing."""
 
     def __init__(self, trial: Trial) -> None:
         console = Console(stderr=True)

@@ -21,7 +21,7 @@ class Frontier:
     """The largest value of one dimension with which a configuration fits."""
 
     config: TrialConfig
-    """With the largest value that fits, else 1."""
+    """The configuration with the largest value that fits, or with 1."""
     dimension: Dimension
     largest: Annotated[int | None, Field(description="What certainly fits.")]
     """0 if not even 1 does, None if it cannot be predicted."""

@@ -32,22 +32,22 @@ from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
 
 FEW = 250
-"""Most configurations that are predicted one by one; of more, as many as decide which fit."""
+"""Up to this many configurations, each is predicted. Of more, only those that decide which others fit."""
 
 MOST = 2000
-"""Most configurations that are all decided; of more, at most SOME are predicted, in BOUND_SECONDS."""
+"""Up to this many configurations, all are decided. Of more, at most SOME are predicted, in BOUND_SECONDS."""
 
 SOME = 200
-"""Or two of each family of comparable configurations, if that is more."""
+"""Maximum number of configurations that are predicted in a larger plan, or two of each family if that is more."""
 
 BOUND_SECONDS = 5.0
-"""After which an undecided trial runs, and may run out of memory."""
+"""Time limit for these predictions. A trial that is undecided then runs, and may run out of memory."""
 
 OPERATORS = " operators"
-"""What the identifier of a prediction ends with in the cache if it is of operators alone."""
+"""Suffix of an identifier in the cache of predictions, for one of operators alone."""
 
 SMALL = 2 * 10**9
-"""Bytes that every device has. To decide whether a trial fits, a smaller one need not be predicted."""
+"""Bytes that every device has. A trial that needs less fits, without a prediction."""
 
 
 class FitQuestion(NamedTuple):

@@ -40,7 +40,7 @@ class PlannedTrial:
     reason: str | None
     """Why it does not run."""
     environment: Fingerprint
-    """Where it would run, or the first of several."""
+    """The environment in which it would run, or the first of several."""
     placement: Placement | None = None
     """What it asks Ray for, if it runs."""
     process: int = 1
@@ -78,7 +78,7 @@ class Planned:
     store: Store
     nodes: list[Node]
     network: Network | None = None
-    """Between nodes that are only planned for."""
+    """Network between nodes that do not exist yet (`--nodes`)."""
     predictions: Predictions | None
     """None with `--no-predict`."""
     budget: str | None = None
@@ -119,7 +119,7 @@ def make_plan(
 
 
 UNKNOWN = Capabilities("this device", compute=(99, 0))
-"""What rules nothing out: a GPU without a datasheet, and a CPU, about which `why_not` decides."""
+"""Capabilities that rule nothing out: of a GPU without a datasheet, and of a CPU, about which `why_not` decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class Promise:
     """A measurement that an earlier trial of the plan will provide. Environments are given by their ids."""
 
     by: frozenset[str]
-    """It will be measured in one of these environments."""
+    """The measurement is made in one of these environments."""
     within: frozenset[str] | None = None
     """The promise holds only for trials whose environments are all among these; None: no such limit."""
 
@@ -140,7 +140,7 @@ class Question:
     """What has to be decided about one trial."""
 
     trial: Trial
-    """With the workloads that are not decided yet."""
+    """The trial, with the workloads that are not decided yet."""
     index: int
     able: list[Node] | Refusal
     """The nodes that can hold it, or why none can."""
@@ -210,10 +210,10 @@ class Question:
 
 class Decision(NamedTuple):
     workloads: tuple[str, ...]
-    """Those that are decided."""
+    """The workloads that are decided."""
     planned: tuple[PlannedTrial, ...] = ()
     promise: Promise | None = None
-    """To later trials, about these workloads."""
+    """What later trials can rely on, for these workloads."""
 
 
 Decider = Callable[[Question], Decision | None]

@@ -21,7 +21,7 @@ FIRST_COMPILED_SECONDS = 2.6
 
 
 class Range(NamedTuple):
-    """Of seconds, or of factors of an estimate."""
+    """A range of seconds, or of factors of an estimate."""
 
     low: float
     high: float
@@ -30,7 +30,7 @@ class Range(NamedTuple):
 MEASURED_RANGE = Range(0.8, 1.3)
 """Actual over estimated time of the runs in docs/performance.md, if all estimates rest on results."""
 MODELLED_RANGE = Range(1 / 1.5, 1.5)
-"""The same if some estimates rest on the time model alone: it holds for nine of ten sets that it was not fitted to."""
+"""The same if some estimates rest on the time model alone: nine of ten sets that it was not fitted to lie within."""
 
 
 class DeviceEstimate(NamedTuple):
@@ -49,7 +49,7 @@ class PlanEstimate:
     """What a plan will take; None is unknown."""
 
     trials: dict[int, Estimate]
-    """By index of a trial that will run."""
+    """Index of a trial that will run -> its estimate."""
     seconds: float | None
     """From the start of the command to its end."""
     between: Range | None

@@ -7,7 +7,7 @@ from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 
 LONG_SECONDS = 600.0
-"""If eager trials take longer, the first compiled ones run before them."""
+"""If the eager trials take longer, the first compiled ones run before them."""
 
 
 def in_order(

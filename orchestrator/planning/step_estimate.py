@@ -31,14 +31,14 @@ STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
 
 @dataclass(frozen=True, kw_only=True)
 class Fleet:
-    """What only a step of ranks has."""
+    """Estimates for a step of several ranks."""
 
     tokens_per_second: float
-    """Of all ranks."""
+    """Tokens per second of all ranks."""
     dollars: float | None
-    """Of a billion tokens; None without a price."""
+    """Dollars per billion tokens; None without a price."""
     worth: int | None
-    """Ranks up to which twice as many bring at least 80 % of twice the rate; None if up to MOST_RANKS."""
+    """Largest number of ranks at which doubling still gains 60 %; None if that holds up to MOST_RANKS."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,26 +46,26 @@ class StepEstimate:
     """The predicted step of one process or one rank."""
 
     time: StepTime
-    """Of its operators, each by itself."""
+    """Times of its operators, each by itself."""
     factor: float
-    """What measured steps take over their operators."""
+    """Measured time of steps over the time of their operators."""
     seconds: float
     between: tuple[float, float]
     """The 95 % interval, from the residuals of measured steps."""
     source: str
-    """In words for a user."""
+    """Where the rates come from, in words for a user."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """What the step takes longer than without communication, by part."""
+    """Part of the step -> the seconds that communication adds to it."""
     fleet: Fleet | None = None
 
     @property
     def exposed(self) -> float:
-        """Return what the step takes longer than without communication."""
+        """Return the seconds that communication adds to the step."""
         return sum(self.parts.values())
 
 
 MOST_RANKS = 4096
-"""Up to which it is asked whether more bring something."""
+"""Largest number of ranks for which the gain of doubling is computed."""
 WORTH = 0.8
 
 Estimated = StepEstimate | Refusal

@@ -57,7 +57,7 @@ def measured_rates(store: Store) -> MeasuredRates:
     """Return what a store has of operators, of collectives within a node, and of launches, by device."""
     operators = operators_in(store.read("operator_times", [*MeasuredOperator._fields])[0])
     launches: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    """Of a device, by trial."""
+    """Device -> trial -> its launch times, over those of the reference host."""
     points: dict[tuple[str, int], dict[Collective, list[Point]]] = defaultdict(dict)
     for row in store.rows(_COLUMNS, workload=["collectives", "operators"], metric=["time"]):
         device = find_device(row["device_name"])

@@ -18,9 +18,9 @@ class PredictedStep:
     """A step of one process, or of one rank."""
 
     time: StepTime
-    """Of its operators, each by itself."""
+    """Times of its operators, each by itself."""
     ranks: RankTime | None
-    """Of a rank with the others."""
+    """Time of a rank with communication; None for a single process."""
     spread: Spread
 
     @property

@@ -15,7 +15,7 @@ class Chooser(Protocol):
         """The positions most likely to be chosen after the last one, the likeliest first: compiled ahead."""
 
     def choose(self, left: Collection[int]) -> int | None:
-        """Return which of these to run next; None if none is worth it now."""
+        """Return the position to run next; None if no trial should run now."""
 
     def withdraw(self, position: int) -> None:
         """Take back a choice: the trial does not begin, or was cut."""

@@ -78,14 +78,14 @@ class Run:
 
     planned: Planned
     to_run: list[PlannedTrial]
-    """In the order in which they begin."""
+    """The trials to run, in their order."""
     estimate: PlanEstimate
     eta: Eta
     progress: RunProgress
     gate: Gate
     account: Account
     address: str | None
-    """Of the Ray cluster; None: this machine alone."""
+    """Address of the Ray cluster; None: this machine alone."""
     stop_if: Callable[[Account], bool] = lambda account: False
     """Whether no more trials need to begin."""
 

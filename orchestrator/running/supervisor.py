@@ -54,7 +54,7 @@ class Supervisor(tune.Trainable):
         self._code = code
         self._worker = worker_here(trials, code, standby)
         self._others: dict[int, Any] = {}
-        """By the index of the node's bundle. Ray's actor handles are untyped."""
+        """Index of a node's bundle -> its actor. Ray's actor handles are untyped."""
 
     def step(self) -> dict[str, Any]:
         position = self.config["position"]

@@ -59,7 +59,7 @@ class Worker:
         self._standby = standby
         self._cuda_driver = ReadyCudaDriver() if gpu_ids else None
         self._runners: dict[str | None, IsolatedRunner] = {}
-        """By software; None: what is installed. The one used last comes last."""
+        """Software -> its trial server, the most recently used last; None: the installed software."""
         self._unmade: dict[str, SoftwareError] = {}
         first = trials[0].trial.config.software
         if first is None or is_made(first):

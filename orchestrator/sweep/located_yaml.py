@@ -23,7 +23,7 @@ MAX_NODES = 50_000
 MAX_DEPTH = 16
 """A few lines of aliases of aliases would otherwise fill the memory."""
 MAX_PROBLEMS = 50
-"""In one message."""
+"""Maximum number of problems in one message."""
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*(_[0-9]+)*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")

@@ -24,11 +24,11 @@ from lmsweep.trials.spec.software_pins import pinned
 INSTALLED = "installed"
 """The word for what is installed where lmsweep runs: the field's value None."""
 FILE_SUFFIX = ".txt"
-"""Of files with requirements."""
+"""Suffix of files with requirements."""
 MOST_BYTES = 100_000
 """Size of the largest file of requirements that is read."""
 MOST_REQUIREMENTS = 32
-"""Of one environment. Its other packages are those that are installed."""
+"""Maximum number of requirements of one environment. Its other packages are the installed ones."""
 
 NOT_REPLACEABLE = {
     "lmsweep": "lmsweep measures with itself",

@@ -69,7 +69,7 @@ class WrittenSweep:
     file: SweepFile | None
     """None if the file has problems."""
     blocks: list[Block]
-    """Those of the grids that are asked for."""
+    """The blocks of the selected grids."""
     forced: dict[str, list[object]]
     """The values that take the place of the file's."""
     problems: Sequence[Problem]

@@ -199,7 +199,8 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
 
 
 def _json_of(name: str, code: Code) -> Path | None:
-    """In the code folder, else in the hub's cache, else among those that ship."""
+    """Return the file of a Hugging Face configuration: from the code folder, else the hub's cache, else lmsweep's
+    own."""
     path = Path(code.folder, name)
     for file in (path / "config.json", path):
         if file.is_file():

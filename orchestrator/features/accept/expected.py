@@ -23,20 +23,21 @@ from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
 
 PRIOR_FREEDOM = 3.0
-"""Degrees of freedom that the priors of machines are worth, as those of processes."""
+"""Degrees of freedom of the priors for machines, equal to those for processes."""
 SAME_CHIP_DEVIATION = 0.02
 """Standard deviation that another GPU with the same chip adds: its memory takes some of the power."""
 BY_CHIP = frozenset({"product", "attention, forward", "attention, backward"})
 """Parts that the chip decides and not the memory."""
 BETWEEN_TIMES = 0.06
-"""Standard deviation of one host at other times, beside that of its processes (docs/lab/2026-11-25-accept.md)."""
+"""Standard deviation of one host between different times, beside that of its processes
+(docs/lab/2026-11-25-accept.md)."""
 LEAST_NAMED_SHARE = 0.05
-"""Share of a predicted time whose source is not named."""
+"""A source is named if at least this share of the predicted time comes from it."""
 PREDICTED_FREEDOM = 11.0
-"""Degrees of freedom with which a 95 % interval is as wide as that of a predicted step, `intervals.SURE`."""
+"""Degrees of freedom for which a 95 % interval is as wide as that of a predicted step, INTERVAL_DEVIATIONS."""
 
 Question = Literal["kind", "before", "peers"]
-"""As fast as its kind; as before; as the others of this acceptance."""
+"""kind: is the machine as fast as its kind; before: as it was before; peers: as the others of this acceptance."""
 
 
 @dataclass(kw_only=True)
@@ -45,28 +46,31 @@ class Expected:
 
     question: Question
     against: str
-    """What it is taken from, in words for a user."""
+    """Where the expected time comes from, in words for a user."""
     seconds: float
     error: float
     """Standard deviation of the logarithm of another machine's time around this one."""
     freedom: float = PREDICTED_FREEDOM
     machines: int = 0
-    """How many measured it; 0 of public rates."""
+    """Number of machines that measured it; 0 for public rates."""
     decides: bool = True
-    """Whether it says what such a machine should take, not only what this one took before, or its peers take."""
+    """Whether it states what such a machine should take; False for earlier times of this machine, and for its peers."""
     p: float = 1.0
-    """Of a machine of the kind being as slow as measured; adjusted for all tests of the same question."""
+    """Probability that a machine of the kind is as slow as measured, adjusted for all tests of the same question."""
     tests: int = 1
-    """Their number."""
+    """Number of tests of the same question."""
 
     def reach(self, probability: float) -> float:
-        """Return how far above the expected time so large a share of machines stays, as a logarithm."""
+        """Return how far above the expected time the given share of machines stays, as a logarithm."""
         return float(stdtrit(self.freedom, probability)) * self.error
 
 
 class Known(NamedTuple):
-    """What is known besides the measurement: processes of the shipped sets, of earlier acceptances in the same store,
-    of all machines of this one; the predicted phase of a step, by the identifier of its trial, or None."""
+    """Other knowledge about a machine than its measurement.
+
+    shipped: processes of the shipped sets. history: of earlier acceptances in the same store. peers: of all machines of
+    this acceptance. predicted: the predicted phase of a step, by the identifier of its trial, or None.
+    """
 
     shipped: Sequence[Process]
     history: Sequence[Process]

@@ -34,7 +34,7 @@ HOST_CONDITIONS = {
     "cores": "it has few cores ({})",
     "container CPU quota": "a quota limits it to {}",
 }
-"""Check of the machine -> what it means for the times of the host."""
+"""Check of the machine -> the condition that slows the host, in words for a user."""
 GPU_CONDITIONS = {
     "other processes": "another process uses this GPU ({})",
     "MIG": "it is partitioned (MIG {})",
@@ -43,9 +43,9 @@ GPU_CONDITIONS = {
     "ECC": "ECC is {}",
 }
 OTHER_PROCESS_CHECKS = ("busy cores", "other processes")
-"""Checks that find other processes."""
+"""Checks that detect other processes."""
 COLLECTIVE_SETTINGS = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_P2P_LEVEL", "NCCL_ALGO", "NCCL_PROTO")
-"""Settings under which collectives take another way."""
+"""Environment variables that make NCCL choose another transport or algorithm."""
 
 
 class Measured(NamedTuple):
@@ -58,7 +58,7 @@ class Measured(NamedTuple):
 class _Slot(NamedTuple):
     unit: str
     gpus: Sequence[str]
-    """As CUDA_VISIBLE_DEVICES names them; none: the cores."""
+    """GPUs as CUDA_VISIBLE_DEVICES names them; empty: the cores."""
     trials: Sequence[Trial]
 
 

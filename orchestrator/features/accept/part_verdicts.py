@@ -31,14 +31,14 @@ Verdict = Literal["pass", "slow", "cannot tell", "not judged"]
 
 DISTURBED = "disturbed while it was measured"
 LEAST_SLOWDOWN = 0.03
-"""Smallest slowdown that is called slow, however sure it is."""
+"""Smallest slowdown that is called slow, however certain it is."""
 NEAR_SLOWDOWN = 0.05
-"""Slowdown from which a part that is not surely slow does not pass; twice the error of what is expected, if larger."""
+"""A part passes only if its slowdown is below this, or below twice the error of the expected time if that is larger."""
 MOST_HIDDEN: dict[Kind, float] = {"host": 3.0, "cpu": 1.0}
-"""Kind -> largest slowdown that a part may hide and still pass. Hosts with the same GPU differ by a factor of two, and
-copies of a virtual machine from minute to minute by a third."""
+"""Kind -> a part passes only if its interval excludes this slowdown. Hosts with the same GPU differ by a factor of two,
+and copies of a virtual machine from minute to minute by a third."""
 USUAL_MOST_HIDDEN, PUBLIC_MOST_HIDDEN = 0.25, 0.65
-"""The same of other kinds, and of any kind where only public rates are known, whose interval is wide."""
+"""MOST_HIDDEN of other kinds; and of any kind where only public rates are known, whose interval is wide."""
 
 
 @dataclass(frozen=True, kw_only=True)

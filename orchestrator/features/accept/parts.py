@@ -13,15 +13,15 @@ from lmsweep.trials.statistics.variation import Kind
 from lmsweep.trials.store.store import Store
 
 HOST_DECIDES = 0.5
-"""Most of a step's time that the GPU may be busy, for the launches of the host to decide it."""
+"""Largest busy share of the GPU at which the host still limits the step."""
 
 
 class Judged(NamedTuple):
     part: str
     kind: Kind
-    """How far machines and processes differ in it."""
+    """How machines and processes vary in it."""
     unit: str
-    """GPU, links or host: whose fault a slow one is."""
+    """GPU, links or host: the unit that a slow time of this part points to."""
 
 
 JUDGED: dict[tuple[str, str, str], Judged] = {
@@ -88,7 +88,7 @@ class Process:
 
     @property
     def place(self) -> int:
-        """Where its part is in JUDGED."""
+        """Position of its part in JUDGED."""
         return list(JUDGED).index((self.cell.workload, self.cell.phase, self.cell.metric))
 
     @property

@@ -236,7 +236,7 @@ def _larger(
 
 
 def _slope(space: Space, costs: Floats, inverse: Floats) -> float:
-    """By how much the logarithm of the cost rises with 1 / batch if the other axes stay as they are."""
+    """The slope of the logarithm of the cost over 1 / batch, with the other axes fixed."""
     columns = [inverse]
     for place, axis in enumerate(space.axes):
         if axis.name != "batch_size":

@@ -37,7 +37,7 @@ def recipe_parts(found: Answer) -> list[str]:
 
 
 def winner_words(found: Answer, *, is_short: bool = False) -> str:
-    """Return what is best, and how surely; without its time, memory and cost if it is to be short."""
+    """Return the best cell and its certainty in words; if short, without its time, memory and cost."""
     winner, goal = found.winner, found.aim.goal
     names = found.names or ("batch_size", "precision", "compile", "attention")
     low, high = (_number(one, goal) for one in sorted(map(goal.shown, found.cost.interval)))

@@ -1,4 +1,4 @@
-"""Searches a sweep for its best trial, and says what was found and how surely."""
+"""Searches a sweep for its best trial, and prints the answer with its certainty."""
 
 import json
 import shlex

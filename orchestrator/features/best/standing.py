@@ -1,7 +1,7 @@
-"""How surely a cell is the best, under what a surrogate believes about all cells together.
+"""The probability that a cell is the best, under the surrogate's belief about all cells together.
 
-Noise makes the smallest of many measured values too small. The surrogate takes that back: it knows what other cells
-with the same values measured.
+Noise makes the smallest of many measured values too small. The surrogate corrects this: it knows what other cells with
+the same values measured.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import reach
 
 RIGHT_MARGIN = 0.02
-"""How much worse than the best an answer may be and still be right."""
+"""An answer is right if its cost is at most this share above the lowest cost."""
 MOST_WRONG = 0.2
-"""Probability above which the best cell is not known, up to RIGHT_MARGIN."""
+"""If the probability of a wrong answer is higher, the best cell is reported as not known."""
 FEWEST_CELLS = 4
 """Minimum number of cells for a surrogate."""
 MOST_CELLS = 300
-"""Maximum number of cells that a surrogate is fitted to; cells far behind the best are believed as measured."""
+"""Maximum number of cells that a surrogate is fitted to: the best ones. The others keep their measured values."""
 DRAWS = 2000
 CONTENDERS = 100
-"""Cells that are drawn together at most: those most likely to be better than the leader."""
+"""Maximum number of cells that are drawn jointly: those most likely to be better than the leader."""
 SURROGATE_FREEDOM = 7.0
 """Degrees of freedom of the surrogate's error, whose parameters come from a few dozen cells; fitted to simulations."""
 SURROGATE_REACH = float(reach(np.array(SURROGATE_FREEDOM)))
@@ -34,14 +34,14 @@ SURROGATE_REACH = float(reach(np.array(SURROGATE_FREEDOM)))
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A leader against other cells; logarithms of costs."""
+    """The leader, compared with the other cells. Values are logarithms of costs."""
 
     leader: int
     value: float
-    """What the leader is believed to cost."""
+    """The believed cost of the leader."""
     value_error: float
     ahead: Floats
-    """By how much the leader is believed to be better than each cell."""
+    """How much better than each cell the leader is believed to be."""
     error: Floats
     """Standard error of `ahead`."""
     freedom: float
@@ -63,7 +63,7 @@ class Standing:
 
 
 def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
-    """Return how the cell with the smallest believed value stands. errors: of the cells as they were measured."""
+    """Return the standing of the cell with the smallest believed value. errors: the errors of the measured cells."""
     freedom = min(SURROGATE_FREEDOM, float(np.median([one.freedom or np.inf for one in errors])))
     leader = int(np.argmin(belief.mean))
     variances = np.diag(belief.covariance)

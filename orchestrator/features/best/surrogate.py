@@ -23,10 +23,10 @@ from lmsweep.trials.statistics.median_interval import Floats
 Indices = NDArray[np.int64]
 
 LENGTH_SCALE = 3.0
-"""Doublings of a number, such as the batch size, over which effects resemble each other by 1/e."""
+"""Doublings of a number, such as the batch size, at which the correlation of its effects falls to 1/e."""
 
 OFFSET_DEVIATION = 2.0
-"""Standard deviation of what all cells have in common: how wrong the prior mean may be as a whole."""
+"""Standard deviation of the offset that all cells share: the error of the prior mean."""
 
 
 class LogPrior(NamedTuple):
@@ -37,11 +37,11 @@ class LogPrior(NamedTuple):
 
 
 EFFECT_PRIOR = LogPrior(0.2, 1.0)
-"""Of the effects of one axis."""
+"""Prior of the standard deviation of the effects of one axis."""
 INTERACTION_PRIOR = LogPrior(1.5, 0.7)
-"""Of the interaction of two axes, divided by the product of the standard deviations of their effects."""
+"""Prior of that of the interaction of two axes, divided by the product of the deviations of their effects."""
 REST_PRIOR = LogPrior(0.05, 0.7)
-"""Of what remains of a single cell."""
+"""Prior of that of the effect of a single cell."""
 
 LOG_BOUNDS = (math.log(1e-3), math.log(5.0))
 
@@ -52,7 +52,7 @@ class Axis:
 
     name: str
     values: tuple[object, ...]
-    """In the order of their codes."""
+    """The values of the field; a value's index is its code."""
 
     @property
     def is_scale(self) -> bool:
@@ -60,7 +60,7 @@ class Axis:
         return all(isinstance(one, int | float) and not isinstance(one, bool) and one > 0 for one in self.values)
 
     def likeness(self) -> Floats:
-        """Return how alike the effects of two values are, from 0 to 1, shape (values, values)."""
+        """Return the correlation of the effects of each pair of values, from 0 to 1, shape (values, values)."""
         if not self.is_scale:
             return np.eye(len(self.values))
         doublings = np.log2(np.array(self.values, dtype=np.float64))

@@ -39,11 +39,11 @@ class Predicted:
     """The device time of a cell on the target."""
 
     cell: Cell
-    """As it was measured on the source."""
+    """The cell as measured on the source."""
     seconds: float
-    """Predicted; if the cell was measured on the target, without using that result."""
+    """Predicted time. If the cell was measured on the target, that result is not used."""
     measured: float | None
-    """On the target; None if it was not."""
+    """Time measured on the target; None if it was not."""
     interval: tuple[float, float]
     """The 95 % interval of `seconds`."""
 

@@ -13,7 +13,7 @@ from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, res
 from lmsweep.trials.spec.config import RequestError
 
 NO_LIMIT = "9999h"
-"""Instead of the sweep's own budget, which is that of one run: without all of its cells there is nothing to compare."""
+"""Replaces the sweep's own budget, which is for one run: a comparison needs all cells."""
 
 
 @takes_request("sweep good bad releases package processes value explain store grids overrides code trusted")

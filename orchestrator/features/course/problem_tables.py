@@ -45,7 +45,7 @@ def smallest(results: Results, name: str) -> Results:
 
 
 def only(results: Results, name: str, value: str) -> Results:
-    """Return the results with this value. Raises RequestError if there are none."""
+    """Return the results with this value. Raises RequestError if no result has it."""
     if not (results.everything[name] == value).any():
         raise RequestError(f"the store has no such results with {name} {value}")
     return _having(results, name, value)

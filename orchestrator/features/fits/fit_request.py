@@ -31,10 +31,10 @@ _SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _RANKS = {"ddp", "world_size", "nodes", "tp"}
 """Fields that follow from --gpus."""
 _SETTINGS = ("attention=sdpa", "loss=cross_entropy", "mode=train_step")
-"""What is assumed unless `set` says otherwise: as fine-tuning tools do it, on one GPU without torch.compile."""
+"""Settings that apply unless `set` overrides them: those of fine-tuning tools, on one GPU without torch.compile."""
 FULL_PRECISION: Precision = "bf16_pure"
 ADAPTERS_PRECISION: Precision = "bf16"
-"""The same with adapters: in float32 beside frozen weights in bfloat16, with autocast, as PEFT and Trainer do it."""
+"""Precision with adapters: float32 adapters, frozen weights in bfloat16, and autocast, as PEFT and Trainer use them."""
 
 
 SHORT_TYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -101,8 +101,8 @@ class FitRequest:
         return replace(config, adapter=method)
 
     def gpus_meant(self) -> list[AskedGpu]:
-        """Return the GPUs, each once; of a name that has several sizes of memory, all. Raises RequestError if there are
-        none of a name."""
+        """Return the GPUs that the names mean, each once; a name with several memory sizes means all. Raises
+        RequestError for a name without a GPU."""
         found: dict[str, AskedGpu] = {}
         for text in self.devices:
             if (size := bytes_of(text)) is not None:

@@ -15,7 +15,7 @@ from lmsweep.trials.spec.quantities import gib
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
 MOST_SOURCES = 6
 WIDTH = 100
-"""Of the longest bar, in pixels."""
+"""Width of the longest bar, in pixels."""
 
 
 def answered_lines(answer: FitsOutput) -> list[Fit]:

@@ -50,7 +50,7 @@ class Candidate:
 
     kind: Kind
     reference: str
-    """As a sweep file names it."""
+    """Reference to it, as in a sweep file."""
     place: str
     parameters: tuple[Parameter, ...]
     """What it is called with, after the tensors, the weights or the module that it works on."""
@@ -96,7 +96,7 @@ class Class:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Of its constructor."""
+        """Parameters of its constructor."""
         return self.parameters_of("__init__")
 
     def parameters_of(self, method: str) -> tuple[Parameter, ...]:
@@ -105,7 +105,7 @@ class Class:
 
     @cached_property
     def calls(self) -> frozenset[str]:
-        """By last name."""
+        """Last names of the functions that it calls."""
         return frozenset({last_name(node.func) for node in ast.walk(self.node) if isinstance(node, ast.Call)})
 
 

@@ -41,7 +41,7 @@ BUILD = f"{ADAPTER.removesuffix('.py')}:build"
 @dataclass(frozen=True, kw_only=True)
 class FirstModel:
     line: str
-    """Of the sweep file: `model: ...`."""
+    """Line of the sweep file: `model: ...`."""
     notes: tuple[str, ...] = ()
     """Comments above the line."""
     is_users: bool = True
@@ -118,7 +118,7 @@ def as_call(reference: str, args: dict[str, object]) -> str:
 
 
 def as_yaml(value: object) -> str:
-    """On one line."""
+    """Return the value as YAML on one line."""
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=inf).partition("\n")[0]
 
 

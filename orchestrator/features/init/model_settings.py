@@ -100,7 +100,7 @@ def _of_functions(model: Class, kept: Class | None, makers: list[Class]) -> Iter
 
 
 def _of_default(model: Class) -> Settings | None:
-    """With the attributes of a default that leaves some None."""
+    """Return settings for the attributes of the model's default configuration; those that are None are required."""
     name = next((one for one in model.methods if one in ("get_default_config", "default_config")), None)
     if name is None:
         return None
@@ -119,7 +119,7 @@ def _of_default(model: Class) -> Settings | None:
 
 
 def _of_what_is_read(parameter: Parameter, model: Class, classes: list[Class]) -> Settings | None:
-    """With the attributes or keys that the model and its parts read of settings whose class is not known."""
+    """Return settings for the attributes or keys that the model and its parts read of an object of unknown class."""
     parts, waiting = {model.name: model}, [model]
     while waiting:
         called = waiting.pop().calls
@@ -163,7 +163,7 @@ def _taken_from_kwargs(function: ast.FunctionDef) -> Iterator[Parameter]:
 
 
 def _imported_from(model: Class) -> dict[str, str]:
-    """By name; only of modules that are named in full."""
+    """Name -> the module that it is imported from, without relative imports."""
     tree = parse(model.file)
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)] if tree else []
     return {one.name: node.module for node in nodes if node.module and not node.level for one in node.names}

@@ -26,7 +26,7 @@ EMPTIED = ("host_name", "gpu_uuid", "artifact")
 """Columns that are emptied. An artifact is a file beside the results that may hold anything."""
 
 GAP = "[...]"
-"""Stands for words that are not shared."""
+"""Replaces words that are not shared."""
 
 _PATH = re.compile(r"(?<![\w.:/~])(?:~|/|[A-Za-z]:\\)[\w.@+ &'#%()-]*(?:[/\\][\w.@+ &'#%()-]+)*[/\\](?=[\w.@+&'#%(-])")
 """The folders of an absolute path: all of it but its last name. Not of a URL."""

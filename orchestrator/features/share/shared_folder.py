@@ -25,7 +25,7 @@ ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores"
 class Shared(NamedTuple):
     files: list[str]
     bytes: int
-    """Of all files."""
+    """Bytes of all files."""
 
 
 def share(store: str, folder: str | Path) -> Shared:

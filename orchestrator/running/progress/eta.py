@@ -49,7 +49,7 @@ class DeviceEta:
     name: str
     slots: int
     running: dict[int, Running]
-    """By the index of the trial in the plan."""
+    """Index of a running trial in the plan -> its estimate."""
     done: int = 0
     failed: int = 0
     left: int = 0

@@ -23,7 +23,7 @@ from lmsweep.trials.statistics.median_interval import Floats
 from lmsweep.trials.statistics.variation import Kind, Variation
 
 BETTER_MARGIN = 0.01
-"""A cell counts as better only if it is better by more than this share."""
+"""A cell counts as better only if its cost is lower by more than this share."""
 
 
 class Forecast(NamedTuple):
@@ -44,7 +44,7 @@ class Results:
         self.measured: dict[int, Processes] = {}
         self.failed: set[int] = set()
         self.parameters: Floats | None = None
-        """Of the last surrogate, from which the next one begins."""
+        """Parameters of the last surrogate, from which the fit of the next one begins."""
         self._variations = variations
 
     def add(self, cell: int, found: Processes | None) -> None:
@@ -61,7 +61,7 @@ class Results:
 
 
 class Beliefs:
-    """What these results say, while some cells run. The results must have a value."""
+    """What these results imply about all cells, while some of them run. At least one result must have a value."""
 
     def __init__(self, results: Results, running: Sequence[int] = ()) -> None:
         self.results = results
@@ -74,7 +74,7 @@ class Beliefs:
 
     @cached_property
     def standing(self) -> Standing:
-        """How surely the best of the measured cells is the best, without the time model: as in the answer."""
+        """The certainty that the best measured cell is the best one, without the time model: as in the answer."""
         space = replace(self.results.space, codes=self.results.space.codes[self.cells])
         errors = [*self.errors.values()]
         return standing(believed(space, self._centres, errors), errors)

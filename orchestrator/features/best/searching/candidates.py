@@ -25,12 +25,12 @@ from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
 @dataclass(frozen=True)
 class Candidates:
-    """The trials of a plan, by the part they take in the search."""
+    """The trials of a plan, divided by their part in the search."""
 
     plan: Plan
-    """Without the trials that the search must not run."""
+    """The plan, without the trials that the search must not run."""
     known: tuple[Cell, ...]
-    """In the store."""
+    """The cells that the store has."""
     over_limit: int
     """Number of trials whose predicted peak exceeds the limit."""
     unknown_peak: int

@@ -56,15 +56,15 @@ def cost_of_rows(aim: Aim, config: TrialConfig, records: Sequence[Record]) -> Pr
 
 
 STOP_PROBABILITY = 0.02
-"""The search looks at no further cell when the probability that any of them is better falls below this."""
+"""No further cell is measured once the probability that any of them is better falls below this."""
 REPEAT_PROBABILITY = 0.05
-"""The search repeats until the probability that the answer is wrong falls below this."""
+"""Measured cells are repeated until the probability that the answer is wrong falls below this."""
 MOST_PROCESSES = 8
-"""Processes that measure a cell at most."""
+"""Maximum number of processes that measure a cell."""
 FEWEST_REPEATS = 4
-"""Repetitions before an answer: they show how far processes differ."""
+"""Minimum number of repetitions before an answer: they estimate the variation between processes."""
 LEAST_REPEATS, MOST_REPEATS = 10, 2
-"""Repetitions that are always allowed; and how many for each measured cell."""
+"""Repetitions that are allowed in any search, and repetitions allowed for each measured cell."""
 
 
 class Search:
