@@ -25,10 +25,9 @@ class Coordinate(NamedTuple):
 def pareto_front(
     cells: Sequence[Cell], aim: Aim, quantities: Sequence[Quantity] = ("time", "memory", "money")
 ) -> list[Cell]:
-    """Return the cells that are better than each other one of them in something, by more than the error; fastest first.
-
-    Unknown values count as the worst. Of cells that differ nowhere by more than their errors, the fastest stands.
-    """
+    """Return the Pareto front, the fastest cell first. A cell is on the front if it is better than each other cell in
+    some quantity, by more than the error of their ratio. Of cells that are equal within their errors, only the fastest
+    is on the front. Unknown values count as the worst."""
     points = [[_coordinate(cell, aim, one) for one in quantities] for cell in cells]
     sizes = np.array([[one.size for one in point] for point in points]).reshape(len(cells), len(quantities))
     errors = np.array([[one.error.deviation for one in point] for point in points]).reshape(sizes.shape)
@@ -39,9 +38,10 @@ def pareto_front(
         within = reach(np.minimum(freedom[place], freedom[others])) * np.hypot(errors[place], errors[others])
         with np.errstate(invalid="ignore", divide="ignore"):
             ahead = np.nan_to_num(np.log(sizes[others] / sizes[place]), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        wins, loses = (ahead > within).any(axis=1), (ahead < -within).any(axis=1)
-        is_faster = np.array([kept.index(one) < kept.index(place) for one in others.tolist()], dtype=bool)
-        if (~wins & (loses | is_faster)).any():
+        # Whether this cell is better than each other one in some quantity, and whether it is worse in some.
+        is_better, is_worse = (ahead > within).any(axis=1), (ahead < -within).any(axis=1)
+        is_slower = np.array([kept.index(one) < kept.index(place) for one in others.tolist()], dtype=bool)
+        if (~is_better & (is_worse | is_slower)).any():
             kept.remove(place)
     return [cells[place] for place in kept]
 

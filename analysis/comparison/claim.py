@@ -39,6 +39,7 @@ class Gain(NamedTuple):
     def words(self, *, timed: bool) -> tuple[str, str]:
         """Return `10 % faster` and `8 to 12`; from twice on `3.1 times as fast`. The interval may be empty."""
         known = self.high - self.low > 1e-9  # NaN is not
+        # Beyond these bounds the difference would round to 99 % slower, or to 100 % faster.
         if not (0.5025 if timed else 0) < self.mean < 1.995:
             flipped = Gain(1 / self.mean, 1 / self.high, 1 / self.low) if timed and self.mean < 1 else self
             word = ("times as long" if self.mean < 1 else "times as fast") if timed else "times as much"
@@ -65,7 +66,7 @@ class Scope:
     least: float
     """Smallest difference that counts, as a fraction."""
     itself: int
-    """Cells with the same attempts on both sides, which say nothing."""
+    """Cells that have the same attempts on both sides, and so no difference to judge."""
     busy: int
     """Cells that were measured on a busy host."""
     one_machine: bool
@@ -85,10 +86,10 @@ class Claim:
     gain: float
     """How many times as fast the subject is, or as much it needs: the geometric mean over the cells. NaN if unknown."""
     interval: tuple[float, float]
-    """95 %, of the mean in these cells; NaN if unknown."""
+    """95 % interval of the mean in these cells; NaN if unknown."""
     verdict: Verdict
     clock: Literal["device", "wall"] | None
-    """None of another unit than time. Cells without device times do not count where others have them."""
+    """The clock of the times; None for other units. If any cell has device times, the others do not count."""
     wall: float
     """The gain by wall time in the cells of a gain by device time; NaN if there is none."""
     scope: Scope
@@ -147,10 +148,8 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool, ke
 
 
 def _verdict(counts: Counter[str], interval: tuple[float, float]) -> Verdict:
-    """Return what the verdicts of the cells say together.
-
-    It is better if no cell says that it is worse, some say that it is better, and the interval of the mean agrees.
-    """
+    """Return the verdict of all cells together. It is better if some cells are better, none is worse, and the interval
+    of the mean agrees."""
     better, worse = (sum(counts[word] for word in words) for words in (BETTER, WORSE))
     low, high = interval
     if better and worse:
@@ -165,8 +164,8 @@ def _verdict(counts: Counter[str], interval: tuple[float, float]) -> Verdict:
 def words(claim: Claim, form: Form = "sentence") -> str:
     """Return the claim in words.
 
-    form: `sentence`, of its own; `gain`, what follows `A is`; `badge`, without the interval; `clocks`, by each clock,
-    here and elsewhere; `table`, the same with the number of cells.
+    form: `sentence` is complete; `gain` follows `A is`; `badge` has no interval; `clocks` gives each clock, in these
+    cells and in others; `table` adds the number of cells.
     """
     scope, (amount, ends) = claim.scope, claim.amount
     is_sure = claim.verdict in ("better", "worse")

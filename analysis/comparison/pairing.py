@@ -41,11 +41,9 @@ class ApartError(RequestError):
 
 
 def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFrame:
-    """Return a row for each value of each process, and for each failure.
-
-    whole: the rows of both sides; their column `side` is 0 or 1. values: None selects the values that tables show by
-    default. Raises RequestError if there are no rows, and for a derived value.
-    """
+    """Return a row for each value of each process, and for each failure. whole: the rows of both sides; their column
+    `side` is 0 or 1. values: None selects the values that tables show by default. Raises RequestError if there are no
+    rows, and for a derived value."""
     if whole.empty:
         raise RequestError("there is nothing to compare: neither side has any results")
     for value in values or ():
@@ -123,20 +121,16 @@ def check_equal(cells: pd.DataFrame, identity: list[str], paired: set[int]) -> N
 
 
 def _or_across(cells: pd.DataFrame, identity: list[str], names: list[str]) -> str:
-    """The end of an error message: the option that allows these differences.
-
-    Empty if the option would not make pairs, because a side has several results that differ in nothing else.
-    """
+    """The end of an error message: the option that allows these differences. Empty if the option would not make pairs,
+    because a side has several results that differ in nothing else."""
     rest = [name for name in identity if name not in may_differ(cells, tuple(names))]
     results = cells.groupby([*rest, "side"], dropna=False)[["measurement_id", "environment_id"]].nunique()
     return f", or allow the difference with --across {','.join(names)}" if results.to_numpy().max() == 1 else ""
 
 
 def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
-    """The keys that have no value in common, without those that other keys determine.
-
-    If no two cells agree in all other keys, return the keys in which the two most similar cells differ.
-    """
+    """The keys that have no value in common, without those that other keys determine. If no two cells agree in all
+    other keys, return the keys in which the two most similar cells differ."""
     keys = [name for name in identity if name != "value"]
     apart = [name for name in keys if _differ(cells, name)]
     rest = [name for name in identity if name not in apart]

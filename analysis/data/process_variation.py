@@ -17,20 +17,18 @@ Known = Mapping[tuple[str, Kind], Variation]
 SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) - {
     "device_time", "kernel_time", "enqueue_time", "busy_time", "local_step_time", "exposed_time", "overlap_time",
 }  # fmt: skip
-"""Metrics of what happens once in a process, as compiling does. Those that are taken out recur in each step."""
+"""Metrics of what happens once in a process, such as compilation. The metrics subtracted here recur in each step."""
 DEVICE_METRICS = ("device_time", "kernel_time")
 HOST_METRICS = ("enqueue_time", "latency")
 HOST_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
-"""Flags of a time that the host decides."""
+"""Flags of a time that the host limits."""
 
 _KEY = ["measurement_id", "environment_id", "phase", "metric"]
 
 
 def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """Return the `Kind` of variation of each row, the first that applies: any recurring time on a CPU is `cpu`.
-
-    rows: the columns unit, metric, device and flags of `lmsweep.load`.
-    """
+    """Return the `Kind` of variation of each row: the first in this order that applies. A recurring time on a CPU is
+    always `cpu`. rows: the columns unit, metric, device and flags of `lmsweep.load`."""
     timed = rows["unit"].isin(["s", "J"]).to_numpy(bool)
     metric = rows["metric"].astype(object)
     host = np.array([not HOST_FLAGS.isdisjoint(words) if _is_list(words) else False for words in rows["flags"]], bool)
@@ -49,7 +47,8 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
 
 
 def known_variation(*frames: pd.DataFrame) -> Known:
-    """Return what repeated cells say of each device and kind. frames: rows of `lmsweep.load(..., pooled=False)`."""
+    """Return the variation of each device and kind, estimated from repeated cells. frames: rows of `lmsweep.load(...,
+    pooled=False)`."""
     found: dict[tuple[str, Kind], list[float]] = {}
     for frame in frames:
         rows = frame[frame["median"].gt(0)]

@@ -73,10 +73,8 @@ class Results:
         return found
 
     def details(self, table: str, workload: str) -> pd.DataFrame:
-        """Return the rows of a detail table, of the newest attempts that meet the conditions.
-
-        Raises RequestError if no row meets them.
-        """
+        """Return the rows of a detail table, of the newest attempts that meet the conditions. Raises RequestError if no
+        row meets them."""
         if table not in self._details:
             frame = self.store.read(table)[0].to_pandas()
             # Only successful attempts store details.

@@ -68,12 +68,9 @@ def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataF
 
 
 def usual_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values that tables show by default: the first of these sets that the frame has.
-
-    (1) `step.time`, unless only attention was timed; (2) the times of forward and backward; (3) the gradient errors of
-    the workload `precision`; (4) a memory peak; (5) the rates of the workload `ceiling`; (6) the first value by
-    name.
-    """
+    """Return the values that tables show by default: the first of these sets that the frame has. (1) `step.time`,
+    unless only attention was timed; (2) the times of forward and backward; (3) the gradient errors of the workload
+    `precision`; (4) a memory peak; (5) the rates of the workload `ceiling`; (6) the first value by name."""
     known = values_in(frame)
     if not known or WALL_TIME in values_in(frame[frame["workload"] != "attention"]):
         return [WALL_TIME]

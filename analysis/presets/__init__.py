@@ -146,10 +146,9 @@ def make_preset(
     prices: Sequence[Price] = (),
     flops: FlopConvention | None = None,
 ) -> Table | Listing:
-    """Return the preset table of a store. where: as for `lmsweep.analysis.pivot`; flops: None is `model`.
-
-    Raises RequestError: no such table, a convention that changes nothing in it, or no such results in the store.
-    """
+    """Return the preset table of a store. where: conditions, as in `lmsweep.analysis.pivot`; flops: None is `model`.
+    Raises RequestError for an unknown table, for a convention that changes nothing in it, and if the store has no such
+    results."""
     if name not in PRESETS:
         raise RequestError(f"--preset {name}: no such table{choices(name, PRESETS)}")
     if flops and not PRESETS[name].counts_flops:

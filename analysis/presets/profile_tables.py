@@ -120,8 +120,8 @@ def profiled_against_timed(results: Results) -> Listing:
     same = ["trial_id", "environment_id", "mode", "phase"]
     rows = ok_rows(results.measurements).sort_values("started_at")
     for name, metrics in (("timed", ("time",)), ("busy", ("busy_time", "device_time"))):
-        # The last row of each `same` stays: of two metrics the later in the tuple, at any age; of one the newest,
-        # also among trials that differ only in warm-up or number of iterations. `busy_time` is of older stores.
+        # One row stays for each `same`: the later metric of the tuple and, within a metric, the newest row, also of
+        # trials that differ in warm-up or number of iterations. Older stores have `busy_time` for `device_time`.
         of_timing = rows[rows["workload"].isin(["timing", "busy"]) & rows["metric"].isin(metrics)]
         by_metric = of_timing.sort_values("metric", key=lambda column: column.map(metrics.index), kind="stable")
         newest = by_metric.drop_duplicates(same, keep="last")

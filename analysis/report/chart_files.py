@@ -48,11 +48,9 @@ def write_charts(
     history: bool = False,
     image: str = "svg",
 ) -> list[Path]:
-    """Write every chart of the page of a store into the folder and return the files. image: one of FORMATS.
-
-    Other arguments: as for `content_of`. Raises RequestError as it does, without Matplotlib, and if a file cannot be
-    written.
-    """
+    """Write every chart of the page of a store into the folder and return the files. image: one of FORMATS. The other
+    arguments are those of `content_of`. Raises RequestError as it does, without Matplotlib, and if a file cannot be
+    written."""
     if image not in FORMATS:
         raise RequestError(f"--format {image}: give svg or png")
     if not find_spec("matplotlib"):

@@ -29,7 +29,7 @@ MOST_ATTEMPTS = 3000
 """A store with more attempts has no comparisons of options: the page would take too long to make and to read."""
 
 MOST_ANSWERS, MANY_ATTEMPTS = 8, 500
-"""Comparisons of a page; of a store with so many attempts, only the first."""
+"""Maximum number of comparisons of a page. A store with at least MANY_ATTEMPTS has only the first comparison."""
 
 _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version") and name != "measuring_version")
 """Fields of the environment that may differ between stores; versions of `measuring_version` measure differently."""

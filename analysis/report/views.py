@@ -54,7 +54,7 @@ class Line:
     sign: str
     kind: str
     strip: list[float]
-    """Places of the mean and of both ends in pixels; only the mean if the ends are unknown."""
+    """Positions of the mean and of both ends in pixels; only the mean if the ends are unknown."""
     cell: int
 
 
@@ -82,18 +82,18 @@ class View:
 
 
 def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
-    """Return the cells of an answer, each with its gain."""
+    """Return the view of an answer's cells, each with its gain."""
     timed, name = found.timed, found.question.text or found.question.title
     keys = [*found.keys, OPTION] if found.cells[OPTION].nunique() > 1 else found.keys
-    best = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
-    lead = found.cells["gain"] * (-1 if timed else 1)
-    if found.question.over:  # in the order of time
-        lead = found.cells[OPTION].map([one.name for one in found.question.options].index)
+    colour_order = sorted(found.cells[OPTION].unique(), key=lambda name: -found.claim(name).ahead)
+    order = found.cells["gain"] * (-1 if timed else 1)  # within equal keys, the best option comes first
+    if found.question.over:  # or the options come in the order of time
+        order = found.cells[OPTION].map([one.name for one in found.question.options].index)
     ranks = [natural_ranks(found.cells, name) for name in reversed(found.keys)]
-    cells = found.cells.iloc[np.lexsort([lead.to_numpy(float), *ranks])]
+    cells = found.cells.iloc[np.lexsort([order.to_numpy(float), *ranks])]
     gains = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
-    place = _strip_places(gains)
-    lines, places = [], []
+    position = _strip_scale(gains)
+    lines, numbered = [], []
     options = [found.baseline, *found.cells[OPTION].unique()]
     for number, row in enumerate(cells.to_dict("records")):
         gain = Gain(*gains[number])
@@ -105,10 +105,10 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
                 keys=[label(row[key]) for key in found.keys], option=row[OPTION],
                 baseline=sizes[0], contrast=sizes[1], amount=amount, interval=interval,
                 verdict=row["verdict"], sign=sign, kind=kind, cell=number,
-                strip=[place(end) for end in gains[number] if not np.isnan(end) and end > 0],
+                strip=[position(end) for end in gains[number] if not np.isnan(end) and end > 0],
             )
         )  # fmt: skip
-        places.append([row["value"], *(numbers.get(key, -1) if key else -1 for key in (row["one"], row["other"]))])
+        numbered.append([row["value"], *(numbers.get(key, -1) if key else -1 for key in (row["one"], row["other"]))])
     more = "faster" if timed else "less"
     drawn, title = 100 * (gains - 1) * (1 if timed else -1), f"% {more} than {found.baseline}"
     if timed and (gains[:, 0] > MOST_PERCENT).any():
@@ -123,8 +123,8 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         marks = {name: f"{'▲' if claim.gain > 1 else '▼'} {name}" for name, claim in found.changes.items()}
         names = [one.name for one in found.question.options]
         points[OPTION] = [marks.get(name, name) for name in points[OPTION]]
-        best = [marks.get(name, name) for name in names]
-    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=best, over=over)
+        colour_order = [marks.get(name, name) for name in names]
+    chart = chart_of(points, keys, title=title, unit="%", colour=OPTION, order=colour_order, over=over)
     chart = {**chart, "x": found.question.over} if over and chart else chart
     shown = [
         "option" if len(options) > 2 else "",
@@ -134,8 +134,8 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
         "verdict",
     ]
     return View(
-        name=name, cells=places, charts={f"% {more}": chart} if chart else {}, compared=True,
-        columns=[*found.keys, *filter(None, shown)], lines=lines, zero=place(1.0),
+        name=name, cells=numbered, charts={f"% {more}": chart} if chart else {}, compared=True,
+        columns=[*found.keys, *filter(None, shown)], lines=lines, zero=position(1.0),
         caption="With 95 % intervals",
     )  # fmt: skip
 
@@ -147,14 +147,15 @@ def size_text(value: float, unit: str) -> str:
     return f"{value / printed.size:.3g} {printed.name}"
 
 
-def _strip_places(gains: Any) -> Any:
+def _strip_scale(gains: Any) -> Any:
+    """Return the function from a gain to its position on a strip: a logarithmic scale of at least 5 % to each side."""
     known = gains[np.isfinite(gains) & (gains > 0)]
     low, high = min(0.95, *known, 1.0) if len(known) else 0.95, max(1.05, *known, 1.0) if len(known) else 1.05
 
-    def place(value: float) -> float:
+    def position(value: float) -> float:
         return round(5 + (STRIP - 10) * log(value / low) / log(high / low), 1)
 
-    return place
+    return position
 
 
 def html_of(table: Table | Listing) -> str:

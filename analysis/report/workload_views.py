@@ -23,7 +23,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 
 MOST_ROWS = 3000
-"""Rows of a table of the page; `lmsweep table` prints all."""
+"""Maximum number of rows of a table of the page; `lmsweep table` prints longer ones."""
 
 QUESTIONS = {
     "timing": "How long does a training step take?",
@@ -79,7 +79,7 @@ def _of_workload(
     condition = {} if only else {"workload": workload}
     table = pivot(frame, **layout, where=condition)
     found = table.cells.assign(cell=range(len(table.cells)))
-    ids = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())
+    cell_numbers = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())  # in the order of the HTML
     names = list(ResultKey._fields)
     results = [numbers[ResultKey(*key)] for key in found[names].itertuples(index=False, name=None)]
     cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
@@ -89,12 +89,13 @@ def _of_workload(
     for value in layout["values"][:1] if together else layout["values"]:
         of_value = found if together else found[found["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
-        numbers_of = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
-        out = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna() & (unit_of(of_value, value) == "B")
+        medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
+        has_limit = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna()
+        has_limit &= unit_of(of_value, value) == "B"  # a trial that ran out of memory is drawn at the device's memory
         points = of_value.assign(
-            y=numbers_of[:, 0], low=numbers_of[:, 1], high=numbers_of[:, 2],
-            limit=(of_value["device_memory"].astype(float) / unit.size).where(out),
-            text=[value_text(three[0], three[1], three[2], unit) for three in numbers_of * unit.size],
+            y=medians[:, 0], low=medians[:, 1], high=medians[:, 2],
+            limit=(of_value["device_memory"].astype(float) / unit.size).where(has_limit),
+            text=[value_text(median, low, high, unit) for median, low, high in medians * unit.size],
         )  # fmt: skip
         names_of = [*keys, "value"] if together else keys
         title = "share of kernel time" if together else value
@@ -103,7 +104,7 @@ def _of_workload(
     sheet = sheet_of(table, Written())
     html = html_of(table) if len(table) <= MOST_ROWS else ""
     head, body, rest = html.partition("<tbody>")
-    marked = re.sub("<td", lambda _: _numbered(next(ids)), rest)
+    marked = re.sub("<td", lambda _: _numbered(next(cell_numbers)), rest)
     words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]
     words += ["--cols", ",".join(layout["cols"])] if layout["cols"] else []
     words += [word for value in layout["values"] for word in ("--value", value)]

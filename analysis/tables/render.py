@@ -120,7 +120,7 @@ def _as_csv(frame: pd.DataFrame) -> str:
 
 
 def _no_formula(value: object) -> object:
-    """A spreadsheet runs what begins like a formula, which a stranger's store may hold; an apostrophe makes it text."""
+    """Mark a text that a spreadsheet would run as a formula with an apostrophe: an untrusted store may hold one."""
     return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 

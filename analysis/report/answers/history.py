@@ -52,11 +52,8 @@ def histories(frame: pd.DataFrame, software: Sequence[str]) -> Iterator[Answer]:
 
 
 def stages(rows: pd.DataFrame) -> list[Option]:
-    """Return the rows of each stage, the oldest first, named by it and by its first day.
-
-    A stage is a state of the user's code; where none is used, a store or, of one store, a day. Other versions of
-    PyTorch are other stages.
-    """
+    """Return the rows of each stage, the oldest first, named by the stage and its first day. A stage is a state of the
+    user's code; without such code a store; in a single store a day. Each version of PyTorch has its own stages."""
     own = rows["code_digest"].notna()
     rows = rows[own] if own.any() else rows
     day = rows["started_at"].dt.strftime("%Y-%m-%d")
@@ -79,10 +76,9 @@ def stages(rows: pd.DataFrame) -> list[Option]:
 
 
 def _variation(options: Sequence[Option]) -> Known:
-    """How far processes differ: from repetitions within a stage and, of many stages, from the steps between them.
-
-    A change would count as variation if all stages were pooled. Of the steps it is one and moves their median little.
-    """
+    """The variation between processes: from repetitions within a stage and, if there are many stages, from the steps
+    between them. Pooled over all stages, a real change would count as variation. As one of many steps it hardly moves
+    their median."""
     known = dict(known_variation(*(one.rows for one in options)))
     if len(options) <= LEAST_STEPS:
         return known
@@ -100,11 +96,9 @@ def _variation(options: Sequence[Option]) -> Known:
 
 
 def changes(found: Answer) -> dict[str, Claim]:
-    """Return the stages where something changed: the claim against the stage of the last change.
-
-    Each stage is compared with that of the last change, so that a slow drift is found, too. Holm's method corrects for
-    the number of stages, as it does for that of cells: of a history without a change 5 % name one.
-    """
+    """Return the stages where something changed: the claim against the stage of the last change. The comparison with
+    the stage of the last change also finds a slow drift. Holm's method corrects for the number of stages, as for the
+    number of cells: 5 % of the histories without a change show a false one."""
     first, *others = found.question.options
     last = first
     changed: dict[str, Claim] = {}

@@ -108,17 +108,15 @@ def _asked_of(text: str) -> Asked | None:
     texts += [text for one in given for pair in one.items() for text in pair]
     fields = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
     if not all(isinstance(text, str) for text in texts) or not set(compare) <= fields:
-        return None  # a stranger's row may hold anything
+        return None  # a foreign row may hold anything
     return Asked(ask=stored["ask"], compare=tuple(compare), baseline=given[0], where=given[1])
 
 
 def questions(
     frame: pd.DataFrame, asked: Asked | None, across: Sequence[str], free: Sequence[str]
 ) -> Iterator[Question]:
-    """Yield the questions that the rows of all attempts can answer, the most important first.
-
-    across: keys in which devices may differ, besides `free`.
-    """
+    """Yield the questions that the rows of all attempts can answer, the most important first. across: keys in which
+    devices may differ, besides `free`."""
     latest = frame[frame["code"].isna() | (frame["code"] == LATEST)]
     own = list(_asked_questions(latest, asked)) if asked and asked.compare else []
     yield from own

@@ -79,9 +79,9 @@ def answer(question: Question) -> Answer | None:
         asked = question.fields == (DEVICE,) and len(others) == 1
         return _refused(question, baseline, others[0], refused) if asked and refused else None
     cells = pd.concat(parts, ignore_index=True)
-    followers = {*question.fields, *question.across, *determines(*question.fields, *question.across), DEVICE}
-    followers -= {DEVICE} if DEVICE not in question.fields else set()
-    names = [name for name in varying_keys(cells, [], []) if name not in followers]
+    determined = {*question.fields, *question.across, *determines(*question.fields, *question.across), DEVICE}
+    determined -= {DEVICE} if DEVICE not in question.fields else set()
+    names = [name for name in varying_keys(cells, [], []) if name not in determined]
     shown = [*names, "value"] if cells["value"].map(_phase).nunique() > 1 else names
     return Answer(question=question, cells=cells, keys=shown, unit=unit)
 
@@ -109,7 +109,8 @@ def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFram
 
 
 def _compared_at_once(question: Question) -> Comparison:
-    """Compare each option with a copy of the baseline's rows that has the values of the option."""
+    """Compare all options with the baseline in one call of `compare`, which pairs rows with equal values. For each
+    option the baseline's rows are copied, with the values of the option and identifiers of their own."""
     baseline, *others = question.options
     if not question.fields:
         raise RequestError("the options have the same values: each is compared alone")
@@ -120,8 +121,7 @@ def _compared_at_once(question: Question) -> Comparison:
         same = {name: pd.array(one.array.take([0] * size), dtype=one.dtype) for name, one in values.items()}
         named = {name: baseline.rows[name] + f"{COPY_MARK}{place}" for name in ("attempt_id", "measurement_id")}
         copies.append(baseline.rows.assign(**same, **named))
-    followers = tuple(determines(*question.fields) - {*question.fields})
-    across = (*question.across, *followers)
+    across = (*question.across, *(determines(*question.fields) - {*question.fields}))
     whole = pd.concat(copies, ignore_index=True)
     return compare(
         whole,
