@@ -1,4 +1,4 @@
-"""Asks git about a folder that may be a stranger's, without running the programs that its configuration names."""
+"""Asks git about a folder that may be untrusted, without running the programs that its configuration names."""
 
 import os
 import subprocess

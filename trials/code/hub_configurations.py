@@ -47,7 +47,8 @@ LARGEST_OTHER_VALUE = 2**31
 
 
 def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, Any]:
-    """Return what a configuration states of its text model, overridden. Raises RequestError: it may be a stranger's."""
+    """Return a configuration's statements about its text model, overridden. Raises RequestError: it may be
+    malformed."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise ValueError(f"it has {size} bytes, more than {MOST_BYTES}")

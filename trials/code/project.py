@@ -119,7 +119,7 @@ def _table(written: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _written(declared: Requirement) -> str:
-    """Without its extras and marker. Under the same name an index may have a stranger's package: the address stays."""
+    """The requirement without extras and marker. Its address stays: an index may have another package of that name."""
     return f"{declared.name} @ {declared.url}" if declared.url else f"{declared.name}{declared.specifier}"
 
 

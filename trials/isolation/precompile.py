@@ -180,7 +180,7 @@ def claim(mark: Path) -> Iterator[bool]:
 
 
 def _wait_for(mark: Path, client: Connection, until: float) -> None:
-    """Wait until the graph is compiled, nobody compiles it, or it is late. Raises EOFError without a client."""
+    """Wait until the graph is compiled, its compilation has failed, or it is late. Raises EOFError without a client."""
     while not mark.exists() and time.monotonic() < until:
         with claim(mark) as nobody_else:
             if nobody_else:  # compiling it failed

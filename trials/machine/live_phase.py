@@ -8,7 +8,7 @@ from pathlib import Path
 from lmsweep.trials.machine.scratch import scratch_folder
 
 FOLDER = "LMSWEEP_LIVE_PHASES"
-"""Environment variable that names the folder; unset if nobody watches."""
+"""Environment variable that names the folder; unset if no progress is shown."""
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 def is_stopped(process: psutil.Process) -> bool:
-    """Return whether the process has been stopped, by SIGSTOP or a debugger, and so answers nobody."""
+    """Return whether the process is stopped, by SIGSTOP or a debugger, and so does not respond."""
     try:
         return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
     except psutil.NoSuchProcess:

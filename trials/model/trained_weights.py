@@ -41,7 +41,7 @@ def _must_change(weight: nn.Parameter) -> bool:
 
 
 def _states(weights: Iterable[nn.Parameter]) -> list[tuple[int, float]]:
-    """Of each weight how often it was written, and, for writes to `weight.data`, the sum of its sizes."""
+    """For each weight: how often it was written, and, for writes to `weight.data`, the sum of its sizes."""
     wide = torch.float64
     with torch.no_grad():
         sums = [one.abs().sum(dtype=torch.float32 if one.device.type == "mps" else wide) for one in weights]

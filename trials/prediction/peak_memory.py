@@ -73,7 +73,7 @@ def summary(trace: Trace, config: TrialConfig, subject: Subject = "model") -> Pr
 def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | None:
     """Return bounds from the step that is not compiled; None if more than the memory of compiled code is not predicted.
     Compiled code saves and writes fewer tensors; weights, gradients and the optimizer's
-    state are the same. Raises as `predict` does."""
+    state are the same. Raises what `predict` raises."""
     if not config.compiles or config.compile_mode != "default" or config.capture != "none":
         return None
     eager = predict(replace(config, **EAGER), subject)
@@ -86,7 +86,7 @@ def eager_bounds(config: TrialConfig, subject: Subject = "model") -> Bounds | No
 
 def fits(config: TrialConfig, subject: Subject, budget: int, device_name: str) -> bool | None:
     """Whether the trial runs on this CUDA device if the allocator may have `budget` bytes of it. None if the answer
-    depends on less than the uncertainty of the prediction. Raises as `predict` does."""
+    depends on less than the uncertainty of the prediction. Raises what `predict` raises."""
     return fits_in(Room(device_name, budget), allocations(config, subject), config)
 
 
@@ -104,7 +104,7 @@ def allocations(
     config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None, is_trial: bool = True
 ) -> Trace:
     """What the trial allocates and frees in all its iterations, at the model's full depth; of ranks that which needs
-    most. Unless `is_trial`, the process never holds the whole model. Raises as `predict` does."""
+    most. Unless `is_trial`, the process never holds the whole model. Raises what `predict` raises."""
     _check_predictable(config, subject)
     if subject == "model" and not config.builds_a_model:
         raise UnpredictableError("the configuration has no whole model")

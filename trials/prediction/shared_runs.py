@@ -17,7 +17,7 @@ def model_trace(config: TrialConfig, run: Mode | None = None) -> Trace:
     """The allocations and frees of the trial: `init`, then for each iteration the phases of its mode and `dropped`.
 
     One iteration if it leaves nothing to the next, else all that are run. `run` is a mode to run instead, from whose
-    trace this mode's is taken, so that one run serves several modes. Raises as `step_run` does.
+    trace this mode's is taken, so that one run serves several modes. Raises what `step_run` raises.
     """
     if leaves_something(config):
         return step_run(as_run(config)).trace

@@ -106,7 +106,9 @@ def step_family(config: TrialConfig) -> StepFamily:
         small, larger = run(first), run(first + 1)
         if are_alike(small.trace, larger.trace):
             step = StepFamily(config=config, first=first, known=known)
-            if operators_grown(small.operators, larger.operators, 0):  # not if so many tokens are a width of the model
+            if operators_grown(
+                small.operators, larger.operators, 0
+            ):  # not if the number of tokens equals a width of the model
                 return step
             found = found or step
         else:
@@ -138,7 +140,7 @@ def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:
 
 def largest_of_trial(config: TrialConfig, dimension: Dimension, room: Room) -> Largest:
     """Return the largest batch size, or context length in multiples of CONTEXT_UNIT, with which the trial fits, by a
-    run of each size that is tried. Raises as `predict` does."""
+    run of each size that is tried. Raises what `predict` raises."""
     unit = CONTEXT_UNIT if dimension == "context_length" else 1
 
     def sized(units: int) -> TrialConfig:

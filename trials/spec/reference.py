@@ -89,7 +89,7 @@ def short_name(text: str) -> str:
         return text.removeprefix(HUGGING_FACE).rpartition("/")[2].removesuffix(".json")
     try:
         return parse_reference(text).name
-    except ValueError:  # a word, or what somebody else has stored
+    except ValueError:  # a word, or the value of a foreign row
         return text
 
 

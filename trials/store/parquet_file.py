@@ -161,10 +161,8 @@ def with_checked(wanted: pa.Schema) -> pa.Schema:
 def without_wrong_rows(
     contents: Sequence[pa.Table | Damage | None], paths: Sequence[str]
 ) -> list[pa.Table | Damage | None]:
-    """Return the results of `decode` for these files, with the damage in place of tables that have foreign rows.
-
-    All files are checked together: checking one takes milliseconds, however few its rows are.
-    """
+    """Return the results of `decode` for these files, with the damage in place of tables that have foreign rows. All
+    files are checked together: checking one takes milliseconds, however few its rows are."""
     tables = [one for one in contents if isinstance(one, pa.Table)]
     if not tables or wrong_rows(pa.concat_tables(tables, promote_options="default"))[0] is None:
         return list(contents)

@@ -199,10 +199,8 @@ class Store:
                     self._replace(table_name, found.rows, found.names)
 
     def set_aside_damage(self) -> list[Damage]:
-        """Move unreadable files to `damaged/`, unless they stay, and return them; delete what killed writers left.
-
-        Of a file with some rows that are none of ours, the others are kept, in a file of their own.
-        """
+        """Move unreadable files to `damaged/`, unless they stay, and return them; delete what killed writers left. If
+        only some rows of a file are foreign, its other rows are kept, in a new file."""
         self._folder.delete_half_written()
         damage = [item for name in TABLES for item in self.read(name, [ATTEMPT])[1]]
         for item in damage:

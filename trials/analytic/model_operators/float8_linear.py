@@ -67,7 +67,7 @@ def float8_linear(
 def _rounded(
     form: Form, elements: int, item: int, largest: str, recipe: str, *, transposed: bool
 ) -> Iterator[Operator]:
-    """Yield a scale and a rounded copy of an operand with elements of so many bytes, without a compiler."""
+    """Yield the operators that scale and round an operand, without a compiler."""
     dtype = "float32" if item == 4 else form.dtype
     yield from form.rows(elements, Row("abs", "", 1, 2 * item), Row(largest, "", 1, item), dtype=dtype)
     yield from form.rows(elements, Row("_to_copy", "", int(item == 2), 6), dtype=form.dtype)

@@ -25,7 +25,7 @@ class Form(NamedTuple):
     precision: str
     is_compiled: bool = False
     calls: int = 0
-    """Of compiled code, for each repetition of the part."""
+    """Calls of compiled code for each repetition of the part."""
     is_again: bool = False
     """Whether backward computes forward again."""
 

@@ -162,12 +162,12 @@ def loss_operators(form: Form, tokens: int, vocab_size: int, loss: str) -> Itera
 
 
 def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
-    """Yield the sums of gradients of so many weights over micro-batches."""
+    """Yield the operators that sum the gradients of these weights over micro-batches."""
     yield from form.rows(count / tensors, Row("add_", "", tensors, 3 * form.wide))
 
 
 def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operator]:
-    """Yield the optimizer's update of so many weights."""
+    """Yield the operators that update these weights."""
     if optimizer in OPTIMIZERS and (OPTIMIZERS[optimizer].is_fused or not OPTIMIZERS[optimizer].is_of_torch):
         yield from form.rows(
             count, Row("_fused_adamw_", "", 1, 7 * form.wide), dtype=PRECISIONS[form.precision].weights

@@ -60,8 +60,9 @@ class _Key(NamedTuple):
 
 
 class ByteRates:
-    """Curves of seconds over bytes. Of a family that was not measured there, those of the reference: their part beyond
-    the shortest time is scaled by the bandwidths, of BY_LAYOUT by how fast addresses are computed."""
+    """Curves of seconds over bytes. A family that was not measured on the device takes the curve of the reference: its
+    part beyond the shortest time is scaled by the bandwidths, and for BY_LAYOUT by the rates at which addresses are
+    computed."""
 
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
         reference = hardware_of(find_reference())
@@ -77,8 +78,8 @@ class ByteRates:
     def seconds(
         self, name: str, moved: float, *, dtype: str, layout: str = "", elements: int = 0, is_cold: bool | None = None
     ) -> float:
-        """Return the seconds of an operator that moves these bytes; is_cold None: where they exceed the cache. layout:
-        `Operator.layout`, of an operator of so many elements."""
+        """Return the seconds of an operator that moves these bytes. layout: `Operator.layout`, and `elements` its
+        number of elements. is_cold: whether the operands come from memory; None: if they exceed the cache."""
         width = WIDTHS.get(dtype, 4)
         seconds = self._of_family(self._family(name), moved, width, is_cold)
         if not layout:

@@ -130,7 +130,7 @@ class Hardware:
         return self.products.get(dtype) or self.products["float32"]
 
     def host_seconds(self, name: str, size: float) -> float:
-        """Return the seconds of one of HOST_OPERATORS with so many bytes, during which the device waits."""
+        """Return the seconds of one of HOST_OPERATORS with these bytes, during which the device waits."""
         if name.endswith("update_on_host"):
             return UPDATE_PASSES * size / UPDATE_BYTES_PER_SECOND
         return COPY_SECONDS + size / (SHARE_OF_HOST_LINK * host_link(self.device))

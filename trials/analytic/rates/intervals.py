@@ -74,11 +74,8 @@ class Spread(NamedTuple):
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
     """Return the spread of residuals of one level. Sources weigh the same; sources differ, and so do cells of one
-    source.
-
-    near: the logarithm of the expected factor. The fewer the sources, and the more they disagree, the closer the factor
-    stays to it.
-    """
+    source. near: the logarithm of the expected factor. The fewer the sources, and the more they disagree, the closer
+    the factor stays to it."""
     by_source: dict[str, list[float]] = defaultdict(list)
     by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in residuals:
@@ -163,12 +160,9 @@ def known_residuals() -> tuple[Residual, ...]:
 
 @cache
 def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = "model") -> Spread:
-    """Return the spread of a predicted step on a GPU.
-
-    It is learned from steps of one process, from steps of two ranks on this chip, or from training runs if there are
-    more; attention alone has its own residuals. If no such run is known of the GPU, the interval is at least as wide as
-    that of one process.
-    """
+    """Return the spread of a predicted step on a GPU. It is learned from steps of one process, from steps of two ranks
+    on this chip, or from training runs if there are more; attention alone has its own residuals. If no such run is
+    known of the GPU, the interval is at least as wide as that of one process."""
     if subject == "attention":
         alone = learned("attention alone", known_residuals(), device_name)
         assert alone is not None, "their residuals ship"

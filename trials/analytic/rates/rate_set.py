@@ -87,7 +87,7 @@ class MeasuredRates:
     hosts: Mapping[str, float] = field(default_factory=dict)
     """How long the host takes to launch, over the reference host."""
     collectives: Mapping[tuple[str, int], Mapping[Collective, Sequence[Point]]] = field(default_factory=dict)
-    """Of a device and a number of ranks on one node."""
+    """Times of collectives measured on a device, by number of ranks on one node."""
 
 
 class _Spread(NamedTuple):
@@ -109,7 +109,8 @@ class Rates:
         host: float | None = None,
         links: Mapping[int, CollectiveTimes] | None = None,
     ) -> None:
-        """host: how slow the host is, None if nobody measured it. links: by ranks, those that were measured."""
+        """host: launch time over that of the reference host, None if it was not measured. links: measured ones, by
+        ranks."""
         by_kind: dict[str, list[MeasuredOperator]] = {}
         for point in points:
             by_kind.setdefault(point.kind, []).append(point)
@@ -146,7 +147,7 @@ class Rates:
         return self._host * (LAUNCH_SECONDS[launched(operator)] + LAUNCH_SECONDS["call"] * operator.calls)
 
     def connects(self, ranks: int) -> bool:
-        """Return whether anything is known of the links between so many ranks."""
+        """Return whether anything is known of the links between this number of ranks."""
         return self._between(self._spread(ranks, 1).local) is not None
 
     def collective(self, kind: Collective, size: float, *, ranks: int, stride: int = 1) -> float:
@@ -159,7 +160,7 @@ class Rates:
         return self._links.get(ranks) or between_gpus(self.hardware.device, ranks)
 
     def source_of_links(self, ranks: int, stride: int = 1) -> str:
-        """Return where the times of collectives of so many ranks come from, in words for a user."""
+        """Return where the times of collectives between this number of ranks come from, in words for a user."""
         local, nodes = self._spread(ranks, stride)
         links = self._between(local)
         inside = links.source if links else "unknown links"

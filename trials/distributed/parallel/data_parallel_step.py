@@ -109,7 +109,7 @@ class DataParallelStep(WatchedRank):
         return time_iteration([phase], self.clock).step
 
     def take_slice(self, index: int, sequences: int | None = None) -> None:
-        """Train on a slice of the batch, or on so many sequences of it."""
+        """Train on a slice of the batch, or on the given number of sequences of it."""
         self.training.inputs, self.training.targets = (whole[index][:sequences] for whole in self.batches)
 
     def step(self, synchronized: bool = True) -> Iteration:

@@ -87,7 +87,7 @@ def _backward_alone(step: DataParallelStep, sequences: int | None = None) -> Non
 
 
 def _synchronized_backward(step: DataParallelStep, sequences: int | None = None) -> None:
-    """Compute the synchronized gradients of this rank's slice, or of so many sequences of it."""
+    """Compute the synchronized gradients of this rank's slice, or of some of its sequences."""
     step.forget_gradients()
     step.take_slice(step.slice, sequences)
     _unscaled_backward(step, step.slice)

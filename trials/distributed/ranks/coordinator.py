@@ -73,7 +73,7 @@ def _followers(rank: Rank) -> list[Connection]:
         while len(found) < part.world_size - 1:
             try:
                 one = listener.accept()
-            except (AuthenticationError, EOFError, OSError):  # somebody else
+            except (AuthenticationError, EOFError, OSError):  # the connection is not from a rank
                 continue
             found[one.recv()] = one
         default_store().delete_key(ADDRESS)  # the next team has another

@@ -70,7 +70,7 @@ class Rank:
     part: Part
     """The ranks on the same host, including this one."""
     folder: Path | None
-    """Where the ranks of one host meet; nobody else may enter it. None if there are several hosts."""
+    """The folder with the sockets of the ranks of one host, for its owner alone; None with several hosts."""
     listener: socket.socket | None
     """In rank 0 of several hosts."""
     cores: tuple[int, ...]

@@ -35,9 +35,9 @@ class Busy:
     """Communication of one rank in one step, seconds."""
 
     busy: float
-    """With at least one collective in flight, including time spent waiting for a slower rank."""
+    """Seconds with at least one collective in flight, including the wait for a slower rank."""
     overlap: float
-    """Of `busy`, in which the rank also computed."""
+    """The part of `busy` in which the rank also computed."""
 
 
 @dataclass(frozen=True, kw_only=True)

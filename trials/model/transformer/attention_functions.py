@@ -25,7 +25,7 @@ from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 
 AttentionFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
+"""Maps queries, keys and values, each (..., tokens, d_head), to a tensor of that shape."""
 
 
 def naive(

@@ -47,7 +47,7 @@ class Probe:
 
 
 def probe_attention(config: TrialConfig, *, device: torch.device | str, dtype: torch.dtype) -> Probe:
-    """Call the user's attention forward and backward on a few tokens. Raises as `users_attention` does."""
+    """Call the user's attention forward and backward on a few tokens. Raises what `users_attention` raises."""
     attend = users_attention(config, device=device, dtype=dtype)
     heads = (config.num_heads,) if config.num_heads else ()
     shape = (1, *heads, min(config.context_length, PROBE_TOKENS), config.head_width)

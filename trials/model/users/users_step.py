@@ -22,11 +22,11 @@ FUNCTION_PHASE = "step"
 
 _REFERENCES = {"model_code", "step", "blocks", *ARGUMENTS.values()}
 _LMSWEEPS = ("compile", "compile_mode", "dynamic_shapes", "capture", *fields_read_by(Reader.RANKS))
-"""Fields that only lmsweep's own step can have."""
+"""Fields that apply to lmsweep's own step alone."""
 
 
 class UsersStep:
-    """The phases of the user's step. What one iteration leaves, such as gradients, the next one finds."""
+    """The phases of the user's step. State that one iteration leaves, such as gradients, stays for the next one."""
 
     uses_cuda_graphs = False
 
@@ -49,7 +49,7 @@ class UsersStep:
         return self._phases
 
     def drop(self) -> None:
-        """The memory that an iteration leaves is unknown."""
+        """Do nothing: lmsweep cannot release what the user's step holds between iterations."""
 
 
 def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
@@ -70,10 +70,10 @@ def _phases(made: object, config: TrialConfig) -> tuple[Phase, ...]:
 
 def _check_effect(config: TrialConfig, taken: set[str]) -> None:
     changed = [name for name in COMBINATION_FIELDS if not config.is_default(name)]
-    idle = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
+    unused = [name for name in changed if name not in (taken | {*_REFERENCES, *DIMENSIONS, "device", "precision"})]
     if set(DIMENSIONS) & set(changed) and not set(DIMENSIONS) & taken:
-        idle.append("model")
+        unused.append("model")
     if config.precision not in ("fp32", "tf32") and not {"precision", "dtype"} & taken:
-        idle.append("precision")
-    if idle:
-        raise UnsupportedError(f"{idle[0]} has no effect with step {config.step}, which does not take it")
+        unused.append("precision")
+    if unused:
+        raise UnsupportedError(f"{unused[0]} has no effect with step {config.step}, which does not take it")

@@ -54,11 +54,9 @@ def at_full_depth(
     *,
     fewest: int,
 ) -> Found:
-    """Return the result of `run` for the whole model, from runs of two shallow models if possible.
-
-    extrapolate: takes both results and `ShallowPair.times`; None if they do not extrapolate. fewest: minimum number of
-    layers of lmsweep's own shallow models. Raises what `run` raises.
-    """
+    """Return the result of `run` for the whole model, from runs of two shallow models if possible. extrapolate: takes
+    both results and `ShallowPair.times`; None if they do not extrapolate. fewest: minimum number of layers of lmsweep's
+    own shallow models. Raises what `run` raises."""
     for small, larger, times in pairs_of(config, fewest):
         try:
             found = extrapolate(run(small), run(larger), times)
@@ -105,9 +103,7 @@ def _own_pairs(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
 
 def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
     """Yield pairs of shallow Hugging Face models from which the number and bytes of all weights extrapolate exactly.
-
-    Raises what building the model raises.
-    """
+    Raises what building the model raises."""
     layers = layers_of_configuration(config)
     if layers is None:
         return

@@ -70,7 +70,7 @@ class OperatorLog:
         self._freed: dict[int, int] = {}
         """Number of a storage -> how often one of this number was freed."""
         self.seen: list[Seen] = []
-        """Of this iteration."""
+        """Operators of this iteration."""
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:

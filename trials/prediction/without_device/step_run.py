@@ -236,7 +236,7 @@ def _rank(config: TrialConfig, fake: Fakes, recorder: Recorder) -> _Running:
 
 
 def attention_run(config: TrialConfig) -> StepRun:
-    """Run forward and backward of attention alone: `init`, the phases. Raises as `step_run` does."""
+    """Run forward and backward of attention alone: `init`, the phases. Raises what `step_run` raises."""
     memory = None
     if config.compile != "none" and config.attention not in FUSED_ATTENTION:
         traced = traced_attention(replace(config, model=None, mode="train_step"))

@@ -38,13 +38,13 @@ class Extent:
 
     device: str
     dtype: torch.dtype
-    """Of the operands."""
+    """Type of the operands."""
     width: int
     """The largest width: `d_model`."""
     tokens: int
     """The most tokens, and the longest context: `context_length`."""
     recipe: str | None = None
-    """Of float8, by torchao."""
+    """Recipe of torchao for float8."""
     tf32: bool = False
 
     @classmethod
