@@ -93,10 +93,8 @@ def make_planned(what: What, where: Where, how: How, *, will_run: bool = False) 
 
 
 def find_sweep(what: What, where: Where, *, will_run: bool = False) -> tuple[Sweep, list[Node] | None]:
-    """Read what is asked for. Of a large sweep the nodes are found first: it is not expanded if none can run any of it.
-
-    Raises RequestError for a wrong sweep, and if no node can run any of a large one.
-    """
+    """Read the sweep that is asked for. If it is large, the nodes are found first, and it is expanded only if a node
+    can run some of it. Raises RequestError for a wrong sweep, and for a large one that no node can run."""
     ensure_user()
     memory_asked_for()  # reports a wrong setting before anything starts
     forced = parse_overrides([*what.overrides, *(["profiler=nsys"] if what.nsys else [])])

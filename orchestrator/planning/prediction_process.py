@@ -98,7 +98,7 @@ class Answers:
                             answer = answer_of(values)
                             self._on_answer(index, answer)
                             self._found[index] = answer
-        except (OSError, ValueError) as error:  # nobody waits for answers that do not come
+        except (OSError, ValueError) as error:  # no caller waits for the missing answers
             self._error = f"{type(error).__name__}: {error}"
             kill_group(self._process.pid)
         self._over.set()

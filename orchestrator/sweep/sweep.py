@@ -197,7 +197,7 @@ def planned_trial(sweep: Sweep, text: str) -> Trial:
 
 
 def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: Sequence[str] = ()) -> Trial:
-    """Return the trial of `field=value` arguments, one of them `workloads`. Raises as `load_sweep` does."""
+    """Return the trial of `field=value` arguments, one of them `workloads`. Raises what `load_sweep` raises."""
     workloads()  # as in `load_sweep`
     fixed = parse_overrides(settings, "trial")
     asked = fixed.pop("workloads", ["timing"])

@@ -132,7 +132,7 @@ def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
 
 
 def _would_show(expected: Expected, tests: int) -> float:
-    """Return the slowdown that the first step of Holm's correction for so many tests finds."""
+    """Return the smallest slowdown that the first step of Holm's correction for this number of tests detects."""
     return max(LEAST_SLOWDOWN, math.expm1(expected.reach(1 - SIGNIFICANCE / tests)))
 
 

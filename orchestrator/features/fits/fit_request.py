@@ -118,7 +118,7 @@ class FitRequest:
         return list(found.values())
 
     def layout(self, gpu: AskedGpu, gpus: int) -> Layout:
-        """Return the nodes of so many GPUs. Raises RequestError if they do not fill nodes."""
+        """Return the number of nodes for these GPUs. Raises RequestError if they do not fill nodes."""
         return layout_of(gpus, gpu.datasheet, nodes=None, network=None)
 
     def methods_meant(self) -> list[str]:

@@ -62,7 +62,7 @@ class _Way:
     settings: Settings | None
     args: dict[str, object]
     unknown: list[str]
-    """Parameters whose values nobody can guess."""
+    """Parameters whose values cannot be guessed."""
 
     @property
     def taken(self) -> tuple[Parameter, ...]:
@@ -201,7 +201,7 @@ def _way(model: Candidate, size: str, context: int, *, shallow: bool) -> _Way:
 
 
 def _ours(parameter: Parameter, among: Iterable[Parameter]) -> str | None:
-    """Return our name of a size. Of two widths, `hidden_dim` is that of the feed-forward layer."""
+    """Return lmsweep's name of a size. If there are two widths, `hidden_dim` is that of the feed-forward layer."""
     ours = parameter.name if parameter.name in PASSED else known_elsewhere(parameter.name, PASSED)
     if ours == "d_model" and parameter.name.startswith("hidden"):
         names = [one.name for one in among if one.name != parameter.name]

@@ -1,4 +1,4 @@
-"""Finds how a model is built whose class takes more than numbers: from settings, or by a function of its class."""
+"""Finds how to build a model whose class takes an object: from a settings class, a factory method, or a default."""
 
 import ast
 import re
@@ -19,25 +19,25 @@ from lmsweep.trials.spec.reference import Code
 _SETTINGS = ("config", "cfg", "args", "params", "hparams", "model_args", "model_config", "opt")
 """Names of a parameter that takes an object with settings."""
 _TYPING = ("Any", "Dict", "List", "Literal", "None", "Optional", "Sequence", "Tuple", "Union")
-"""Types of parameters that are no class of the user's."""
+"""Types of parameters that are not classes of the user."""
 _FROM_FILES = ("from_pretrained", "from_file", "from_folder", "from_checkpoint", "from_json", "from_yaml", "load")
-"""Beginnings of the names of functions that read a file."""
+"""Prefixes of the names of functions that read a file."""
 
 
 def ways_to_build(model: Class, classes: list[Class], code: Code) -> tuple[Settings, ...]:
-    """Return how to build a model that its parameters alone do not build; none if its files do not say."""
-    # What must be given; if nothing must, all that may.
+    """Return the ways to build a model that its parameters alone do not build; empty if its files do not show any."""
+    # The required parameters; if there are none, the optional ones.
     needed = [one for one in model.parameters if one.required] or list(model.parameters)
     takes_settings = len(needed) == 1 and needed[0].name in _SETTINGS
     if not takes_settings and not any(map(_is_object, model.parameters)):
         return ()
-    kept = _class_of_settings(needed[0], model, classes, code) if takes_settings else None
-    fields = _fields(kept) if kept else None
+    settings_class = _class_of_settings(needed[0], model, classes, code) if takes_settings else None
+    fields = _fields(settings_class) if settings_class else None
     found: list[Settings] = []
-    if kept and fields is not None and not any(map(_is_object, fields)):
-        found.append(_settings(fields, f"return {model.name}({kept.name}({{given}}))", model, kept))
-    makers = [one for one in classes if "build" in one.methods and _returned(one.methods["build"]) == model.name]
-    found += _of_functions(model, kept, makers)
+    if settings_class and fields is not None and not any(map(_is_object, fields)):
+        found.append(_settings(fields, f"return {model.name}({settings_class.name}({{given}}))", model, settings_class))
+    builders = [one for one in classes if "build" in one.methods and _returned(one.methods["build"]) == model.name]
+    found += _of_functions(model, settings_class, builders)
     if takes_settings and not found:  # nothing states the settings: a default may, or what the model reads of them
         found += filter(None, (_of_default(model), _of_what_is_read(needed[0], model, classes)))
     return tuple(found)
@@ -71,22 +71,24 @@ def _class_of_settings(parameter: Parameter, model: Class, classes: list[Class],
     return None if by_path and model.file.parent != found.file.parent else found
 
 
-def _fields(kept: Class) -> tuple[Parameter, ...] | None:
-    if "BaseModel" in kept.bases or any(last_name(one) == "dataclass" for one in kept.node.decorator_list):
+def _fields(settings_class: Class) -> tuple[Parameter, ...] | None:
+    if "BaseModel" in settings_class.bases or any(
+        last_name(one) == "dataclass" for one in settings_class.node.decorator_list
+    ):
         return tuple(
             Parameter(name=one.target.id, required=one.value is None, annotation=text_of(one.annotation))
-            for one in kept.node.body
+            for one in settings_class.node.body
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
         )
-    if "__init__" in kept.methods:
-        return (*kept.parameters, *_taken_from_kwargs(kept.methods["__init__"]))
+    if "__init__" in settings_class.methods:
+        return (*settings_class.parameters, *_taken_from_kwargs(settings_class.methods["__init__"]))
     return None
 
 
-def _of_functions(model: Class, kept: Class | None, makers: list[Class]) -> Iterator[Settings]:
-    """Yield the classmethods and staticmethods that return the model or its settings: those of numbers alone."""
-    ends = [(model, "return {call}"), *([(kept, f"return {model.name}({{call}})")] if kept else [])]
-    for owner, end in (*ends, *((one, "return {call}.build()") for one in makers)):
+def _of_functions(model: Class, settings_class: Class | None, builders: list[Class]) -> Iterator[Settings]:
+    """Yield the ways by classmethods and staticmethods that return the model or its settings and take numbers alone."""
+    ends = [(model, "return {call}"), *([(settings_class, f"return {model.name}({{call}})")] if settings_class else [])]
+    for owner, end in (*ends, *((one, "return {call}.build()") for one in builders)):
         for name, function in owner.methods.items():
             kinds = {last_name(one) for one in function.decorator_list}
             if not kinds & {"classmethod", "staticmethod"} or name.startswith(("_", *_FROM_FILES)):
@@ -95,7 +97,7 @@ def _of_functions(model: Class, kept: Class | None, makers: list[Class]) -> Iter
             is_made = _returned(function) in (owner.name, "Self") or bool(_calls(function) & {"cls", owner.name})
             if is_made and taken and not any(_is_object(one) or one.name == "name" for one in taken if one.required):
                 call = f"{owner.name}.{name}({{given}})"
-                named = (model, owner) if owner is kept else (owner,)
+                named = (model, owner) if owner is settings_class else (owner,)
                 yield _settings(taken, end.format(call=call), *named)
 
 
