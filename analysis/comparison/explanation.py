@@ -67,8 +67,8 @@ class Explanation:
         )
 
     def sentences(self) -> list[str]:
-        """Return three sentences about all cells together: the verdict, the first cause, and the rest of the
-        difference, which adds up with the first cause to the difference of the verdict."""
+        """Return three sentences about all cells together: the verdict with the whole difference, its largest cause,
+        and the other causes. The differences in the last two add up to that in the first."""
         rows = self._together()
         named = rows[rows["named"]].sort_values("difference", key=abs, ascending=False)
         waits = IDLE in named.index
@@ -176,10 +176,10 @@ def explain(
     across: tuple[str, ...] = (),
     known: Known,
 ) -> Explanation:
-    """Explain the steps that `compare` of the rows of both sides compares, by their profiles; arguments as there.
+    """Explain the steps that `compare` would compare, by their profiles; the arguments are those of `compare`.
 
-    known: variation of whole stores. Raises RequestError as `compare` does, and if no step that was compared was
-    profiled on both sides.
+    known: variation of whole stores. Raises what `compare` raises, and RequestError if no compared step was profiled on
+    both sides.
     """
     for side in (one, two):
         side.check_profiled()
@@ -223,7 +223,7 @@ def _of(frame: pd.DataFrame, columns: list[str], values: tuple[str, ...]) -> pd.
 
 
 def _largest(rows: pd.DataFrame, known: Known) -> Variation:
-    """Return the largest variation of these rows; none varies if there are none."""
+    """Return the largest variation of these rows; no variation if there are no rows."""
     scale, freedom = variation_of(rows, known)
     if not len(scale):
         return Variation(scale=0.0, freedom=0.0)

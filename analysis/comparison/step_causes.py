@@ -132,7 +132,7 @@ def _line(cause: str, times: Floats) -> pd.DataFrame:
 
 
 def _differences(times: pd.DataFrame, error: Floats | None = None, freedom: float = np.inf) -> pd.DataFrame:
-    """times: of both sides, seconds; error: standard error of each difference, seconds; None if it is not known."""
+    """times: seconds of both sides; error: standard error of each difference in seconds, None if it is not known."""
     found = times.assign(difference=times["contrast"] - times["baseline"], change="", named=False)
     each = np.full(len(found), freedom)
     far = np.full(len(found), np.nan) if error is None else reach(each) * error

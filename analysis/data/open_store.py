@@ -18,10 +18,9 @@ from lmsweep.trials.store.store import Store
 
 
 def open_store(location: str | PathLike[str] | Store) -> Store:
-    """Return this store, that in a folder of `lmsweep share`, or the reference store of this name.
+    """Return this store, the store in a folder of `lmsweep share`, or the reference store of this name.
 
-    A location with none of them gives a store that does not exist yet. Raises RequestError as `Store` and `fetch_store`
-    do.
+    A location with none of them gives a store that does not exist yet. Raises what `Store` and `fetch_store` raise.
     """
     if isinstance(location, Store):
         return location

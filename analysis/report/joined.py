@@ -1,4 +1,4 @@
-"""The results of the page's store and of those beside it, as those of one store."""
+"""The results of the page's store and of the stores beside it, joined as if they were one store."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -20,7 +20,8 @@ STORE = "store"
 class Joined(Results):
     """The results of several stores.
 
-    A device that is in several is called `DEVICE (STORE)` in all but the first, unless they are its history.
+    A device that is in several stores is called `DEVICE (STORE)` in all but the first. With `history`, the stores show
+    the same device at different times, and it keeps its name.
     """
 
     def __init__(self, named: Mapping[str, Results], prices: Sequence[Price] = (), *, history: bool = False) -> None:
@@ -52,12 +53,12 @@ class Joined(Results):
         for name, frame in frames.items():
             part = frame.assign(**{STORE: name})
             place = list(self.named).index(name)
-            known = set().union(first, *others[: place - 1]) if place else set()
-            again = part["device_name"].isin(known)
-            if again.any():
+            in_earlier_stores = set().union(first, *others[: place - 1]) if place else set()
+            repeats = part["device_name"].isin(in_earlier_stores)
+            if repeats.any():
                 if not self.history:
-                    part["device_name"] = part["device_name"].mask(again, part["device_name"] + f" ({name})")
-                part["environment_id"] = part["environment_id"].mask(again, part["environment_id"] + f" {name}")
+                    part["device_name"] = part["device_name"].mask(repeats, part["device_name"] + f" ({name})")
+                part["environment_id"] = part["environment_id"].mask(repeats, part["environment_id"] + f" {name}")
             parts.append(part)
         return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 

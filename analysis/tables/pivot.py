@@ -44,8 +44,8 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     for name in ("device", *DIMENSIONS, *ENVIRONMENT_FIELDS, "code")
     if name not in CONDITIONS and (leaders := tuple(one for one in determined_by(name) if one in CONDITIONS))
 }
-"""Key -> those of CONDITIONS that determine it. It is shown only if results differ in it although they agree in these.
-"""
+"""Key -> the keys of CONDITIONS that determine it. It is shown only if results that agree in these keys differ in
+it."""
 
 PROTOCOL = ("mode", *fields_with(Role.PROTOCOL))
 
@@ -232,13 +232,13 @@ def varying_keys(cells: pd.DataFrame, rows: list[str], cols: list[str]) -> list[
 
 
 def _distinguishing(cells: pd.DataFrame, shown: list[str]) -> list[str]:
-    """The keys not in `shown` in which results differ although they agree in the keys that FOLLOWS names."""
+    """The keys not in `shown` in which results differ, although they agree in the keys that FOLLOWS names for it."""
     found: list[str] = []
     for name in dict.fromkeys((*CONDITIONS, *distinguishing_columns(cells))):
         if name in shown or cells[name].nunique(dropna=False) < 2:
             continue
         leading = [*FOLLOWS.get(name, ())]
-        if name in OF_STEP and cells[name].isna().any():  # what only the user's code knows differs by itself
+        if name in OF_STEP and cells[name].isna().any():  # null: unknown, since the user's code determines it
             leading = ["model", *(other for other in leading if other != "model")]
         if not leading or cells.groupby(leading, dropna=False)[name].nunique(dropna=False).max() > 1:
             found.append(name)
@@ -254,7 +254,7 @@ def _few(words: list[str]) -> str:
 
 
 def keys_read(workload: str) -> tuple[str, ...]:
-    """Return those of READ_BY_SOME that a workload reads: any of them if it is not known here."""
+    """Return the keys of READ_BY_SOME that a workload reads: all of them if the workload is not known here."""
     if not (known := workloads().get(workload)):
         return READ_BY_SOME
     return known.protocol if known.needs == "nothing" else (*known.protocol, *_OF_A_STEP)

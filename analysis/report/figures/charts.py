@@ -48,7 +48,7 @@ class Figure(NamedTuple):
 def timelines(results: Results) -> Iterator[Figure]:
     """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none.
 
-    The tooltip of a category names who asked for the most of what it holds at the peak.
+    The tooltip of a category names the line of code that holds the most of it at the peak.
     """
     trials = [
         (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
@@ -98,7 +98,7 @@ def timelines(results: Results) -> Iterator[Figure]:
 
 
 def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
-    """Return of each trial and category who asked for the most of it at the peak; nothing without allocations."""
+    """Trial and category -> the tooltip's line about the largest piece at the peak; empty without allocations."""
     try:
         rows = held_at_peak(results.details("allocations", "memory"))
     except RequestError:
