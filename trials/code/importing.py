@@ -123,7 +123,7 @@ def _empty_caches() -> None:
 
 @functools.cache
 def _is_users(file: str, code: Code) -> bool:
-    """Return whether a module's file is the user's: of the thousands in an environment in the code folder, none is."""
+    """Return whether a module's file is the user's. Those of an environment in the code folder are not."""
     return is_users_file(file, code)
 
 

@@ -73,7 +73,7 @@ def what_it_says(error: BaseException) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """Return the message of an error in one line; of a compiler's, the cause and its line."""
+    """Return the message of an error in one line; for a compiler's error, the cause and its line."""
     lines = what_it_says(error).splitlines() or [""]
     if isinstance(error, AssertionError) and not lines[0]:  # its line says what it asserts
         return next((one.line or "" for one in traceback.extract_tb(error.__traceback__)[-1:]), "")

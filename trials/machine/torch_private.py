@@ -376,7 +376,7 @@ def assigned_buckets(tensors: list[Tensor], limits: list[int]) -> list[list[int]
 
 
 class ChunksOnDemand:
-    """The chunks of a tensor as `_chunk_with_empty` makes them, each when it is asked for: of a thousand, two are."""
+    """The chunks of a tensor as `_chunk_with_empty` makes them, each made when it is used: two of a thousand are."""
 
     def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._dim = tensor, dim

@@ -108,7 +108,7 @@ class StorageTracker(TorchDispatchMode):
 
 
 def with_storage(tensor: Tensor) -> Tensor:
-    """Return the tensor that has the storage: of a DTensor this rank's part, of a collective's result what it is."""
+    """Return the tensor that has the storage: this rank's part of a DTensor, or the tensor in a collective's result."""
     inner = getattr(tensor, "_local_tensor", None)
     if inner is None:
         inner = getattr(tensor, "elem", None)

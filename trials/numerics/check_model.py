@@ -146,7 +146,7 @@ def _whole_iterations(step: TrainingStep) -> tuple[Tensor, list[str]]:
 
 
 def _forward_alone(step: TrainingStep, weights: int, reference: str) -> Tensor:
-    """Return the logits of one sequence; of few tokens where all of them are too many and fewer are possible."""
+    """Return the logits of one sequence, or of a few tokens if all of them are too many and fewer are possible."""
     length = step.config.context_length
     few = length if weights * length <= SMALL_WORK else min(length, SMALL_TOKENS)
     for tokens in dict.fromkeys((few, length)):

@@ -89,7 +89,7 @@ def underflow(values: Iterable[Tensor], exact: Iterable[Tensor]) -> float:
 
 
 def by_part(names: Iterable[str]) -> dict[str, list[str]]:
-    """Part of the model -> names of its weights; of the user's own model, by the names of its layers."""
+    """Part of the model -> names of its weights. In the user's own model, the parts are its layers."""
     parts: dict[str, list[str]] = {}
     for name in names:
         first, *rest = name.split(".")

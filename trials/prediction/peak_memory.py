@@ -103,8 +103,8 @@ def fits_in(room: Room, trace: Trace, config: TrialConfig) -> bool | None:
 def allocations(
     config: TrialConfig, subject: Subject = "model", *, run: Mode | None = None, is_trial: bool = True
 ) -> Trace:
-    """What the trial allocates and frees in all its iterations, at the model's full depth; of ranks that which needs
-    most. Unless `is_trial`, the process never holds the whole model. Raises what `predict` raises."""
+    """What the trial allocates and frees in all its iterations, at the model's full depth; among ranks, that of the
+    rank which needs most. Unless `is_trial`, the process never holds the whole model. Raises what `predict` raises."""
     _check_predictable(config, subject)
     if subject == "model" and not config.builds_a_model:
         raise UnpredictableError("the configuration has no whole model")

@@ -33,7 +33,7 @@ from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.words import Mode
 
 LARGEST_SECONDS = 600.0
-"""Time that the search for the largest size of the user's own code may take: it runs dozens of times."""
+"""Time limit of the search for the largest size of the user's own code, which runs the code dozens of times."""
 
 Found = dict[str, Any]
 """Fields of an answer."""
@@ -58,7 +58,7 @@ def print_answer(index: int, answer: Answer) -> None:
 
 
 def _answers(questions: list[Question], code: Code | None, most: int | None) -> Iterator[tuple[int, Answer]]:
-    """Answer what is asked first of all configurations before what is asked next."""
+    """Yield the answers. The first kind of question is answered for all configurations before the second kind."""
     for wants in dict.fromkeys(one.wants for one in questions):
         asked = [one for one in questions if one.wants == wants]
         batches = together(asked, _shared)
@@ -72,7 +72,7 @@ def _answers(questions: list[Question], code: Code | None, most: int | None) -> 
 
 
 def _shared(asked: Question) -> Hashable:
-    """What questions have in common that one run, or one search, answers."""
+    """A key of the question: one run, or one search, answers all questions with the same key."""
     if asked.config.references or not asked.is_trial:
         return asked.index
     if asked.wants == ("operators",):
@@ -148,7 +148,7 @@ def _rows(operators: Operators) -> list[tuple[object, ...]]:
 
 
 def _largest(asked: Question) -> Found:
-    """What fits in each room, and the operators of a step of that."""
+    """The largest size that fits in each room, and the operators of a step of that size."""
     if asked.is_trial:
         return {"largest": tuple(largest_of_trial(asked.config, asked.dimension, room) for room in asked.rooms)}
     step = step_family(asked.config)

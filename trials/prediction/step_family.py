@@ -167,7 +167,7 @@ class Sizes(NamedTuple):
 
 
 def largest_sure(trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: Room) -> Sizes:
-    """Return the largest size that fits in a room. trace, peak: of a size; the peak need not count gaps."""
+    """Return the largest size that fits in a room. trace, peak: functions of the size; the peak need not count gaps."""
     most = _most_by_peak(peak, room.bytes)
     if config.device_type != "cuda" or most == 0:
         return Sizes(most, most)

@@ -24,7 +24,7 @@ _GRAPH = re.compile(r"Torch-Compiled Region: (\d+/\d+)")
 _OF_TORCH = re.compile(
     r"Optimizer\.|ProfilerStep|## |Torch-Compiled|TorchDynamo|Pregraph|AOTDispatcher|CompiledFunction|Distributed"
 )
-"""Ranges that PyTorch itself opens; of `Distributed`, those of DistributedDataParallel."""
+"""Ranges that PyTorch itself opens; those named `Distributed` are DistributedDataParallel's."""
 
 
 class Piece(NamedTuple):

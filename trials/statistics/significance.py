@@ -68,7 +68,7 @@ class Differences(NamedTuple):
 
 
 def differences(processes: Processes, scale: Floats, prior: Floats, least: Floats) -> Differences:
-    """Return how the second side differs from the first. scale, prior: of the `Variation` of each cell."""
+    """Return how the second side differs from the first. scale, prior: those of the `Variation` of each cell."""
     distance = processes.centre[:, 1] - processes.centre[:, 0]
     error, freedom = processes.error(scale, prior)
     half = reach(freedom) * error

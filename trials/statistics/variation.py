@@ -64,7 +64,7 @@ BETWEEN_MACHINES: dict[Kind, float] = {"device": 0.009, "wall": 0.02, "host": 0.
 def moderated(variance: Floats, freedom: Floats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the standard deviation between processes and its degrees of freedom, for each cell.
 
-    variance, freedom: of the log medians of a cell's own processes; scale, prior: of its `Variation`.
+    variance, freedom: those of the log medians of a cell's own processes; scale, prior: those of its `Variation`.
     """
     total = freedom + prior
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -73,7 +73,7 @@ def moderated(variance: Floats, freedom: Floats, scale: Floats, prior: Floats) -
 
 
 def reach(freedom: Floats) -> Floats:
-    """Return half the width of a 95 % interval of Student's t in standard errors; of a normal one for 0 degrees."""
+    """Return half the width of a 95 % interval of Student's t in standard errors; 0 degrees stand for a normal one."""
     return np.asarray(stdtrit(np.where(freedom > 0, freedom, np.inf), 0.975), dtype=np.float64)
 
 

@@ -57,7 +57,7 @@ def attention_operators(
 
 
 def _written_out(form: Form, heads: int, context: int, width: int, attention: str) -> Iterator[Operator]:
-    """Yield the operators of attention that stores its scores. heads: of all sequences."""
+    """Yield the operators of attention that stores its scores. heads: number of heads of all sequences."""
     scores, narrow, forward = heads * context**2, form.narrow, form.is_forward
     is_math, is_naive = attention == "sdpa_math", attention == "naive" or is_reference(attention)
     dtype = "float32" if is_math and narrow == 2 else ""

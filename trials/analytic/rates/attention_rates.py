@@ -74,7 +74,7 @@ class Attention(NamedTuple):
 def attention_of(
     name: str, shapes: tuple[tuple[int, ...], ...], *, dtype: str, flops: int, bytes: int, is_causal: bool
 ) -> Attention:
-    """Return an attention from the shapes of an operator's inputs; of backward the gradient of the output is first."""
+    """Return an attention from the shapes of an operator's inputs; in backward, the output's gradient is the first."""
     is_backward = "backward" in name
     kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in name), _FLASH)
     tensors = [shape for shape in shapes if len(shape) >= 3]

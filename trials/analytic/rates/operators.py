@@ -31,15 +31,16 @@ class Operator:
     (b, m, k), (b, k, n); attention (batch, heads, context, d_head) of query, key, value, and in backward first the
     gradient of the output. Lists of tensors (optimizers) stand as one flat shape each: their elements."""
     dtype: str
-    """Of the first floating-point input, as torch names it without `torch.`; of a product of float32 that uses tensor
-    cores `tf32`; of a collective that of its message."""
+    """Type of the first floating-point input, as torch names it without `torch.`. A float32 product that uses tensor
+    cores has `tf32`; a collective has the type of its message."""
     bytes: int
-    """Read and written in device memory, each tensor once; an embedding reads only the rows it looks up. Of a
-    collective the size of its message as nccl-tests counts it: of an all-gather the gathered, of a reduce-scatter the
-    scattered tensor."""
+    """Bytes read and written in device memory, each tensor once; an embedding reads only the rows it looks up. A
+    collective has the size of its message as nccl-tests counts it: the gathered tensor of an all-gather, the scattered
+    one of a reduce-scatter."""
     flops: int
-    """Two per multiply-add of matrix products, convolutions and attention; of attention those that a kernel computes:
-    with a causal mask half, of a window or packed documents their share; backward of fused attention 2.5 times."""
+    """Two per multiply-add of products, convolutions and attention. Attention counts the scores that a kernel computes:
+    half with a causal mask, their share with a window or packed documents. Backward of fused attention counts 2.5
+    times."""
     phase: Phase
     module: str
     """Path of the innermost module, with layers as `layers.*`: `layers.*.attn.q_proj`, `lm_head`, `loss`; `optimizer`
@@ -52,16 +53,16 @@ class Operator:
     is_again: bool = False
     """Whether backward computes again what forward did not keep (activation checkpointing)."""
     is_causal: bool = False
-    """Of attention: whether a query sees only positions before it."""
+    """For attention: whether a query sees only positions before it."""
     is_compiled: bool = False
     """Whether compiled code launches it."""
     calls: int = 0
     """Calls of compiled code that begin with it."""
     stream: Stream = "compute"
     ranks: int = 1
-    """Of a collective: the size of its group; `bytes` is its message."""
+    """For a collective: the size of its group; `bytes` is its message."""
     stride: int = 1
-    """Of a collective: the distance between neighbouring ranks of its group, 1 for those of one node."""
+    """For a collective: the distance between neighbouring ranks of its group, 1 within a node."""
     count: int = 1
     """Repetitions, each with kernels of its own: micro-batches, layers."""
 

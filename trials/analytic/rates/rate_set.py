@@ -259,7 +259,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 
 def rates_with(device: Device, measured: MeasuredRates, network: Network | None = None) -> Rates:
-    """Return the rates of a device: of each kind those that were measured, else those that ship."""
+    """Return the rates of a device: for each kind the measured ones, else those that ship."""
     found = [point for point in measured.operators if _name(point) == device.name]
     kinds = {point.kind for point in found}
     shipped = rates_of(device, network)

@@ -142,7 +142,7 @@ class StepTime:
 
 
 def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
-    """Return the time of a step of one process; of ranks that of one without the others."""
+    """Return the time of a step of one process, or of a rank without the other ranks."""
     parts = tuple(_part(one, rates) for one in operators)
     return StepTime(
         parts=parts,

@@ -91,7 +91,7 @@ class Pair:
     """A step with synchronization and one without, run back to back."""
 
     synchronized: Iteration
-    """Seconds; of each phase, the slowest rank's."""
+    """Seconds of each phase on the slowest rank."""
     local_by_rank: tuple[float, ...]
     """Seconds of the step without synchronization; empty once it has not fit in memory."""
 

@@ -91,10 +91,10 @@ def run_blocks(blocks: Iterable[Run], x: Tensor) -> Tensor:
 
 
 def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str, *, draws_random: bool) -> Tensor:
-    """Apply the blocks in order to (batch, tokens, d_model); of each group of blocks, save only the input. With
+    """Apply the blocks in order to (batch, tokens, d_model), saving only the input of each group of blocks. With
     `nested`, a group that is recomputed saves only the input of each of its blocks, which are then recomputed one by
-    one. With `selective`, the results of PRODUCTS are saved as well and not computed again.
-    draws_random: whether blocks draw random numbers; else the generators' states need not be saved."""
+    one. With `selective`, the results of PRODUCTS are saved as well and not computed again. draws_random: whether
+    blocks draw random numbers; else the generators' states need not be saved."""
     way = checkpointing_of(checkpointing)
     size = way.group_size(len(blocks))
     if size is None:

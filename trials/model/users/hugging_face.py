@@ -84,8 +84,7 @@ def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
 
 
 def read_configuration(config: TrialConfig, changes: dict[str, object]) -> "PretrainedConfig":
-    """Return the configuration of transformers, with `changes`; of a model of images and text, that of its text model.
-    Raises RequestError."""
+    """Return the transformers configuration of the (text) model, with `changes`. Raises RequestError."""
     from transformers import AutoConfig, PretrainedConfig
 
     name = str(config.model_code).removeprefix(HUGGING_FACE)

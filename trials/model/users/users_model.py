@@ -82,7 +82,7 @@ def _has_parts(layer: nn.Module) -> bool:
 
 
 def vocabulary_of(model: nn.Module, config: TrialConfig) -> int:
-    """Return the number of tokens: of a Hugging Face model, that of its own configuration."""
+    """Return the vocabulary size; a Hugging Face model has that of its own configuration."""
     if config.is_hugging_face:
         described: Any = model.config
         return int(described.get_text_config().vocab_size)

@@ -85,7 +85,7 @@ def grown(small: int, larger: int, more: int) -> int:
 
 
 def _size(small: int, larger: int, more: int) -> int:
-    """Return the change of an event with `more` sequences. Few bytes are rounded up to a block, so that they do not
-    grow with the batch: of a smaller one they are still allocated, and freed."""
+    """Return the change of an event with `more` sequences. A few bytes are rounded up to a block, so that they do not
+    grow with the batch, and remain allocated and freed in a smaller one."""
     found = grown(small, larger, more)
     return max(found, 1) if small > 0 else min(found, -1)

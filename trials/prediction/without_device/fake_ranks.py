@@ -144,9 +144,9 @@ def fake_step(config: TrialConfig, layers_divided: Callable[[], object] = lambda
 
 
 def divide_stretches(recorder: Recorder) -> None:
-    """Begin another stretch of the same phase wherever the layers are visited again, so that each visits them once.
-    Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers' weights that
-    are whole in each rank, then those that ranks share."""
+    """Divide a phase into stretches in which each layer is visited once: begin a new stretch when the layers are
+    visited again. Rank 0 sends its weights after it has built the layers. The fused optimizer visits first the layers'
+    weights that are whole in each rank, then those that ranks share."""
 
     def operated(name: str) -> None:
         if len(recorder.trace) == 1 and "broadcast" in name:

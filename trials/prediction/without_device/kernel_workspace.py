@@ -20,7 +20,7 @@ from lmsweep.trials.spec.config import TrialConfig
 aten = torch.ops.aten
 
 Scratch = Callable[[object, Sequence[object], object], int]
-"""Bytes that an operator allocates until it returns: of PyTorch's operator, its arguments and what it returns."""
+"""Maps PyTorch's operator, its arguments and its result to the bytes that the operator allocates until it returns."""
 
 MULTIPROCESSORS = 132
 """Streaming multiprocessors of an H100 or H200, which decide how a long sum is divided into blocks."""

@@ -111,7 +111,7 @@ def _total(name: str, sizes: list[int], read: dict[int, int], wrote: dict[int, i
 
 
 def _bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor in memory: of an expanded one those of what is expanded."""
+    """The bytes of a tensor in memory; an expanded tensor has those of the tensor that it expands."""
     size = tensor.numel() * tensor.element_size()
     if size and 0 in (strides := tensor.stride()):
         for length, stride in zip(tensor.shape, strides, strict=True):

@@ -50,9 +50,10 @@ _FREE = re.compile(
 
 
 SECTOR = 32
-"""Bytes that a GPU reads at least: elements nearer to each other share a sector."""
+"""Minimum number of bytes that a GPU reads at once: nearer elements share a sector."""
 FEW_COLUMNS = 256
-"""Most columns whose sum over many rows keeps few multiprocessors busy: norms of heads, not of whole rows."""
+"""A sum over many rows of at most this many columns occupies few multiprocessors: in norms of heads, not of whole
+rows."""
 
 
 class OperatorLog:
@@ -68,13 +69,13 @@ class OperatorLog:
         """Number of a node of autograd's graph -> the path of the module that made it."""
         self._latest = ""
         self._freed: dict[int, int] = {}
-        """Number of a storage -> how often one of this number was freed."""
+        """Number of a storage -> how many storages with this number were freed."""
         self.seen: list[Seen] = []
         """Operators of this iteration."""
 
     @contextmanager
     def watching(self, model: nn.Module) -> Iterator[None]:
-        """A context in which it is known which module of the model runs."""
+        """A context in which the log records which module of the model runs."""
         self._paths = {id(module): name for name, module in model.named_modules()}
 
         def enter(module: nn.Module, *_: object) -> None:
@@ -92,7 +93,7 @@ class OperatorLog:
             leaving.remove()
 
     def begin(self, phase: str) -> None:
-        """Start a phase of an iteration, of `init` or of `dropped`, whose operators are not collected."""
+        """Start a phase. Operators of `init` and `dropped` are not collected."""
         self._phase = _PHASES.get(phase)
         self._running.clear()
 
@@ -155,8 +156,8 @@ class OperatorLog:
         return tuple(((storage, self._freed.get(storage, 0)), size) for storage, size in moved)
 
     def operators(self, compiled: TrialConfig | None = None, seen: Sequence[Seen] | None = None) -> Operators:
-        """The operators of the iteration, equal ones as one; those of the parts that `compiled` compiles as kernels of
-        a compiler. seen: other operators that take their place."""
+        """The operators of the iteration, equal ones combined; those that `compiled` compiles as the compiler's
+        kernels. seen: operators to take in place of this iteration's."""
         seen = self.seen if seen is None else seen
         found: Iterable[Operator] = (one.operator for one in seen)
         if compiled:
@@ -171,6 +172,11 @@ class OperatorLog:
         return tuple(replace(one, count=count) for one, count in Counter(found).items())
 
     def _place(self) -> tuple[str, bool]:
+        """The path of the module that an operator belongs to, and whether a checkpoint recomputes it.
+
+        An operator of backward belongs to the module that made its node of autograd's graph. If its node is unknown,
+        it belongs to the module of the operator before.
+        """
         if self._phase == "optimizer":
             return "optimizer", False
         node = backward_node()
@@ -277,7 +283,7 @@ def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], objec
 
 
 def _convolution(shapes: tuple[Shape, ...], result: object) -> int:
-    """Two per multiply-add: each element of the output meets one filter, in backward once for each gradient."""
+    """Two FLOPs per multiply-add: each element of the output meets one filter, in backward once for each gradient."""
     if isinstance(result, Tensor):  # forward: input, weight
         return 2 * result.numel() * (prod(shapes[1]) // shapes[1][0])
     gradient, _, weight = shapes[:3]
@@ -316,7 +322,7 @@ class _Attention:
                 causal=config.causal,
                 window=config.window,
             )
-            share /= key[2] / config.context_length  # of varlen's one long sequence
+            share /= key[2] / config.context_length  # varlen's scores are those of one long sequence of all documents
         elif name.startswith("varlen"):
             share /= key[2] / config.context_length
         if self._kernel and ("flash" in name or self._kernel == "flex_attention"):

@@ -18,9 +18,9 @@ class Case:
     kind: str
     """product, attention, bytes or optimizer."""
     name: str
-    """As `lmsweep.trials.rates.operators.Operator.name`."""
+    """As `lmsweep.trials.analytic.rates.operators.Operator.name`."""
     form: str = ""
-    """What the shapes do not say: of a product the layout of its operands."""
+    """What the shapes do not show: the layout of a product's operands."""
     shapes: tuple[tuple[int, ...], ...]
     dtype: str
     bytes: int

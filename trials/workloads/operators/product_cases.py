@@ -84,8 +84,8 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
 
 
 def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
-    """The products of a layer, whose operands lie in one layout: of the gradients, which differ by their sizes only,
-    those of the inputs and of the weights by turns."""
+    """The products of a layer, whose operands have one layout. The gradients of inputs and of weights differ in their
+    sizes only, so a size has one or the other, by turns."""
     by_turns = tokens.bit_length() % 2
     backward = (outputs, inputs, tokens) if by_turns else (tokens, inputs, outputs)
     for form, (recipe, exact) in FLOAT8.items():
