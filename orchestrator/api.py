@@ -202,7 +202,7 @@ def _layout(where: Where, sweep: Sweep) -> Layout | None:
 
 
 def _predictions(sweep: Sweep, store: Store, *, will_run: bool, needs_peaks: bool) -> Predictions:
-    """Begin to predict the trials, in a process of its own; of a run, only those that a device may be too small for."""
+    """Start predicting the trials, in another process. Of a run, only trials that may not fit are predicted."""
     others = OwnAttentions(None if will_run else store).stand_ins(sweep.trials)
     operators = not will_run or any(map(needs_operators, sweep.trials))
     least = SMALL if will_run and not needs_peaks else 0

@@ -50,7 +50,7 @@ def step_seconds(config: TrialConfig, rates: OperatorRates) -> float:
 
 
 def iterations_seconds(config: TrialConfig, workload: Workload, once: float) -> float:
-    """Return the seconds of all iterations of a workload, warm-up included. once: of one."""
+    """Return the seconds of all iterations of a workload, warm-up included. once: seconds of one iteration."""
     if workload.iterations is not None:
         return max(workload.iterations * once, workload.least_seconds)
     warmup = AUTO_WARMUP_STEPS if config.warmup_steps == "auto" else config.warmup_steps

@@ -234,7 +234,7 @@ class _Loader(yaml.SafeLoader):
         return data
 
     def _merged(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        """Return what the merge keys of a mapping bring in; of several mappings, the first has precedence."""
+        """Return what the merge keys of a mapping bring in; if there are several mappings, the first has precedence."""
         data: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not _is_merge(key_node):

@@ -126,7 +126,7 @@ def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> 
 
 
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:
-    """Return of how many predicted steps a trial's time consists; nothing if results say it, or a time limit."""
+    """Return the predicted steps that a trial's time is made of; empty if results or a time limit give the time."""
     if estimate is None or estimate.steps is None:
         return {}
     return {"expected_setup_seconds": estimate.setup, "expected_steps": estimate.steps}

@@ -31,7 +31,7 @@ LARGE_NUMBER = 1e15
 """Number from which a whole one is printed with an exponent, too."""
 
 MOST_LEFT_OUT = 10
-"""Most trials left out that are listed; of more, only the number is given."""
+"""Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
 
 
 def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None) -> None:

@@ -19,7 +19,7 @@ TELEMETRY = {"sm_clock": (1e9, ".2f", "GHz"), "power": (1, ".0f", "W"), "tempera
 
 
 def paragraphs(acceptance: Acceptance) -> list[str | Listing]:
-    """Return the whole answer, the advice last; of several nodes the parts that do not pass."""
+    """Return the whole answer, the advice last; for several nodes, only the parts that do not pass."""
     tables, found = [nodes_listing(acceptance)], listing_of(acceptance)
     if len(acceptance.nodes) == 1:
         tables = [found]
@@ -40,8 +40,8 @@ def listing_of(acceptance: Acceptance) -> Listing:
 
 
 def nodes_listing(acceptance: Acceptance) -> Listing:
-    """Return the nodes side by side: a line for each, with the verdict of its GPUs, links and host; of several GPUs
-    that differ those that do not pass."""
+    """Return one line for each node, with the verdict of its GPUs, links and host. If its GPUs differ, those that do
+    not pass are named."""
     lines = []
     for node in acceptance.nodes:
         units: dict[str, list[UnitVerdict]] = defaultdict(list)

@@ -98,7 +98,7 @@ def _step_of(trial: str) -> _Step | None:
 
 
 def _on_cluster(address: str, trials: Trials) -> list[Measured]:
-    """Measure all nodes of a cluster at the same time; of one that is lost meanwhile the reason is known."""
+    """Measure all nodes of a cluster at the same time; a node that is lost meanwhile has the reason."""
     from lmsweep.orchestrator.cluster.node_discovery import ask_nodes, nodes_with_cores
 
     def measure() -> Measured:

@@ -121,7 +121,7 @@ def _seconds(part: Sequence[Process]) -> float:
 
 
 def _of_one(part: Sequence[Process], expected: Expected, tests: int) -> Verdict:
-    """Return the verdict by one expectation. tests: of the same question about this unit."""
+    """Return the verdict by one expectation. tests: number of tests of the same question about this unit."""
     distance = _distance(part, expected)
     if expected.p < SIGNIFICANCE and distance >= math.log1p(LEAST_SLOWDOWN):
         return "slow"

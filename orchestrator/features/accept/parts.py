@@ -74,7 +74,7 @@ class Process:
     judged: Judged
     device_name: str
     machine: str
-    """Distinguishes machines of one source: a GPU's UUID; of a host its network name, unless that was taken out."""
+    """Distinguishes machines of one source: a GPU's UUID, or a host's network name unless it was removed."""
     node: str
     gpu: str
     """Its UUID; empty on a CPU, and where an older version measured."""

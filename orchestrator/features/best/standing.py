@@ -84,7 +84,7 @@ def standing(belief: Belief, errors: Sequence[Error]) -> Standing:
 
 
 def believed(space: Space, costs: Floats, errors: Sequence[Error]) -> Belief:
-    """Return the belief about measured cells. costs: logarithms; errors: of these."""
+    """Return the belief about measured cells. costs: logarithms of their costs; errors: the errors of these."""
     deviations = np.array([one.deviation for one in errors])
     belief = Belief(costs.copy(), np.diag(deviations**2))
     if len(costs) < FEWEST_CELLS or not space.axes or not deviations.any():

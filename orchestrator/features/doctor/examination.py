@@ -42,7 +42,7 @@ def examine() -> list[Finding]:
 
 
 def examine_nodes(address: str) -> dict[str, list[Finding]]:
-    """Return the findings by address of the node. Raises RequestError as `connect` and `ask_nodes` do."""
+    """Return the findings by address of the node. Raises what `connect` and `ask_nodes` raise."""
     connect(address)
     alive = live_nodes()
     return dict(zip([node.address for node in alive], ask_nodes(alive, examine), strict=True))

@@ -141,7 +141,7 @@ class Beliefs:
         return Surrogate(results.space, codes, np.concatenate([values, expected]), errors, start=results.parameters)
 
     def _chance_to_run(self, cells: Indices) -> Floats:
-        """Return how probable it is that each cell runs: of its values, the one that failed most often decides."""
+        """Return the probability that each cell runs: that of the value on its axes which failed most often."""
         codes, failures = self.results.space.codes, [*self.results.failed]
         chance = np.ones(len(cells))
         for place in range(codes.shape[1]) if failures else ():
