@@ -8,8 +8,7 @@ from lmsweep.analysis.comparison.pairing import SIDES
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
-"""An operator is gone from a side if its time there is at most this share of the side's time, and a smaller share than
-this of its time on the other side."""
+"""An operator is gone from a side if it takes at most this share of the side's time, and of its time on the other."""
 
 ALONE = 0.8
 """A change is reported for one layer if that layer has at least this share of the differences of all layers."""

@@ -47,8 +47,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
 
 
 def known_variation(*frames: pd.DataFrame) -> Known:
-    """Return the variation of each device and kind, estimated from repeated cells. frames: rows of `lmsweep.load(...,
-    pooled=False)`."""
+    """Return the variation of each device and kind by repeated cells, from rows of `load(..., pooled=False)`."""
     found: dict[tuple[str, Kind], list[float]] = {}
     for frame in frames:
         rows = frame[frame["median"].gt(0)]

@@ -23,8 +23,7 @@ from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
-"""mesh: data parallel times tensor parallel, whose collectives overlap each other. serial_mesh: the same, with
-collectives one after the other."""
+"""mesh: data times tensor parallel, with collectives that overlap each other; serial_mesh: one after the other."""
 MEASURED, DATASHEET = "measured", "datasheet"
 
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]

@@ -57,8 +57,8 @@ class Pivot:
 
     workload: str
     values: Sequence[str]
-    """The values to show, such as `step.time`; `rank*` is any rank. Values that the results lack are left out. If every
-    trial failed, the first value is shown with its status."""
+    """Such as `step.time`; `rank*` is any rank. Those without results are left out; if all failed, the first is
+    shown."""
     title: str
     _: KW_ONLY
     rows: tuple[str, ...] = ()
@@ -71,8 +71,7 @@ class Pivot:
     parts: bool = False
     """Whether each part of a step has its own row: `forward.time` is then the value `time` of the row `forward`."""
     against: tuple[str, ...] = ()
-    """Candidates for the baseline, values of the last column key. The first that occurs is the baseline, and each other
-    column has a column of ratios to it."""
+    """Values of the last column key; the first that occurs is the baseline, to which other columns have ratios."""
     kind: Kind = "speed_up"
     together: bool = False
     above: float | None = None

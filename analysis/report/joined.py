@@ -20,8 +20,7 @@ STORE = "store"
 class Joined(Results):
     """The results of several stores.
 
-    A device that is in several stores is called `DEVICE (STORE)` in all but the first. With `history`, the stores show
-    the same device at different times, and it keeps its name.
+    A device in several stores is called `DEVICE (STORE)` in all but the first; with `history`, it keeps its name.
     """
 
     def __init__(self, named: Mapping[str, Results], prices: Sequence[Price] = (), *, history: bool = False) -> None:

@@ -199,8 +199,7 @@ def with_dimensions(config: TrialConfig, code: Code) -> TrialConfig:
 
 
 def _json_of(name: str, code: Code) -> Path | None:
-    """Return the file of a Hugging Face configuration: from the code folder, else the hub's cache, else lmsweep's
-    own."""
+    """Return the file of a Hugging Face configuration in the code folder, the hub's cache, or lmsweep itself."""
     path = Path(code.folder, name)
     for file in (path / "config.json", path):
         if file.is_file():

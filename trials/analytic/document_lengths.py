@@ -28,8 +28,7 @@ def document_lengths(context_length: int, document_length: int) -> tuple[int, ..
 def share_of_packed_scores(
     convention: FlopConvention, *, context_length: int, document_length: int, causal: bool, window: int | None = None
 ) -> float:
-    """Return the share of all context_length² scores that is counted: the sum over documents of what counts in each
-    square."""
+    """Return the share of all context_length² scores that is counted: what counts in each document's square."""
     counted = sum(
         length**2 * share_of_scores(convention, causal=causal, window=min(window or length, length) / length)
         for length in document_lengths(context_length, document_length)

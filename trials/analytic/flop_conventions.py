@@ -38,10 +38,7 @@ def counted_flops(
     backward: Number,
     share: Number,
 ) -> Number:
-    """Return the FLOPs of a phase.
-
-    other, attention: FLOPs of one forward pass outside attention and in it, over all s² scores. forward, backward:
-    number of such passes in the phase. share: share of the scores that is counted (`share_of_scores`).
-    """
+    """Return the FLOPs of a phase. other, attention: FLOPs of one forward pass outside attention and in it, over all s²
+    scores. forward, backward: number of such passes in the phase. share: share of the scores that is counted."""
     passes_of_attention = forward + backward * BACKWARD_OF_ATTENTION[convention]
     return other * (forward + 2 * backward) + attention * share * passes_of_attention

@@ -41,10 +41,8 @@ class RankBytes:
 
 
 def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> RankBytes:
-    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW; of a sharded part P / N parameters.
-
-    ddp: a key of SHARDED_PARTS. element_bytes: bytes of a weight, a gradient and each of AdamW's two moments.
-    """
+    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW; of a sharded part P / N parameters. ddp: a
+    key of SHARDED_PARTS. element_bytes: bytes of a weight, a gradient and each of AdamW's two moments."""
     whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
     return RankBytes(
         **{

@@ -47,8 +47,7 @@ LARGEST_OTHER_VALUE = 2**31
 
 
 def read_configuration(path: Path, override: Mapping[str, object]) -> dict[str, Any]:
-    """Return a configuration's statements about its text model, overridden. Raises RequestError: it may be
-    malformed."""
+    """Return the stated fields of a configuration's text model, overridden. Raises RequestError if it is malformed."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
             raise ValueError(f"it has {size} bytes, more than {MOST_BYTES}")

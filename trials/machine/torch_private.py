@@ -295,8 +295,7 @@ def trace_ahead(
 
 
 def without_python_code() -> AbstractContextManager[None]:
-    """A context in which graphs are lazy, as in torch.compile: else each pass generates Python code that is not
-    used."""
+    """A context in which graphs are lazy, as in torch.compile: else each pass generates unused Python code."""
     from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
     return _use_lazy_graph_module(True)

@@ -31,7 +31,7 @@ COMPACTED = "compacted-"
 """Prefix of the names of files that merge others."""
 _OUR_NAMES = re.compile(rf"([0-9a-f]{{16}}-\w+|{COMPACTED}[0-9a-f]{{32}}|shared-[0-9a-f]{{16}})\.parquet", re.ASCII)
 
-_MOST_EXPANSION = 1000
+_EXPANSION = 1000
 """A file is not read if its rows would take more than this many times its size: a small file can expand to terabytes. A
 merged file whose rows are equal except in their attempts expands 140 times."""
 
@@ -115,9 +115,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
             if wrong := wrong_column(schema, schema_of_table(path.partition("/")[0])):
                 return Damage(path=path, error=f"not written by lmsweep: {wrong}")
             if _inflates(file, source):
-                return Damage(
-                    path=path, error=f"its rows take more than {_MOST_EXPANSION} times the memory of the file"
-                )
+                return Damage(path=path, error=f"its rows take more than {_EXPANSION} times the memory of the file")
             present = pa.schema([field for field in wanted if field.name in names])
             table = file.read(columns=present.names, use_threads=False)  # the files of a store are read in parallel
         found = as_wanted(table.replace_schema_metadata(None), present)
@@ -131,7 +129,7 @@ def decode(source: pa.NativeFile, path: str, wanted: pa.Schema) -> pa.Table | Da
 
 def _inflates(file: pq.ParquetFile, source: pa.NativeFile) -> bool:
     """Return whether the rows take too much memory, by the sizes in the footer and the lengths of dictionary texts."""
-    footer, most = file.metadata, _MOST_EXPANSION * int(source.size())
+    footer, most = file.metadata, _EXPANSION * int(source.size())
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
     columns = [group.column(index) for group in groups for index in range(footer.num_columns)]
     if sum(column.total_uncompressed_size + 8 * column.num_values for column in columns) > most:

@@ -18,8 +18,7 @@ LEAST_BUSY_SHARE = 0.05
 
 
 class _Lead(NamedTuple):
-    """The option that the headline names: the one with the largest certain gain over the baseline. If no gain is
-    certain, the option that is best in most conditions."""
+    """The option that the headline names: that with the largest certain gain, else the best in most conditions."""
 
     words: str
     claim: Claim

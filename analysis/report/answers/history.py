@@ -21,8 +21,7 @@ MOST_STAGES = 30
 """Number of the newest stages that are shown: each is compared twice."""
 
 LEAST_STEPS = 5
-"""Minimum number of steps between stages for an estimate of the variation between processes: the estimate is their
-median, which one or two real changes do not move."""
+"""Minimum number of steps between stages whose median estimates the variation: one or two of them may be changes."""
 
 MEDIAN_STEP = 0.6745 * 2**0.5
 """The median of the absolute difference of two normal numbers, in their standard deviations."""

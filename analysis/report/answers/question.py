@@ -222,8 +222,7 @@ def _differing(values: Mapping[str, str], baseline: Mapping[str, str]) -> dict[s
 
 
 def _plainness(option: Option, baseline: Mapping[str, str] | None) -> tuple[int, int]:
-    """The number of fields with the baseline's values (by default, each field's default), then the number of results.
-    The option with the largest pair is the baseline."""
+    """The number of fields with the baseline's values or, without one, their defaults; then the number of results."""
     wanted = baseline or {name: label(CONFIG_FIELDS[name].default) for name in option.values if name in CONFIG_FIELDS}
     same = sum(option.values.get(name) == text for name, text in wanted.items())
     return same, option.rows["measurement_id"].nunique() if same else 0

@@ -74,8 +74,7 @@ class Spread(NamedTuple):
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
     """Return the spread of residuals of one level. Sources weigh the same; sources differ, and so do cells of one
-    source. near: the logarithm of the expected factor. The fewer the sources, and the more they disagree, the closer
-    the factor stays to it."""
+    source. near: the logarithm of the expected factor: few sources that disagree stay close to it."""
     by_source: dict[str, list[float]] = defaultdict(list)
     by_place: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in residuals:

@@ -42,15 +42,15 @@ LAYOUT_RATES = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
 LAYOUT_OF = {"forward": "nt", "input_gradient": "nn", "weight_gradient": "tn", "scores": "nt", "values": "nn"}
 """Form of a measured product -> its layout. Float8 has one layout, so its form names it."""
 
-ALIGNED_BYTES = 16
+ALIGNMENT = 16
 """The fastest loads and stores need rows of all three matrices whose bytes are a multiple of this."""
 ITEM_BYTES = {"bfloat16": 2, "float16": 2, "tf32": 4}
 """Type -> bytes of an element, for the types that tensor cores accept with unaligned rows."""
-UNALIGNED_SLOWDOWN = 3.0
+UNALIGNED_TIME = 3.0
 """Time of a product with other rows over that of one with aligned rows, where none was measured: an assumption.
 A step on an H200 with a vocabulary of 50257 in bf16 took as long as if its head's products were 5.6 times slower.
 """
-MOST_UNALIGNED_SLOWDOWN = 6.0
+MOST_UNALIGNED = 6.0
 
 
 class Product(NamedTuple):
@@ -66,13 +66,13 @@ class Product(NamedTuple):
     """Whether rows have the lengths m, n and k, other than a convolution's."""
 
     def alignment(self, layout: str) -> int:
-        """Return the most bytes, up to ALIGNED_BYTES, that divide the rows of all three matrices."""
+        """Return the most bytes, up to ALIGNMENT, that divide the rows of all three matrices."""
         size = ITEM_BYTES.get(self.dtype)
         if size is None or not self.is_matrix:
-            return ALIGNED_BYTES
+            return ALIGNMENT
         # As they lie in memory: (m, k) or, of t, (k, m); (k, n) or, of t, (n, k); the result (m, n).
         rows = (self.k if layout[0] == "n" else self.m, self.n if layout[-1] == "n" else self.k, self.n)
-        return math.gcd(ALIGNED_BYTES, *(size * row for row in rows if row > 1))
+        return math.gcd(ALIGNMENT, *(size * row for row in rows if row > 1))
 
 
 class Took(NamedTuple):
@@ -106,9 +106,7 @@ class ProductRates:
             places.append(_place(product))
             ratios.append(point.seconds / self.formula(product, layout))
         # The formula is of aligned rows. Others are over their mean: far from all points, as slow as on average.
-        self._typical = {
-            key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNED_BYTES
-        }
+        self._typical = {key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNMENT}
         self._surfaces = {
             key: Surface(places, [ratio / self._typical.get(key, 1.0) for ratio in ratios])
             for key, (places, ratios) in found.items()
@@ -129,14 +127,14 @@ class ProductRates:
 
     def _of_layout(self, product: Product, layout: str) -> Took:
         key = _key(product, layout)
-        aligned = key._replace(alignment=ALIGNED_BYTES)
+        aligned = key._replace(alignment=ALIGNMENT)
         known = next((one for one in (key, aligned, aligned._replace(layout="nt")) if one in self._surfaces), None)
         seconds = self.formula(product, layout)
         if known:
             seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(_place(product))
-        if key.alignment == ALIGNED_BYTES or known == key:
+        if key.alignment == ALIGNMENT or known == key:
             return Took(seconds, seconds, seconds)
-        return Took(UNALIGNED_SLOWDOWN * seconds, seconds, MOST_UNALIGNED_SLOWDOWN * seconds)
+        return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
 
 
 @lru_cache(maxsize=100_000)

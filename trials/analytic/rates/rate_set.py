@@ -13,9 +13,9 @@ from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Poin
 from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import (
-    ALIGNED_BYTES,
-    MOST_UNALIGNED_SLOWDOWN,
-    UNALIGNED_SLOWDOWN,
+    ALIGNMENT,
+    MOST_UNALIGNED,
+    UNALIGNED_TIME,
     ProductRates,
     product_of,
 )
@@ -50,8 +50,8 @@ MEASURED_HOSTS = (0.7, 2.0)
 processes of one machine differ by 1.5 while another works beside them. All of 26 later steps on a third machine lie
 within (docs/lab/2026-11-25-finetuning.md)."""
 ASSUMED = (
-    f"an assumption, {UNALIGNED_SLOWDOWN:g} times (1 to {MOST_UNALIGNED_SLOWDOWN:g}) the time with rows that are "
-    f"multiples of {ALIGNED_BYTES} bytes, not measured"
+    f"an assumption, {UNALIGNED_TIME:g} times (1 to {MOST_UNALIGNED:g}) the time with rows that are "
+    f"multiples of {ALIGNMENT} bytes, not measured"
 )
 
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
@@ -109,8 +109,7 @@ class Rates:
         host: float | None = None,
         links: Mapping[int, CollectiveTimes] | None = None,
     ) -> None:
-        """host: launch time over that of the reference host, None if it was not measured. links: measured ones, by
-        ranks."""
+        """host: launch time over that of the reference host, None if unknown. links: measured ones, by ranks."""
         by_kind: dict[str, list[MeasuredOperator]] = {}
         for point in points:
             by_kind.setdefault(point.kind, []).append(point)

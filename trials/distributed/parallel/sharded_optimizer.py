@@ -35,9 +35,8 @@ def local_optimizer(optimizer: torch.optim.Optimizer | None) -> torch.optim.Opti
 
 
 def state_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
-    """Bytes of the optimizer's state in this process; 0 without an optimizer or before its first step. A user's
-    optimizer may wrap another one, whose state counts too. None if neither of them has state where PyTorch's optimizers
-    keep it."""
+    """Bytes of the optimizer's state in this process; 0 without one or before its first step. The state of an optimizer
+    that the user's wraps counts too. None if neither keeps state as PyTorch's optimizers do."""
     mine = local_optimizer(optimizer)
     if mine is None:
         return 0
@@ -75,8 +74,8 @@ def users_sharded_optimizer(model: nn.Module, config: TrialConfig) -> torch.opti
 
 
 def whole_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
-    """The unsharded optimizer that the user's sharded one is compared with: SHARDED_CLASS with all of its state here.
-    It takes the arguments that the user's class does not consume and so passes on."""
+    """The unsharded optimizer that the user's is compared with: SHARDED_CLASS, with those arguments that the user's
+    class passes on to it."""
     parameters = inspect.signature(partial(cast(Callable[..., object], load(config.optimizer)), [])).parameters
     given = arguments_of(config.optimizer_args)
     passed_on = {name: value for name, value in given.items() if name not in parameters or name == "lr"}

@@ -125,8 +125,7 @@ def is_nvidia(device_type: str) -> bool:
 
 
 def compute_capability(device_type: str) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU, else (0, 0): PyTorch's number for an AMD GPU is its
-    architecture."""
+    """Return the compute capability of an NVIDIA GPU, else (0, 0): that of an AMD GPU names its architecture."""
     return torch.cuda.get_device_capability() if is_nvidia(device_type) else (0, 0)
 
 

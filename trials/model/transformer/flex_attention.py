@@ -61,13 +61,10 @@ def banded_block_mask(
     window: int | None = None,
     documents: Tensor | None = None,
 ) -> BlockMask:
-    """The blocks of the score matrix to compute: causal, with a window, within documents, or all of these.
-
-    window: each position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of
-    each position's document, (tokens,), in ascending order. Blocks on the diagonal and at the edge of the window or of
-    a document are computed with a mask. PyTorch's create_block_mask finds the same blocks, but evaluates
-    context_length² positions.
-    """
+    """The blocks of the score matrix to compute: causal, with a window, within documents, or all of these. window: each
+    position attends to itself and `window` - 1 before it, which needs `causal`. documents: the index of each position's
+    document, (tokens,), in ascending order. Blocks on the diagonal and at the edge of the window or of a document have
+    a mask. PyTorch's create_block_mask finds the same blocks, but evaluates context_length² positions."""
     blocks = -(-context_length // FLEX_BLOCK)
     row = torch.arange(blocks, dtype=torch.int32, device=device)
     distance = row[:, None] - row  # (query blocks, key blocks): how many blocks the keys lie before the queries

@@ -52,8 +52,7 @@ _FREE = re.compile(
 SECTOR = 32
 """Minimum number of bytes that a GPU reads at once: nearer elements share a sector."""
 FEW_COLUMNS = 256
-"""A sum over many rows of at most this many columns occupies few multiprocessors: in norms of heads, not of whole
-rows."""
+"""A sum over rows of at most this many columns occupies few multiprocessors: in norms of heads, not of rows."""
 
 
 class OperatorLog:
