@@ -1,7 +1,7 @@
 """The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation, centre, error_of_centre, moderated, reach
+from lmsweep.trials.statistics.variation import Kind, Variation, centre, error_of_centre, error_of_sides, reach
 
 
 class Error(NamedTuple):
@@ -43,25 +43,17 @@ class Processes:
     def centre(self) -> float:
         return float(centre(np.array(self.logs)))
 
+    @property
+    def squares(self) -> float:
+        """Sum of squared deviations of `logs`."""
+        return float(np.var(self.logs) * len(self.logs))
+
     def error(self, variation: Variation) -> Error:
         """Return the error of `centre`."""
-        count = len(self.logs)
-        own = float(np.var(self.logs, ddof=1)) if count > 1 else 0.0
-        numbers = (np.array(float(one)) for one in (own, count - 1, variation.scale, variation.freedom))
-        deviation, freedom = moderated(*numbers)
-        error = np.hypot(deviation, self.within) * error_of_centre(np.array(float(count)))
-        return Error(float(error), float(freedom))
-
-
-def variations_of(cells: Sequence[Processes], priors: Mapping[Kind, Variation] = PRIORS) -> dict[Kind, Variation]:
-    """Return the variation between processes of each kind, after the repetitions of these cells."""
-    squares = dict.fromkeys(priors, 0.0)
-    freedom = dict.fromkeys(priors, 0.0)
-    for one in cells:
-        if len(one.logs) > 1:
-            squares[one.kind] += float(np.var(one.logs) * len(one.logs))
-            freedom[one.kind] += len(one.logs) - 1
-    return {kind: prior.updated(squares[kind], freedom[kind]) for kind, prior in priors.items()}
+        number, squares = np.array([[float(len(self.logs))]]), np.array([[self.squares]])
+        known = np.array([variation.scale]), np.array([variation.freedom])
+        error, freedom = error_of_sides(number, squares, self.within * error_of_centre(number), *known)
+        return Error(float(error[0]), float(freedom[0]))
 
 
 REPEATED_VALUES = ("step.time", "step.energy")
@@ -76,7 +68,9 @@ class Value(NamedTuple):
     median: float
     """In SI units."""
     error: Error
-    """Return the error of the logarithm of the cell's cost."""
+    """The variation between processes included."""
+    processes: Processes
+    """That measured it."""
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -98,8 +92,6 @@ class Cell:
     status: str
     reason: str | None
     """Why it failed."""
-    measured: Mapping[str, Processes] = field(default_factory=dict)
-    """`phase.metric` -> what each process measured."""
     predicted_peak: float | None = None
     """Predicted bytes, if its memory was not measured."""
 
@@ -123,17 +115,10 @@ class Cell:
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         if name is None or (aim.goal is Goal.MONEY and hourly is None):
             return None
-        value = self.values[name]
-        return Value(aim.goal.cost(value.median, self.config, hourly), value.error)
-
-    def measured_cost(self, aim: Aim) -> Processes | None:
-        """Return the cost that each process measured; None if the cost is unknown, as for `cost`."""
-        name, cost = aim.goal.first_of(self.values), self.cost(aim)
-        if name is None or cost is None:
-            return None
-        found = self.measured[name]
-        scale = log(max(cost.median, SMALLEST_VALUE)) - log(max(self.values[name].median, SMALLEST_VALUE))
-        return replace(found, logs=tuple(one + scale for one in found.logs))
+        value, processes = self.values[name], self.values[name].processes
+        cost = aim.goal.cost(value.median, self.config, hourly)
+        scale = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
+        return Value(cost, value.error, replace(processes, logs=tuple(one + scale for one in processes.logs)))
 
     def known_cost(self, aim: Aim) -> float:
         cost = self.cost(aim)
@@ -183,14 +168,12 @@ _COLUMNS = ("metric", "samples", "process_lengths", "median", "low", "high", "mi
 
 def _cell(rows: pd.DataFrame) -> Cell:
     values: dict[str, Value] = {}
-    measured: dict[str, Processes] = {}
     of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
     one: Any
     for one in of_steps[[*_COLUMNS, *VARIATION]].itertuples(index=False):
-        name = f"step.{one.metric}"
         variation = Variation(scale=one.variation, freedom=one.variation_freedom)
-        measured[name] = _processes(one, variation)
-        values[name] = Value(one.median, measured[name].error(variation))
+        processes = _processes(one, variation)
+        values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
     last = rows.iloc[-1]
     failed = rows[rows["status"] != Status.OK]
     end = failed.iloc[-1] if len(failed) and not values else None
@@ -199,8 +182,7 @@ def _cell(rows: pd.DataFrame) -> Cell:
         environment=environment_of(last.to_dict()),
         environment_id=str(last["environment_id"]),
         values=values,
-        measured=measured,
-        processes=max((len(one.logs) for name, one in measured.items() if name in REPEATED_VALUES), default=1),
+        processes=max((len(values[name].processes.logs) for name in REPEATED_VALUES if name in values), default=1),
         status=str(end["status"]) if end is not None else str(Status.OK.value),
         reason=None if end is None or pd.isna(end["error"]) else str(end["error"]),
     )

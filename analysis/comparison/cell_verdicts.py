@@ -20,7 +20,8 @@ from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.pooling import pool_statistics
-from lmsweep.trials.statistics.significance import Processes, differences, direction, holm
+from lmsweep.trials.statistics.significance import differences, direction, holm
+from lmsweep.trials.statistics.variation import error_of_sides
 
 
 def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats, known: Known) -> pd.DataFrame:
@@ -34,18 +35,17 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     place = pd.Series(np.arange(count), index=order)
     row = cells.assign(place=place.loc[cells["cell"]].to_numpy())
     scale, prior = variation_of(row, known)
-    columns: dict[str, Any] = {}
-    processes, spreads = np.zeros((2, count)), np.full((2, count), np.nan)
-    for side, name in enumerate(SIDES):
-        of_side = (row["side"] == side).to_numpy()
-        statistics = statistics_of(row[of_side])
-        pooled = pool_statistics(statistics, row["place"][of_side].to_numpy(), count, scale[of_side], prior[of_side])
-        columns |= {f"{name}{end}": pooled[column] for end, column in (("", "median"), (LOW, "low"), (HIGH, "high"))}
-        processes[side], spreads[side] = pooled["processes"], pooled["spread"]
-    medians = np.stack([columns["baseline"], columns["contrast"]], axis=1)
+    pooled = pool_statistics(statistics_of(row), (2 * row["place"] + row["side"]).to_numpy(), 2 * count, scale, prior)
+    columns: dict[str, Any] = {
+        f"{name}{end}": pooled[column][side::2]
+        for side, name in enumerate(SIDES)
+        for end, column in (("", "median"), (LOW, "low"), (HIGH, "high"))
+    }
     widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
     widest[:, row["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # the last one stays
-    found = differences(_processes(row, medians), widest[0], widest[1], least)
+    before, after = (np.log(np.where(columns[name] > 0, columns[name], np.nan)) for name in SIDES)
+    error, freedom = error_of_sides(*_repeats(row[row["median"].gt(0)], count), *widest)
+    found = differences(after - before, error, freedom, least)
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "half")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
@@ -58,8 +58,9 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     # Zeros have no ratio.
     zeros = (columns["baseline"] == 0) & (columns["contrast"] == 0)
     numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])
-    if processes.max(initial=0) > 1:
-        columns["processes"] = [_processes_text(*each) for each in zip(*processes, *spreads, strict=True)]
+    if pooled["processes"].max(initial=0) > 1:
+        of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
+        columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)
     columns["kind"] = pd.Series(kinds(row), row["place"]).groupby(level=0).first().reindex(range(count)).to_numpy()
     judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
@@ -80,25 +81,17 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
     return judged.assign(verdict=verdict)
 
 
-def _processes(row: pd.DataFrame, medians: Floats) -> Processes:
-    """The processes of each side of each cell. medians: pooled, of shape (cells, 2)."""
-    held = row[row["median"].gt(0)]
-    of_each = held["median"].to_numpy(float)
-    logs, place = np.log(of_each), (held["place"] * 2 + held["side"]).to_numpy(dtype=np.int64)
+def _repeats(row: pd.DataFrame, count: int) -> tuple[Floats, Floats, Floats]:
+    """Return what `error_of_sides` takes of these processes, whose medians have a logarithm."""
+    median, low, high, std = (row[name].to_numpy(float) for name in ("median", "low", "high", "std"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = np.log(held["high"].to_numpy(float) / held["low"].to_numpy(float)) / 2 / NORMAL
-        centre = np.log(np.where(medians > 0, medians, np.nan))
+        half = np.log(high / low) / 2 / NORMAL
     # Samples without an interval count as one: they vary as their median does.
-    own = np.where(np.isnan(half), held["std"].fillna(0).to_numpy(float) / of_each, half)
-
-    def total(values: Floats) -> Floats:
-        return np.bincount(place, weights=values, minlength=medians.size).astype(np.float64)
-
-    count = total(np.ones(len(held)))
-    mean = total(logs) / np.maximum(count, 1)
-    squares, within = total((logs - mean[place]) ** 2), np.where(count == 1, total(own), 0.0)
-    shaped = (one.reshape(medians.shape) for one in (count, squares, within))
-    return Processes(centre, *shaped)
+    own = np.where(np.isnan(half), np.nan_to_num(std) / median, half)
+    sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * row["place"] + row["side"]).to_numpy())
+    sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
+    number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
+    return number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0)
 
 
 def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:

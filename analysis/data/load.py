@@ -88,6 +88,11 @@ def stored_rows(store: Store) -> pd.DataFrame:
         left_out = "cannot be read and its results are left out" if item.rows is None else "is read in part"
         advice = "" if item.is_newer else f". {_STAYS if item.stays else _SET_ASIDE}"
         warnings.warn(f"{item.path} in the store {store.location} {left_out} ({item.error}){advice}", stacklevel=2)
+    return described(table)
+
+
+def described(table: pa.Table) -> pd.DataFrame:
+    """Return rows of the table `measurements`, with the statistics of their samples."""
     frame = table.to_pandas(types_mapper=_column_type)
     # Null is the default in a row that is older than the field; of the user's code, fields of OF_STEP are unknown.
     has_users_code = frame["model_code"].notna() | frame["step"].notna()

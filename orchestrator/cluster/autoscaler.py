@@ -149,8 +149,7 @@ def _is_gpu_of(node: Node, met: Fingerprint) -> bool:
 
 def _met(store: Store) -> list[Fingerprint]:
     names = [f.name for f in fields(Fingerprint)]
-    rows = store.rows(["environment_id", "started_at", *names], status=["ok"])
-    newest = {row["environment_id"]: row for row in sorted(rows, key=lambda row: row["started_at"])}
+    newest = {row["environment_id"]: row for row in store.rows(["environment_id", *names], status=["ok"])}
     return [Fingerprint(**{name: row[name] for name in names}) for row in reversed(newest.values())]
 
 

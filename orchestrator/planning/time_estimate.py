@@ -4,17 +4,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any, NamedTuple
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.planning.durations import is_modelled, iterations_seconds, once_seconds
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.trial_durations import ON_GPU, Durations, duration_of
-from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import STORED_FIELDS, RequestError
 from lmsweep.trials.spec.identity import measurement_id
@@ -77,8 +73,7 @@ class Estimates:
         self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
         if store.exists():
-            columns = [*_KEYS, "started_at", "status", "phase", "unit", "metric", "samples", *STORED_FIELDS]
-            self._learn(store.read(columns=columns)[0])
+            self._learn(store)
 
     def of(self, planned: PlannedTrial) -> Estimate:
         config, environment = planned.trial.config, planned.environment
@@ -128,27 +123,20 @@ class Estimates:
             is_modelled=rests_on_model,
         )
 
-    def _learn(self, table: pa.Table) -> None:
-        ended = pc.and_(pc.equal(table["phase"], "trial"), pc.equal(table["unit"], "s"))
-        table = table.filter(pc.and_(ended, pc.equal(table["status"], Status.OK.value))).sort_by("started_at")
-        times: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-        last_row: dict[tuple[str, ...], int] = {}
-        columns = [table[name].to_pylist() for name in (*_KEYS, "metric", "samples")]
-        for row, (device_name, measurement, attempt, workload, metric, samples) in enumerate(
-            zip(*columns, strict=True)
-        ):
-            key = (device_name, measurement, attempt, workload)
-            times[key][metric] = sum(samples or ())
-            last_row[key] = row
+    def _learn(self, store: Store) -> None:
+        columns = (*_KEYS, "metric", "samples", *STORED_FIELDS)
+        attempts: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+        for row in store.rows(columns, phase=["trial"], unit=["s"], status=["ok"]):
+            attempts[tuple(row[name] for name in _KEYS)].append(row)
         seen: dict[tuple[str, str, bool], list[tuple[float, float]]] = defaultdict(list)
-        for age, (ended_key, parts) in enumerate(reversed(times.items())):
-            device_name, measurement, _, workload = ended_key
+        for age, ((device_name, measurement, _, workload), rows) in enumerate(reversed(attempts.items())):
+            parts = {row["metric"]: sum(row["samples"] or ()) for row in rows}
             overhead = sum(parts.get(f"{what}_time", 0.0) for what in ("setup", "checked", "compile"))
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
             self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
             if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
                 try:
-                    config = config_of(table.slice(last_row[ended_key], 1).to_pylist()[0])
+                    config = config_of(rows[-1])
                 except RequestError:  # no configuration of this lmsweep
                     continue
                 known = workload_named(workload)

@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import TrialConfig
 
 
 class Chooser(Protocol):
@@ -20,5 +19,5 @@ class Chooser(Protocol):
     def withdraw(self, position: int) -> None:
         """Take back a choice: the trial does not begin, or was cut."""
 
-    def learn_trial(self, position: int, config: TrialConfig, records: Sequence[Record]) -> None:
+    def learn_trial(self, position: int, records: Sequence[Record]) -> None:
         """Learn what a trial measured."""

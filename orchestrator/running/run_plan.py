@@ -163,7 +163,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
 
     def on_rows(planned: PlannedTrial, rows: list[Row]) -> None:
         if search:
-            search.learn_trial(positions[planned.index], planned.trial.config, records_of(rows))
+            search.learn_trial(positions[planned.index], records_of(rows))
         writer.put(planned, rows)
 
     def finish() -> None:

@@ -22,7 +22,7 @@ from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Trial, TrialConfig
+from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.store.store import Store
 from tests.store.test_store import CONFIG
@@ -131,7 +131,7 @@ class LastFirst:
     def withdraw(self, position: int) -> None:
         self.withdrawn.append(position)
 
-    def learn_trial(self, position: int, config: TrialConfig, records: Sequence[Record]) -> None:
+    def learn_trial(self, position: int, records: Sequence[Record]) -> None:
         raise AssertionError("no trial ends here")
 
 

@@ -70,6 +70,13 @@ def test_rows_are_those_with_one_of_the_wanted_values_in_each_column_and_a_store
     assert store.rows(["context_length"], status=["oom", "timeout"]) == [{"context_length": 32, "status": "oom"}]
 
 
+def test_rows_come_the_oldest_first_whatever_their_files_are_called(tmp_path):
+    store, began = Store(str(tmp_path)), datetime(2026, 1, 1, tzinfo=UTC)
+    for hour in (3, 5, 1, 6, 2, 4):
+        store.append(rows(hour, started_at=began + timedelta(hours=hour))[:1])
+    assert [row["context_length"] for row in store.rows(["context_length"])] == [1, 2, 3, 4, 5, 6]
+
+
 def test_what_is_appended_can_be_read_without_this_project(tmp_path):
     if find_spec("duckdb") is None:
         pytest.skip("duckdb is not installed")

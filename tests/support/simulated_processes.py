@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 
 from lmsweep.trials.statistics.mean_ratio import mean_ratio
-from lmsweep.trials.statistics.significance import Processes, differences, direction, holm
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Variation, centre, reach
+from lmsweep.trials.statistics.significance import differences, direction, holm
+from lmsweep.trials.statistics.variation import (
+    BETWEEN_MACHINES,
+    PRIORS,
+    Floats,
+    Kind,
+    Variation,
+    centre,
+    error_of_sides,
+    reach,
+)
 
 CELLS, FAMILIES = 24, 1000
 PROCESSES = (1, 2, 3, 5, 8)
@@ -29,14 +38,10 @@ def family(
     logs = [side + WITHIN * random.standard_normal(side.shape) for side in logs]
     squares = np.stack([((side - side.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for side in logs], axis=1)
     known: Variation = PRIORS[kind].updated(float(squares.sum()), 2.0 * CELLS * (processes - 1))
-    measured = Processes(
-        centre=np.stack([centre(side) for side in logs], axis=1),
-        number=np.full((CELLS, 2), float(processes)),
-        squares=squares,
-        within=np.full((CELLS, 2), WITHIN if processes == 1 else 0.0),
-    )
+    number, within = (np.full((CELLS, 2), one) for one in (float(processes), WITHIN if processes == 1 else 0.0))
+    error = error_of_sides(number, squares, within, *(np.full(CELLS, one) for one in (known.scale, known.freedom)))
     least = np.full(CELLS, 0.02)
-    found = differences(measured, np.full(CELLS, known.scale), np.full(CELLS, known.freedom), least)
+    found = differences(centre(logs[1]) - centre(logs[0]), *error, least)
     return found, direction(found.ratio, holm(found.p), holm(found.p_same), least)
 
 

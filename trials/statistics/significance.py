@@ -12,45 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmsweep.trials.statistics.variation import (
-    Floats,
-    error_of_centre,
-    moderated,
-    p_different,
-    p_equivalent,
-    reach,
-)
+from lmsweep.trials.statistics.variation import Floats, p_different, p_equivalent, reach
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal sides calls any cell different."""
 
 WIDEST = float(np.log(4.0))
 """Half the width of the widest interval, on a logarithmic scale: beyond it, the processes say next to nothing."""
-
-
-class Processes(NamedTuple):
-    """The processes of both sides of each cell; arrays of shape (cells, 2), of logarithms of their medians."""
-
-    centre: Floats
-    number: Floats
-    squares: Floats
-    """Sum of squared deviations from their mean."""
-    within: Floats
-    """Standard error of the median of a lone process because of its own samples; 0 for several."""
-
-    @property
-    def freedom(self) -> Floats:
-        total: Floats = np.maximum(self.number - 1, 0).sum(axis=1)
-        return total
-
-    def error(self, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
-        """Return the standard error of the distance of the sides, and its degrees of freedom."""
-        freedom = self.freedom
-        with np.errstate(invalid="ignore", divide="ignore"):
-            variance = np.where(freedom > 0, self.squares.sum(axis=1) / freedom, 0.0)
-            between, total = moderated(variance, freedom, scale, prior)
-            ours = between[:, None] * error_of_centre(self.number)
-        return np.sqrt((ours**2 + self.within**2).sum(axis=1)), total
 
 
 class Differences(NamedTuple):
@@ -67,10 +35,9 @@ class Differences(NamedTuple):
     """Half the width of the interval on a logarithmic scale, also where it is too wide to be printed."""
 
 
-def differences(processes: Processes, scale: Floats, prior: Floats, least: Floats) -> Differences:
-    """Return how the second side differs from the first. scale, prior: those of the `Variation` of each cell."""
-    distance = processes.centre[:, 1] - processes.centre[:, 0]
-    error, freedom = processes.error(scale, prior)
+def differences(distance: Floats, error: Floats, freedom: Floats, least: Floats) -> Differences:
+    """Return how the second side differs from the first. distance: from the logarithm of the first one's centre to that
+    of the second; error, freedom: of `error_of_sides`."""
     half = reach(freedom) * error
     shown = np.where(half < WIDEST, half, np.nan)
     return Differences(

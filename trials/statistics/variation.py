@@ -103,6 +103,23 @@ def error_of_centre(processes: Floats) -> Floats:
     return np.sqrt(np.where(processes < 3, 1.0, 1.1) / processes)
 
 
+def error_of_sides(
+    number: Floats, squares: Floats, within: Floats, scale: Floats, prior: Floats
+) -> tuple[Floats, Floats]:
+    """Return the standard error of the distance between the sides of each cell, and its degrees of freedom; of a lone
+    side, that of its centre.
+
+    number, squares, within: of the processes of each side, shape (cells, sides): how many they are, the sum of squared
+    deviations of their log medians, and what their samples add to the error. scale, prior: of each cell's `Variation`.
+    """
+    freedom = np.maximum(number - 1, 0).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = np.where(freedom > 0, squares.sum(axis=1) / freedom, 0.0)
+        between, total = moderated(variance, freedom, scale, prior)
+        ours = between[:, None] * error_of_centre(number)
+    return np.sqrt((ours**2 + within**2).sum(axis=1)), total
+
+
 def _tail(distance: Floats, error: Floats, freedom: Floats) -> Floats:
     """P(T > distance / error); without any error 0 or 1, and 0.5 in the middle."""
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -150,11 +150,13 @@ class Store:
         return found.rows.select(columns or names).replace_schema_metadata(schema.metadata), found.damage
 
     def rows(self, columns: Iterable[str], **wanted: Collection[str]) -> list[dict[str, Any]]:
-        """Return these columns of the measurements whose other columns have one of the wanted values: status=["ok"]."""
-        table, _ = self.read(columns=list(dict.fromkeys([*columns, *wanted])))
+        """Return these columns of the measurements whose other columns have one of the wanted values: status=["ok"].
+        The oldest attempt comes first."""
+        names = dict.fromkeys([*columns, *wanted])
+        table, _ = self.read(columns=[*(names | {"started_at": None})])
         for name, values in wanted.items():
             table = table.filter(pc.is_in(table[name], pa.array([*values], pa.string())))
-        rows: list[dict[str, Any]] = table.to_pylist()
+        rows: list[dict[str, Any]] = table.sort_by("started_at").select([*names]).to_pylist()
         return rows
 
     def outcomes(self) -> dict[tuple[str, str], Outcome]:

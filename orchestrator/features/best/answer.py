@@ -136,10 +136,12 @@ def answer(
     stands = standing(among, [errors[place] for place in places])
     order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
     winner = within[stands.leader]
+    cost = winner.cost(aim)
+    assert cost, "the winner has a cost"
     return Answer(
         aim=aim,
         winner=winner,
-        cost=Value(exp(stands.value), Error(stands.value_error, stands.freedom)),
+        cost=cost._replace(median=exp(stands.value), error=Error(stands.value_error, stands.freedom)),
         beaten=tuple(_beaten(within[place], stands, place) for place in order),
         wrong=stands.wrong,
         over_limit=len(known) - len(within),

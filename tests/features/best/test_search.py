@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from lmsweep.analysis.cells.cells import Processes
+from lmsweep.analysis import load
+from lmsweep.analysis.cells.cells import Processes, cells_of
 from lmsweep.analysis.cells.goal import parse_aim
 from lmsweep.orchestrator.features.best.searching.candidates import search_of
 from lmsweep.orchestrator.features.best.searching.search import FEWEST_REPEATS, STOP_PROBABILITY, Search
@@ -14,10 +15,11 @@ from lmsweep.orchestrator.features.best.surrogate import Space, Surrogate
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.variation import Kind
-from tests.support.made_up_results import H200, config
+from tests.support.made_up_results import H200, Attempts, config, samples
 from tests.support.simulated_grids import SHARE, TEST_SEEDS, searched, simulate
 
 AXES = {"batch_size": (1, 2, 4, 8), "attention": ("naive", "sdpa", "flex"), "compile": ("none", "block")}
@@ -218,3 +220,37 @@ def test_a_search_that_ran_out_of_time_is_not_settled() -> None:
     assert (whole.choose({0}), position) == (None, None) and whole.is_settled
     cut.withdraw(0)
     assert cut.choose({0}) is None and not cut.is_settled
+
+
+@pytest.mark.parametrize(
+    ("workload", "value", "unit", "goal", "measured"),
+    [
+        ("timing", "step.time", "s", "tokens/s", samples(0.04, 2e-3)),
+        ("timing", "step.time", "s", "$/Mtoken", (0.04, 0.05, 0.06)),  # too few for an interval
+        ("energy", "step.energy", "J", "J/Mtoken", (10.0,)),
+        ("memory", "step.peak_allocated", "B", "memory", (4e9,) * 3),
+    ],
+)
+def test_a_search_learns_of_a_trial_what_the_answer_reads_of_it_from_the_store(
+    attempts: Attempts, workload: str, value: str, unit: str, goal: str, measured: tuple[float, ...]
+) -> None:
+    aim = parse_aim(goal, ["peak < 8GB"], parse_prices(["H200=3"]))
+    trial = config("small", device="cuda", precision="bf16")
+    records = attempts.ok(trial, {value: measured}, workload=workload, units={value: unit}, flags=(Flag.HOST_BOUND,))
+    (stored,) = cells_of(load(attempts.store))
+    one = Search(Space.of([], [[]]), prior=np.zeros(1), seconds=np.ones(1), aim=aim)
+    one.learn_trial(0, records)
+    cost = stored.cost(aim)
+    assert cost and one.results.measured[0] == cost.processes
+
+
+def test_a_search_learns_no_cost_of_a_trial_that_failed_or_exceeds_the_limit(attempts: Attempts) -> None:
+    trial = config("small", device="cuda")
+    one = Search(
+        Space.of([], [[]] * 3), prior=np.zeros(3), seconds=np.ones(3), aim=parse_aim("memory", ["peak < 1GB"], [])
+    )
+    peak = {"step.peak_allocated": (4e9,)}
+    one.learn_trial(0, attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"}))
+    one.learn_trial(1, [attempts.failed(trial, "oom")])
+    one.learn_trial(2, [attempts.failed(trial, "lost", workload="profile")])
+    assert one.results.failed == {0, 1, 2}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.cells.cells import Error, Processes, variations_of
+from lmsweep.analysis.cells.cells import Error, Processes
 from lmsweep.orchestrator.features.best.standing import (
     CONTENDERS,
     SURROGATE_FREEDOM,
@@ -56,7 +56,11 @@ class Results:
             self.failed.add(cell)
 
     def errors(self) -> dict[int, Error]:
-        variations = variations_of([*self.measured.values()], self._variations)
+        variations = dict(self._variations)
+        for kind, known in self._variations.items():  # with the repetitions of these cells
+            repeated = [one for one in self.measured.values() if one.kind == kind and len(one.logs) > 1]
+            squares, freedom = sum(one.squares for one in repeated), sum(len(one.logs) - 1 for one in repeated)
+            variations[kind] = known.updated(squares, freedom)
         return {cell: one.error(variations[one.kind]) for cell, one in self.measured.items()}
 
 

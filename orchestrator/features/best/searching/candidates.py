@@ -118,7 +118,8 @@ def search_of(
         variations=variations,
     )
     for place, cell in zip(of_known, known, strict=True):
-        search.learn(place, cell.measured_cost(aim) if cell.keeps(aim) else None)
+        cost = cell.cost(aim)
+        search.learn(place, cost.processes if cost and cell.keeps(aim) else None)
     return search
 
 

@@ -8,52 +8,20 @@ be better, more processes measure the cells that may be the best.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from math import log
-from typing import cast
 
 import numpy as np
-import pandas as pd
 
-from lmsweep.analysis.cells.cells import Processes
+from lmsweep.analysis.cells.cells import Processes, cells_of
 from lmsweep.analysis.cells.goal import Aim
-from lmsweep.analysis.data.process_variation import kinds
+from lmsweep.analysis.data.load import described
+from lmsweep.analysis.data.pooled_rows import pool
 from lmsweep.orchestrator.features.best.searching.beliefs import Beliefs, Results
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Indices, Space
-from lmsweep.trials.results.metrics import PEAKS
-from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import Floats
-from lmsweep.trials.statistics.sample_stats import describe_samples
-from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation, reach
-
-NORMAL_REACH = float(reach(np.array(0.0)))
-"""Half the width of a 95 % interval of a normal distribution, in standard errors."""
-
-
-def cost_of_rows(aim: Aim, config: TrialConfig, records: Sequence[Record]) -> Processes | None:
-    """Return the cost that a process measured; None if it failed or exceeds the limit."""
-    values = {f"{row.phase}.{row.metric}": row for row in records if row.status == Status.OK and row.samples}
-    described = {name: describe_samples(row.samples or ()) for name, row in values.items()}
-    name = aim.goal.first_of(values)
-    peak = next((described[one].median for one in PEAKS if one in described), None)
-    if name is None or (aim.peak is not None and peak is not None and peak >= aim.peak):
-        return None
-    row, (median, low, high) = values[name], described[name]
-    samples = row.samples or ()
-    hourly = aim.hourly(row.fingerprint.device_name, row.fingerprint.accelerator_type)
-    shown = {"metric": row.metric, "unit": row.unit, "device": config.device_type, "flags": [*row.flags]}
-    return Processes(
-        logs=(log(aim.goal.cost(median, config, hourly)),),
-        within=log(high / low) / 2 / NORMAL_REACH
-        if low > 0
-        else log(max(samples) / min(samples)) / 2
-        if samples[0] > 0
-        else 0,
-        kind=cast(Kind, str(kinds(pd.DataFrame([shown]))[0])),
-    )
-
+from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
+from lmsweep.trials.store.parquet_file import table_of
 
 STOP_PROBABILITY = 0.02
 """No further cell is measured once the probability that any of them is better falls below this."""
@@ -123,11 +91,13 @@ class Search:
         self.results.add(cell, found)
         self._beliefs = None
 
-    def learn_trial(self, position: int, config: TrialConfig, records: Sequence[Record]) -> None:
-        """Learn the value of a cell from the rows of a trial."""
+    def learn_trial(self, position: int, records: Sequence[Record]) -> None:
+        """Learn the value of a cell from the rows of a trial, read as they will be from the store."""
         assert self.aim, "a search of trials has an aim"
         self.ran += 1
-        self.learn(int(self._cells[position]), cost_of_rows(self.aim, config, records))
+        cells = cells_of(pool(described(table_of(records))))
+        costs = (one.cost(self.aim) for one in cells if one.peak is None or one.keeps(self.aim))
+        self.learn(int(self._cells[position]), next((one.processes for one in costs if one), None))
 
     def withdraw(self, position: int) -> None:
         """Take back a choice: the trial does not begin, or was cut."""
