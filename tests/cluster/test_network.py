@@ -24,6 +24,7 @@ from tests.support.command import PYTHONPATH, answer_here, lmsweep, start, wait_
 
 NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR")
 MINE = "mine-and-nobody-elses-token-of-another-cluster"
+TRACKERS = ("wandb", "mlflow")
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
@@ -82,7 +83,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     )
     sweep.write_text(sweep.read_text().replace("timing", "ddp"))
     # A cluster's image may name its network for the ranks, and its user may have turned tokens off.
-    own = {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
+    for tracker in TRACKERS:
+        (folder / f"{tracker}.py").write_text(f"open({str(home)!r} + '/{tracker}', 'w').close()")
+    own = {"PYTHONPATH": f"{folder}:{PYTHONPATH}"}
+    own |= {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
     process = start("run", sweep, "--store", folder / "store", "--no-predict", **own)
     try:
         wait_for_child(process)
@@ -96,6 +100,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_run_starts_no_process_and_imports_no_package_that_it_has_no_use_for(running: Running) -> None:
+    commands = [" ".join(process.cmdline()) for process in running.processes()]
+    assert any("gcs_server" in command for command in commands)
+    assert not [command for command in commands if "dashboard.py" in command or "monitor.py" in command]
+    assert not [tracker for tracker in TRACKERS if (running.home / tracker).exists()]
 
 
 def ranks(running: Running) -> list[psutil.Process]:
