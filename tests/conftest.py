@@ -59,6 +59,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_objects() -> None:
+    """Keeps what the files before have left from the collections of this one's trials, each of which visits all."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module")
 def one_core() -> Iterator[None]:
     """Runs the tests of the file, and the trials that they start, on one core: another one for each worker of xdist.
