@@ -81,9 +81,9 @@ def read_token_again() -> None:
 def starting_here(seconds: float) -> Iterator[None]:
     """Inside, `ray.init` starts a Ray on the loopback interface, and waits so long for each of its processes.
 
-    Ray by itself replaces the loopback address by that of the host, and waits half a minute. It also starts three
-    processes for an autoscaler, a dashboard and logs on the driver's terminal, which a run here does not have. If
-    `ray.init` fails, the processes that it has started are killed. Raises RayFailedError.
+    Ray by itself replaces the loopback address by that of the host, waits half a minute, and starts a process each for
+    an autoscaler, a dashboard and a driver that shows logs. If `ray.init` fails, the processes that it has started are
+    killed. Raises RayFailedError.
     """
     import ray
     from ray._private import node, services
@@ -114,18 +114,15 @@ def starting_here(seconds: float) -> Iterator[None]:
         step = int(1000 * LOOK_SECONDS)  # no signal interrupts this call
         return insist(lambda: wait_for_port(*of, timeout_ms=min(timeout_ms, step)))
 
-    def start_nothing(*_: Any, **__: Any) -> None:
-        pass
-
     try:
         with (
             _replaced(services, "resolve_ip_for_localhost", lambda host: host),
             _replaced(services, "start_ray_process", note),
             _replaced(services, "get_node", lambda *of: insist(lambda: get_node(*of))),
             _replaced(node, "wait_for_persisted_port", insist_on_port),
-            _replaced(node.Node, "start_monitor", start_nothing),
-            _replaced(node.Node, "start_api_server", start_nothing),
-            _replaced(node.Node, "start_log_monitor", start_nothing),
+            _replaced(node.Node, "start_monitor", lambda *_, **__: None),
+            _replaced(node.Node, "start_api_server", lambda *_, **__: None),
+            _replaced(node.Node, "start_log_monitor", lambda *_, **__: None),
         ):
             yield
         listens_at = ray.util.get_node_ip_address()
@@ -265,20 +262,13 @@ def registry_asked_once() -> Iterator[None]:
 
 
 @contextmanager
-def signals_left_alone() -> Iterator[None]:
-    """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended."""
+def left_alone() -> Iterator[None]:
+    """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended. Nor does it count the
+    user's loggers, for which it would import wandb and mlflow, for seconds."""
+    from ray.air._internal import usage
     from ray.tune import tune
 
-    with _replaced(tune, "_setup_signal_catching", Event):
-        yield
-
-
-@contextmanager
-def trackers_left_alone() -> Iterator[None]:
-    """Inside, Tune does not count the user's loggers: for that it would import wandb and mlflow, for seconds."""
-    from ray.air._internal import usage
-
-    with _replaced(usage, "tag_callbacks", lambda callbacks: False):
+    with _replaced(tune, "_setup_signal_catching", Event), _replaced(usage, "tag_callbacks", lambda _: False):
         yield
 
 

@@ -28,6 +28,23 @@ TRACKERS = ("wandb", "mlflow")
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
+SLOW = """
+import time
+from torch import nn
+
+
+class Slow(nn.Module):
+    def __init__(self, vocab_size):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(vocab_size, 8), nn.Linear(8, vocab_size)
+
+    def forward(self, tokens):
+        time.sleep(0.1)
+        return self.head(self.embedding(tokens))
+"""
+"""A model whose ranks leave the cores to other tests."""
+
+
 class Socket(NamedTuple):
     """A socket that waits for others."""
 
@@ -78,16 +95,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     home = folder / "home"
     (home / ".ray").mkdir(parents=True)
     (home / ".ray" / "auth_token").write_text(MINE)
-    sweep = write_sweep(
-        folder, context_length=16, world_size=[2], measure_steps=1_000_000, timeout_seconds=600, ddp="flat"
-    )
+    (folder / "mine.py").write_text(SLOW)
+    fields = {"model": "mine.py:Slow", "measure_steps": 1_000_000, "timeout_seconds": 600, "ddp": "flat"}
+    sweep = write_sweep(folder, context_length=16, world_size=[2], **fields)
     sweep.write_text(sweep.read_text().replace("timing", "ddp"))
     # A cluster's image may name its network for the ranks, and its user may have turned tokens off.
     for tracker in TRACKERS:
         (folder / f"{tracker}.py").write_text(f"open({str(home)!r} + '/{tracker}', 'w').close()")
     own = {"PYTHONPATH": f"{folder}:{PYTHONPATH}"}
     own |= {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
-    process = start("run", sweep, "--store", folder / "store", "--no-predict", **own)
+    process = start("run", sweep, "--store", folder / "store", "--no-predict", "--code", folder, **own)
     try:
         wait_for_child(process)
         under_way = Running(process, home)
