@@ -59,6 +59,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_objects() -> None:
+    """Keeps what the files before have left from the collections of this one's trials: these would visit it, too."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module")
 def one_core() -> Iterator[None]:
     """Runs the tests of the file, and the trials that they start, on one core: another one for each worker of xdist.
@@ -87,6 +94,15 @@ def runner() -> "Iterator[IsolatedRunner]":
 
     with IsolatedRunner() as runner:
         yield runner
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[None]:
+    """The functions of lmsweep start their programs from one process that has imported PyTorch."""
+    from tests.support.warm_process import warm_programs
+
+    with warm_programs():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -81,8 +81,9 @@ def read_token_again() -> None:
 def starting_here(seconds: float) -> Iterator[None]:
     """Inside, `ray.init` starts a Ray on the loopback interface, and waits so long for each of its processes.
 
-    Ray by itself replaces the loopback address by that of the host, and waits half a minute. If `ray.init` fails, the
-    processes that it has started are killed. Raises RayFailedError.
+    Ray by itself replaces the loopback address by that of the host, waits half a minute, and starts a process each for
+    an autoscaler, a dashboard and a driver that shows logs. If `ray.init` fails, the processes that it has started are
+    killed. Raises RayFailedError.
     """
     import ray
     from ray._private import node, services
@@ -119,6 +120,9 @@ def starting_here(seconds: float) -> Iterator[None]:
             _replaced(services, "start_ray_process", note),
             _replaced(services, "get_node", lambda *of: insist(lambda: get_node(*of))),
             _replaced(node, "wait_for_persisted_port", insist_on_port),
+            _replaced(node.Node, "start_monitor", lambda *_, **__: None),
+            _replaced(node.Node, "start_api_server", lambda *_, **__: None),
+            _replaced(node.Node, "start_log_monitor", lambda *_, **__: None),
         ):
             yield
         listens_at = ray.util.get_node_ip_address()
@@ -258,11 +262,13 @@ def registry_asked_once() -> Iterator[None]:
 
 
 @contextmanager
-def signals_left_alone() -> Iterator[None]:
-    """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended."""
+def left_alone() -> Iterator[None]:
+    """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended. Nor does it count the
+    user's loggers, for which it would import wandb and mlflow, for seconds."""
+    from ray.air._internal import usage
     from ray.tune import tune
 
-    with _replaced(tune, "_setup_signal_catching", Event):
+    with _replaced(tune, "_setup_signal_catching", Event), _replaced(usage, "tag_callbacks", lambda _: False):
         yield
 
 

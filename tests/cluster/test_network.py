@@ -24,7 +24,25 @@ from tests.support.command import PYTHONPATH, answer_here, lmsweep, start, wait_
 
 NAMES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_TMPDIR")
 MINE = "mine-and-nobody-elses-token-of-another-cluster"
+TRACKERS = ("wandb", "mlflow")
 LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+
+
+SLOW = """
+import time
+from torch import nn
+
+
+class Slow(nn.Module):
+    def __init__(self, vocab_size):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(vocab_size, 8), nn.Linear(8, vocab_size)
+
+    def forward(self, tokens):
+        time.sleep(0.1)
+        return self.head(self.embedding(tokens))
+"""
+"""A model whose ranks leave the cores to other tests."""
 
 
 class Socket(NamedTuple):
@@ -77,13 +95,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     home = folder / "home"
     (home / ".ray").mkdir(parents=True)
     (home / ".ray" / "auth_token").write_text(MINE)
-    sweep = write_sweep(
-        folder, context_length=16, world_size=[2], measure_steps=1_000_000, timeout_seconds=600, ddp="flat"
-    )
+    (folder / "mine.py").write_text(SLOW)
+    fields = {"model": "mine.py:Slow", "measure_steps": 1_000_000, "timeout_seconds": 600, "ddp": "flat"}
+    sweep = write_sweep(folder, context_length=16, world_size=[2], **fields)
     sweep.write_text(sweep.read_text().replace("timing", "ddp"))
     # A cluster's image may name its network for the ranks, and its user may have turned tokens off.
-    own = {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
-    process = start("run", sweep, "--store", folder / "store", "--no-predict", **own)
+    for tracker in TRACKERS:
+        (folder / f"{tracker}.py").write_text(f"open({str(home)!r} + '/{tracker}', 'w').close()")
+    own = {"PYTHONPATH": f"{folder}:{PYTHONPATH}"}
+    own |= {"HOME": str(home), "RAY_AUTH_MODE": "disabled", "GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0"}
+    process = start("run", sweep, "--store", folder / "store", "--no-predict", "--code", folder, **own)
     try:
         wait_for_child(process)
         under_way = Running(process, home)
@@ -96,6 +117,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_run_starts_no_process_and_imports_no_package_that_it_has_no_use_for(running: Running) -> None:
+    commands = [" ".join(process.cmdline()) for process in running.processes()]
+    assert any("gcs_server" in command for command in commands)
+    assert not [command for command in commands if "dashboard.py" in command or "monitor.py" in command]
+    assert not [tracker for tracker in TRACKERS if (running.home / tracker).exists()]
 
 
 def ranks(running: Running) -> list[psutil.Process]:

@@ -12,6 +12,8 @@ from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, 
 from lmsweep.trials.prediction.predict import print_answer
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 TINY = TrialConfig(model="tiny", d_model=32, d_ff=64, num_layers=1, num_heads=2, vocab_size=64, context_length=8)
 
 

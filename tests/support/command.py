@@ -21,6 +21,7 @@ from lmsweep.orchestrator.cluster import nodes
 from lmsweep.orchestrator.interrupt import TERMINATION_SIGNALS
 from lmsweep.orchestrator.terminal import Pager, Traceback
 from lmsweep.trials.machine.cpu_affinity import usable_cores
+from tests.support.warm_process import warm_programs
 
 COMMAND = [sys.executable, "-m", "lmsweep.orchestrator.cli"]
 ROOT = Path(__file__).parents[2]
@@ -56,6 +57,7 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
             patch.dict(os.environ, {"COLUMNS": "200"} | environment),
             patch.object(sys, "argv", words),
             patch.object(nodes, "look_at_machine", LOOK if "doctor" in words else machine_as_seen),
+            warm_programs(),
             warnings.catch_warnings(),
             redirect_stdout(out),
             redirect_stderr(err),

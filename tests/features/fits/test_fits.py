@@ -21,6 +21,8 @@ from lmsweep.trials.store.store import Store
 from tests.support.command import PYTHONPATH, answer_here
 from tests.support.command import lmsweep as command
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SHORT = ("--context", "256")
 
 
