@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from tests.support.turns import turn
 if TYPE_CHECKING:
     from lmsweep.trials.isolation.client import IsolatedRunner
     from lmsweep.trials.results.environment import Fingerprint
+    from lmsweep.trials.spec.reference import Code
     from tests.support.made_up_results import Attempts
 
 # Before NumPy is imported. With several threads, products of small matrices take ten times as much of the cores.
@@ -124,6 +125,21 @@ def forget_code() -> Iterator[None]:
     forget()
     yield
     forget()
+
+
+@pytest.fixture
+def mine(tmp_path: Path, forget_code: None) -> "Callable[[str], Code]":
+    """Writes a user's `mine.py`, lets this process import from its folder, and returns that."""
+    from lmsweep.trials.code.digest import code_folder
+    from lmsweep.trials.code.importing import use_code
+
+    def write(source: str) -> "Code":
+        (tmp_path / "mine.py").write_text(source)
+        code = code_folder(str(tmp_path))
+        use_code(code)
+        return code
+
+    return write
 
 
 @pytest.fixture

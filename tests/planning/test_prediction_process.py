@@ -9,7 +9,10 @@ import pytest
 
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, as_text, question_of
+from lmsweep.trials.analytic.rates.operators import from_values
+from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.predict import print_answer
+from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 pytestmark = pytest.mark.usefixtures("warm")
@@ -49,11 +52,15 @@ def test_a_plan_does_not_wait_for_answers_that_nobody_can_keep() -> None:
         answers.wait()
 
 
-def test_one_process_answers_two_questions() -> None:
+def test_one_process_answers_many_questions_each_at_its_place() -> None:
     on_gpu = replace(TINY, device="cuda")
-    memory, step = Answers([Question(config=TINY), Question(config=on_gpu, wants=("operators",))], None).wait()
-    assert memory.prediction and not memory.operators
-    assert step.operators and not step.prediction
+    modes = ("train_step", "forward", "forward_backward")
+    configs = [replace(TINY, mode=mode, batch_size=batch) for batch in (1, 2) for mode in modes]
+    questions = [Question(config=on_gpu, wants=("operators",)), *(Question(config=one) for one in configs)]
+    step, *memory = Answers(questions, None).wait()
+    assert [one.prediction for one in memory] == [predict(one) for one in configs]
+    assert not any(one.operators for one in memory)
+    assert from_values(step.operators) == step_operators(on_gpu) and not step.prediction
 
 
 def test_a_question_that_wants_everything_is_answered_by_one_record() -> None:

@@ -1,4 +1,4 @@
-"""The simulated allocator, rule by rule. What it says of whole trials is held against an H200 in test_predict.py."""
+"""The simulated allocator, rule by rule. test_measured_memory.py holds what it says of whole trials against an H200."""
 
 from itertools import pairwise
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmsweep.trials.bench.run_trial import run_here
-from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode
-from lmsweep.trials.prediction.flop_count import count_flops
-from lmsweep.trials.prediction.peak_memory import predict
-from lmsweep.trials.prediction.without_device import chosen_kernel as rules
 from lmsweep.trials.prediction.without_device.chosen_kernel import Call, Kernel, chosen_kernel
-from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
-from lmsweep.trials.prediction.without_device.fake_device import Fakes
-from lmsweep.trials.results.record import Record
-from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.prediction.without_device.fake_device import Fakes, fake_device
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -64,8 +55,9 @@ def grid(axes: dict[str, list[Any]]) -> Iterator[tuple[Any, ...]]:
 
 
 def test_it_is_the_one_that_pytorch_chose_on_an_h100(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "CUDNN_TAKES_ANY_DROPOUT", True)
-    monkeypatch.setattr(rules, "EFFICIENT_TAKES_GROUPS", False)  # that was PyTorch 2.11
+    rules = "lmsweep.trials.prediction.without_device.chosen_kernel."
+    monkeypatch.setattr(f"{rules}CUDNN_TAKES_ANY_DROPOUT", True)
+    monkeypatch.setattr(f"{rules}EFFICIENT_TAKES_GROUPS", False)  # that was PyTorch 2.11
     names = {kernel.value[0]: kernel for kernel in Kernel}
     measured = [names[letter] for letter in "".join(ON_H100["chosen"])]
     with torch.device("meta"):
@@ -119,7 +111,7 @@ class Names(TorchDispatchMode):
         super().__init__()
         self.seen: list[str] = []
 
-    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "attention" in str(func) or "softmax" in str(func):
             self.seen.append(str(func))
         return func(*args, **(kwargs or {}))
@@ -141,8 +133,8 @@ def operators_of(one: tuple[Any, ...], *, device: str | None) -> list[str]:
     config = TrialConfig(d_model=64, device=device or "cpu", attention="sdpa")
     with ExitStack() as stack:
         if device:
-            stack.enter_context(device_operators(config))
-            stack.enter_context(Fakes(OUTPUTS if device == "cuda" else None))
+            _, fakes = stack.enter_context(fake_device(config))
+            stack.enter_context(fakes)
         names = stack.enter_context(Names())
         q, k, v, mask, dropout, causal, grouped, _ = call(*_key(one))
         out = scaled_dot_product_attention(q, k, v, mask, dropout, causal, enable_gqa=grouped)
@@ -180,90 +172,3 @@ def test_on_a_gpu_the_prediction_runs_the_kernel_forward_and_backward(changes: d
     one = (*(usual | changes).values(), 1)
     names = [name.removeprefix("aten.") for name in operators_of(one, device="cuda")]
     assert names[0] == operator and any("backward" in name for name in names[1:])
-
-
-MODEL = """
-import torch
-from torch import nn
-from torch.nn import functional
-
-
-class Block(nn.Module):
-    def __init__(self, heads, of_keys, value_width, rate, mask):
-        super().__init__()
-        self.heads, self.of_keys, self.rate = heads, of_keys, rate
-        self.q, self.k = nn.Linear(64, 64), nn.Linear(64, of_keys * 8)
-        self.v, self.out = nn.Linear(64, of_keys * value_width), nn.Linear(heads * value_width, 64)
-        self.mask = nn.Parameter(torch.zeros(heads, 96, 96), requires_grad=mask == "learned") if mask else None
-
-    def forward(self, x):
-        heads = self.heads, self.of_keys, self.of_keys
-        q, k, v = (
-            layer(x).unflatten(-1, (number, -1)).transpose(1, 2)
-            for layer, number in zip((self.q, self.k, self.v), heads)
-        )
-        y = functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=self.mask, dropout_p=self.rate, is_causal=self.mask is None,
-            enable_gqa=self.heads != self.of_keys,
-        )
-        return x + self.out(y.transpose(1, 2).flatten(2))
-
-
-class Net(nn.Module):
-    def __init__(self, vocab_size, of_keys=8, value_width=8, rate=0.0, mask=""):
-        super().__init__()
-        self.embedding, self.head = nn.Embedding(vocab_size, 64), nn.Linear(64, vocab_size)
-        self.layers = nn.ModuleList(Block(8, of_keys, value_width, rate, mask) for _ in range(2))
-
-    def forward(self, tokens):
-        x = self.embedding(tokens)
-        for layer in self.layers:
-            x = layer(x)
-        return self.head(x)
-"""
-
-
-@pytest.mark.usefixtures("forget_code")
-@pytest.mark.parametrize(
-    ("arguments", "attention", "precision"),
-    [
-        ({}, "sdpa", "bf16"),
-        ({"rate": 0.1}, "sdpa", "bf16"),
-        ({"value_width": 4}, "sdpa", "bf16"),
-        ({"value_width": 16, "of_keys": 2}, "sdpa", "bf16"),
-        ({"of_keys": 2}, "sdpa", "bf16"),
-        ({"of_keys": 2}, "sdpa", "fp32"),
-        ({"mask": "learned"}, "sdpa", "bf16"),
-        ({"mask": "fixed"}, "sdpa", "fp32"),
-        ({}, "sdpa_math", "fp32"),
-    ],
-    ids=str,
-)
-def test_the_memory_predicted_for_a_cpu_is_the_measured_one_with_each_kernel(
-    arguments: dict[str, Any], attention: Any, precision: Any, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(MODEL)
-    code = code_folder(tmp_path)
-    use_code(code)
-    config = TrialConfig(
-        model="net",
-        model_code="mine:Net",
-        model_args=json.dumps(arguments, sort_keys=True) if arguments else None,
-        attention=attention,
-        precision=precision,
-        vocab_size=50,
-        context_length=TOKENS,
-        batch_size=2,
-        warmup_steps=1,
-        measure_steps=1,
-    )
-    rows = run_here(Trial(config=config, workloads=("memory",), sweep="s", code=code))
-    peak = partial(_sample, [row for row in rows if isinstance(row, Record)], "step", "peak_tensors")
-    assert predict(config).peak == pytest.approx(peak(), rel=0.002)
-    assert count_flops(config).forward
-
-
-def _sample(rows: list[Record], phase: str, metric: str) -> float:
-    (row,) = [row for row in rows if (row.phase, row.metric) == (phase, metric)]
-    assert row.samples, rows[-1].error
-    return float(row.samples[-1])

@@ -16,6 +16,7 @@ from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.spec.config import TrialConfig
+from tests.support.whole_steps import small
 
 ROOT = Path(__file__).parents[2]
 CUDA = TrialConfig(d_model=64, device="cuda", attention="sdpa")
@@ -108,6 +109,13 @@ def test_groups_of_queries_are_fused_in_16_bits_only(dtype: torch.dtype, groups:
         k = torch.ones(2, groups, 16, 32, dtype=dtype, requires_grad=True)
         out = functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
         assert out.shape == q.shape and out.grad_fn.name() == kernel
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "sdpa_efficient"])
+def test_fused_attention_in_checkpointed_blocks_is_recomputed_as_it_was_run(attention: str) -> None:
+    whole = small(device="cuda", attention=attention, batch_size=8, context_length=128)
+    checkpointed = replace(whole, checkpointing="block")
+    assert predict(checkpointed).peak < predict(whole).peak
 
 
 @pytest.mark.slow

@@ -7,10 +7,25 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
-from lmsweep.trials.prediction.peak_memory import predict, summary
+from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.shared_runs import model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
-from tests.prediction.test_predict import small
+from tests.support.whole_steps import small, whole_memory
+
+RANKS: dict[str, Any] = {"world_size": 2, "ddp": "fsdp", "d_model": 32, "d_ff": 64, "num_layers": 6, "num_heads": 4}
+RANKS |= {"context_length": 8, "precision": "bf16", "attention": "sdpa"}
+DEEP: list[dict[str, Any]] = [
+    {},
+    {"reshard": "false"},
+    {"ddp": "naive"},
+    {"ddp": "overlap"},
+    {"ddp": "naive", "tp": 2},
+    {"world_size": 4, "tp": 2},
+    {"world_size": 4, "tp": 2, "accumulate": 2, "batch_size": 4},
+    {"world_size": 4, "tp": 2, "optimizer": "adamw_foreach"},
+    {"world_size": 4, "tp": 2, "ddp": "naive"},
+    {"world_size": 8, "tp": 2, "ddp": "hsdp", "shards": 2},
+]
 
 
 def trace(**phases: list[Event]) -> Trace:
@@ -70,6 +85,17 @@ def test_the_allocations_of_a_deep_model_are_put_together_one_by_one(fields: dic
     assert deep is not None and alike(deep) == alike(model_trace(config))
 
 
-def test_groups_of_layers_that_share_a_checkpoint_repeat_as_layers_do() -> None:
-    config = small(num_layers=8, device="cuda", checkpointing="3")
-    assert predict(config) == summary(model_trace(config), config)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"checkpointing": "3", "num_layers": 8},
+        {"compile": "block", "precision": "bf16"},
+        pytest.param({"compile": "model"}, marks=pytest.mark.slow),
+        {"batch_size": 4, "accumulate": 2},
+        *(pytest.param({**RANKS, **fields}, marks=pytest.mark.slow) for fields in DEEP),
+    ],
+    ids=str,
+)
+def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any]) -> None:
+    config = small(**{"num_layers": 5, "device": "cuda"} | fields)
+    assert predict(config) == whole_memory(config)

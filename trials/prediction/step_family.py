@@ -64,19 +64,20 @@ class StepFamily:
             raise UnpredictableError("the operators of its step change with the batch")
         return found
 
+    def predicted(self, batch: int) -> Prediction:
+        """Return the memory of a step of so many sequences."""
+        return summary(self.allocations(batch), self.config)
+
     def largest(self, room: Room) -> Largest:
         """Return the largest batch that certainly fits in this room, and what it needs."""
         sure, _ = largest_sure(self.allocations, self._requested.at, self.config, room)
-        return Largest(sure, sure, self._predicted(max(sure, 1)).on(room.device_name).peak, self._lasting)
+        return Largest(sure, sure, self.predicted(max(sure, 1)).on(room.device_name).peak, self._lasting)
 
     @cached_property
     def _lasting(self) -> int:
         """Bytes of a step of no sequence at the optimizer, which lets the gradients go."""
-        found = self._predicted(0)
+        found = self.predicted(0)
         return found.peak_optimizer or found.after_init
-
-    def _predicted(self, batch: int) -> Prediction:
-        return summary(self.allocations(batch), self.config)
 
     @cached_property
     def _requested(self) -> Growth:

@@ -1,4 +1,4 @@
-"""Models whose layers are not all alike: their kinds, and what shallow models say of them, against full depth."""
+"""Memory and operators of models whose layers are not all alike, from shallow models, against full depth."""
 
 import json
 from dataclasses import replace
@@ -7,22 +7,14 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-import torch
-from torch import nn
 
-from lmsweep.trials.analytic.rates.operators import Operators
-from lmsweep.trials.code.calling import arguments_of
-from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.model.users.layer_kinds import layers_of, only
+from lmsweep.trials.model.users.hugging_face import layers_of_configuration
 from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
-from lmsweep.trials.prediction.peak_memory import loaded_in_parts, predict, summary
-from lmsweep.trials.prediction.step_family import run_step, step_family
+from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
-from lmsweep.trials.prediction.without_device.allocation_trace import held
-from lmsweep.trials.prediction.without_device.caching_allocator import CachingAllocator
-from lmsweep.trials.prediction.without_device.step_run import step_run
 from lmsweep.trials.spec.config import TrialConfig
+from tests.support.whole_steps import small, totals, whole_memory, whole_operators
 
 WIDTHS: dict[str, Any] = {
     "vocab_size": 512,
@@ -99,53 +91,38 @@ FASTEST = [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow])
 
 
 @pytest.fixture(autouse=True)
-def _code(tmp_path: Path, forget_code: None) -> None:
+def _code(mine: Any) -> None:
     pytest.importorskip("transformers")
-    use_code(code_folder(tmp_path))
+    mine("")
 
 
 def config(folder: Path, described: dict[str, Any], **fields: Any) -> TrialConfig:
     text = json.dumps(described)
     file = f"{crc32(text.encode())}.json"  # runs are kept by its name
     (folder / file).write_text(text)
-    usual: dict[str, Any] = {
-        "model_code": f"hf:./{file}",
-        "d_model": 0,
-        "vocab_size": 512,
-        "context_length": 64,
-        "batch_size": 2,
-        "attention": "sdpa",
-        "loss": "cross_entropy",
-        "precision": "bf16_pure",
-        "device": "cuda",
-    }
-    return TrialConfig(**usual | fields)
+    usual = {"model_code": f"hf:./{file}", "d_model": 0, "d_ff": None, "num_layers": None, "num_heads": None}
+    usual |= {"vocab_size": 512, "context_length": 64, "batch_size": 2, "device": "cuda"}
+    usual |= {"attention": "sdpa", "loss": "cross_entropy", "precision": "bf16_pure"}
+    return small(**usual | fields)
 
 
-def totals(operators: Operators) -> tuple[int, int, int]:
-    return (
-        sum(one.count for one in operators),
-        sum(one.flops * one.count for one in operators),
-        sum(one.bytes * one.count for one in operators),
-    )
+def assert_is_that_of_the_whole_model(one: TrialConfig) -> None:
+    family = step_family(one)
+    assert family.predicted(2) == whole_memory(one, is_trial=False)
+    assert totals(family.operators(2)) == totals(whole_operators(one))
 
 
 @pytest.mark.parametrize("name", FASTEST)
 def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_the_byte(
     name: str, tmp_path: Path
 ) -> None:
-    from lmsweep.trials.model.users.hugging_face import layers_of_configuration
-
     kinds, described = MIXTURES[name]
     one = config(tmp_path, described)
     found = layers_of_configuration(one)
     assert found is not None and "".join("ABC"[kind] for kind in found.kinds) == kinds
     pairs = list(pairs_of(one, 1))
     assert pairs and (pairs[0].small.num_layers or 0) + (pairs[0].larger.num_layers or 0) < len(kinds)
-
-    ours, whole = run_step(one), step_run(one)
-    assert held(ours.trace, CachingAllocator()) == held(loaded_in_parts(whole.trace), CachingAllocator())
-    assert totals(ours.operators) == totals(whole.log.operators(one))
+    assert_is_that_of_the_whole_model(one)
 
 
 @pytest.mark.slow
@@ -156,70 +133,14 @@ def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_th
 def test_so_are_those_with_adapters_and_of_ranks(fields: dict[str, Any], checkpointing: str, tmp_path: Path) -> None:
     if "adapter" in fields:
         pytest.importorskip("peft")
-    one = config(tmp_path, GLM, checkpointing=checkpointing, **fields)
-    ours, whole = run_step(one), step_run(one)
-    assert held(ours.trace, CachingAllocator()) == held(loaded_in_parts(whole.trace), CachingAllocator())
-    assert totals(ours.operators) == totals(whole.log.operators(one))
+    assert_is_that_of_the_whole_model(config(tmp_path, GLM, checkpointing=checkpointing, **fields))
 
 
 def test_a_plan_and_fits_say_the_same_of_mixed_layers(tmp_path: Path) -> None:
     one = config(tmp_path, GLM)
     step = step_family(one)
-    assert summary(step.allocations(2), one) == predict(one)
+    assert step.predicted(2) == predict(one)
     assert totals(step.operators(2)) == totals(step_operators(one))
-
-
-class Layer(nn.Module):
-    def __init__(self, place: int, width: int, window: int | None = None, scale: float = 1.0) -> None:
-        super().__init__()
-        self.place, self.window, self.scale = place, window, scale
-        self.linear = nn.Linear(width, width)
-
-
-@pytest.mark.parametrize(
-    ("layers", "kinds"),
-    [
-        ([Layer(1 + i, 8) for i in range(4)], (0, 0, 0, 0)),
-        ([Layer(i, 4 if i < 1 else 8) for i in range(4)], (0, 1, 1, 1)),
-        ([Layer(i, 8, window=None if i % 2 else 16) for i in range(4)], (0, 1, 0, 1)),
-        ([Layer(i, 8, window=16 if i == 2 else None) for i in range(4)], (0, 0, 1, 0)),
-        ([Layer(i, 8, scale=0.5**i) for i in range(3)], (0, 0, 0)),
-        ([Layer(i, 8, scale=float(i > 0)) for i in range(3)], (0, 1, 1)),
-    ],
-    ids=["their numbers", "widths", "windows", "one window", "scales", "no scale"],
-)
-def test_layers_are_of_one_kind_if_their_modules_weights_and_settings_are_equal(
-    layers: list[Layer], kinds: tuple[int, ...]
-) -> None:
-    model = nn.ModuleDict({"embedding": nn.Embedding(5, 8), "layers": nn.ModuleList(layers)})
-    found = layers_of(model)
-    assert found is not None and (found.path, found.kinds) == ("layers", kinds)
-    assert found.weights.number == sum(one.numel() for one in model.parameters())
-
-
-class Other(Layer):
-    """Has no __init__ of its own."""
-
-
-class Both(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList((Layer, Other)[place % 2](place, 8) for place in range(4))
-
-
-def test_layers_are_left_out_whatever_class_makes_them() -> None:
-    found = layers_of(Both())
-    assert found is not None and found.kinds == (0, 1, 0, 1)
-    with only(found, [1, 2]) as finish:
-        shallow = Both()
-        finish(shallow)
-    assert [(type(one).__name__, one.place) for one in shallow.layers] == [("Other", 1), ("Layer", 2)]
-    assert layers_of(Both()) == found and "__init__" not in vars(Other)
-
-
-def test_a_model_with_a_layer_outside_its_list_is_run_whole() -> None:
-    assert layers_of(nn.ModuleDict({"layers": nn.ModuleList([Layer(0, 8), Layer(1, 8)]), "extra": Layer(2, 8)})) is None
-    assert layers_of(nn.Linear(2, 2)) is None
 
 
 @pytest.mark.parametrize(
@@ -243,24 +164,9 @@ def test_a_sequence_of_layers_is_a_beginning_periods_and_an_end(kinds: str, foun
 
 
 def test_weights_that_do_not_add_up_are_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmsweep.trials.model.users import hugging_face
-
     one = config(tmp_path, MIXTURES["every other sparse"][1])
-    found = hugging_face.layers_of_configuration(one)
+    found = layers_of_configuration(one)
     assert found is not None and list(pairs_of(one, 1))
     wrong = replace(found, kinds=(0,) * len(found.kinds))
     monkeypatch.setattr("lmsweep.trials.prediction.depth.shallow_models.layers_of_configuration", lambda _: wrong)
     assert not list(pairs_of(one, 1))
-
-
-def test_layers_that_are_left_out_of_one_model_are_in_the_next(tmp_path: Path) -> None:
-    from lmsweep.trials.model.users.hugging_face import from_hugging_face, with_layers
-
-    one = config(tmp_path, GLM)
-    few = with_layers(one, [0, 3])
-    with torch.device("meta"):
-        shallow = from_hugging_face(few, arguments_of(few.model_args), dtype=torch.float32)
-        whole = from_hugging_face(one, {}, dtype=torch.float32)
-    names = {name.split(".")[2] for name, _ in shallow.named_parameters() if ".layers." in name}
-    assert names == {"0", "1"}
-    assert len({name.split(".")[2] for name, _ in whole.named_parameters() if ".layers." in name}) == 10
