@@ -17,7 +17,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.statistics.variation import Kind, Variation, centre, error_of_centre, error_of_sides, reach
+from lmsweep.trials.statistics.variation import Kind, Variation, centre, error_of_sides, reach
 
 
 class Error(NamedTuple):
@@ -36,7 +36,7 @@ class Processes:
     logs: tuple[float, ...]
     """The logarithm of the median of each process."""
     within: float
-    """Standard error of such a logarithm by the samples of one process."""
+    """Standard error of the logarithm of a lone process by its samples; 0 of several, whose distances show it."""
     kind: Kind
 
     @property
@@ -52,7 +52,7 @@ class Processes:
         """Return the error of `centre`."""
         number, squares = np.array([[float(len(self.logs))]]), np.array([[self.squares]])
         known = np.array([variation.scale]), np.array([variation.freedom])
-        error, freedom = error_of_sides(number, squares, self.within * error_of_centre(number), *known)
+        error, freedom = error_of_sides(number, squares, np.array([[self.within]]), *known)
         return Error(float(error[0]), float(freedom[0]))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.process_variation import known_variation, variation_of
+from lmsweep.analysis.data.process_variation import VALUE, known_variation, variation_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
@@ -24,8 +24,6 @@ RESULT = ["measurement_id", "environment_id"]
 VARIATION = ("variation", "variation_freedom")
 """Columns of pooled rows: the standard deviation between processes, relative, and its degrees of freedom, before those
 of the result itself count."""
-
-_VALUE = [*RESULT, "phase", "metric"]
 
 
 def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
@@ -65,7 +63,7 @@ def pool(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows_that_count(frame)
     if rows.empty:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
-    codes = np.asarray(rows.groupby(_VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
+    codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
     variation = variation_of(rows, known_variation(rows))
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))

@@ -23,7 +23,8 @@ HOST_METRICS = ("enqueue_time", "latency")
 HOST_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
 """Flags of a time that the host limits."""
 
-_KEY = ["measurement_id", "environment_id", "phase", "metric"]
+VALUE = ["measurement_id", "environment_id", "phase", "metric"]
+"""Columns that identify a value of a result; each process that measured it has a row."""
 
 
 def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
@@ -53,8 +54,8 @@ def known_variation(*frames: pd.DataFrame) -> Known:
         rows = frame[frame["median"].gt(0)]
         rows = rows.assign(kind=kinds(rows), log=np.log(rows["median"].to_numpy(float)))
         rows = rows[rows["kind"] != "exact"]
-        repeated = rows[rows.duplicated(_KEY, keep=False)]
-        groups = repeated.groupby([*_KEY, "device_name", "kind"], sort=False)["log"].agg(["var", "size"])
+        repeated = rows[rows.duplicated(VALUE, keep=False)]
+        groups = repeated.groupby([*VALUE, "device_name", "kind"], sort=False)["log"].agg(["var", "size"])
         groups = groups[groups["size"] > 1].reset_index()
         for key, cells in groups.groupby(["device_name", "kind"]):
             freedom = cells["size"] - 1

@@ -1,7 +1,6 @@
 """Statistics of many series of samples at once, whatever their lengths."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,6 @@ STATISTICS = ("n", "median", "low", "high", "mean", "std", "min", "max", "outlie
 
 Columns = dict[str, NDArray[np.float64] | NDArray[np.int64]]
 """Name of a statistic -> its value for each row."""
-
-
-class MedianInterval(NamedTuple):
-    """A median and its 95 % interval, in the unit of the samples."""
-
-    median: float
-    low: float
-    high: float
 
 
 def describe(values: Floats, offsets: NDArray[np.int64]) -> Columns:
@@ -44,7 +35,7 @@ def describe(values: Floats, offsets: NDArray[np.int64]) -> Columns:
     return {"n": lengths, **columns}
 
 
-def describe_samples(samples: Sequence[float]) -> MedianInterval:
-    """Return the median of one series and its interval, as `describe` computes them."""
+def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
+    """Return the median of one series and both ends of its 95 % interval, as `describe` computes them."""
     found = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
-    return MedianInterval(*(float(found[name][0]) for name in MedianInterval._fields))
+    return tuple(float(found[name][0]) for name in ("median", "low", "high"))

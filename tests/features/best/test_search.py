@@ -1,6 +1,7 @@
 """The search: it runs few cells, none twice, stops when no other is likely to be better, and is then mostly right."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -236,12 +237,15 @@ def test_a_search_learns_of_a_trial_what_the_answer_reads_of_it_from_the_store(
 ) -> None:
     aim = parse_aim(goal, ["peak < 8GB"], parse_prices(["H200=3"]))
     trial = config("small", device="cuda", precision="bf16")
-    records = attempts.ok(trial, {value: measured}, workload=workload, units={value: unit}, flags=(Flag.HOST_BOUND,))
-    (stored,) = cells_of(load(attempts.store))
     one = Search(Space.of([], [[]]), prior=np.zeros(1), seconds=np.ones(1), aim=aim)
-    one.learn_trial(0, records)
-    cost = stored.cost(aim)
-    assert cost and one.results.measured[0] == cost.processes
+    for factor in (1.0, 1.01):  # the second is another process of the cell
+        row = {value: tuple(factor * number for number in measured)}
+        one.learn_trial(0, attempts.ok(trial, row, workload=workload, units={value: unit}, flags=(Flag.HOST_BOUND,)))
+        (stored,) = cells_of(load(attempts.store))
+        cost = stored.cost(aim)
+        assert cost and one.results.measured[0].logs == pytest.approx(cost.processes.logs, abs=1e-12)
+        assert replace(one.results.measured[0], logs=cost.processes.logs) == cost.processes
+        assert one.results.errors()[0] == pytest.approx(cost.error)
 
 
 def test_a_search_learns_no_cost_of_a_trial_that_failed_or_exceeds_the_limit(attempts: Attempts) -> None:

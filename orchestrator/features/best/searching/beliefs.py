@@ -50,8 +50,8 @@ class Results:
     def add(self, cell: int, found: Processes | None) -> None:
         """Add what more processes of a cell measured; None if it failed or does not meet the limits."""
         if found:
-            before = self.measured[cell].logs if cell in self.measured else ()
-            self.measured[cell] = replace(found, logs=(*before, *found.logs))
+            before = self.measured.get(cell)
+            self.measured[cell] = replace(found, logs=(*before.logs, *found.logs), within=0.0) if before else found
         elif cell not in self.measured:
             self.failed.add(cell)
 
