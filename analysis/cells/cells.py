@@ -1,7 +1,7 @@
 """The cells of a grid that were measured: configurations on a device, with the time, memory and energy of a step."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from typing import Any, NamedTuple
 
@@ -16,8 +16,7 @@ from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation, centre, error_of_centre, moderated, reach
+from lmsweep.trials.statistics.variation import Kind, Variation, centre, error_of_centre, moderated, reach
 
 
 class Error(NamedTuple):
@@ -49,17 +48,6 @@ class Processes:
         deviation, freedom = moderated(*numbers)
         error = np.hypot(deviation, self.within) * error_of_centre(np.array(float(count)))
         return Error(float(error), float(freedom))
-
-
-def variations_of(cells: Sequence[Processes], priors: Mapping[Kind, Variation] = PRIORS) -> dict[Kind, Variation]:
-    """Return the variation between processes of each kind, after the repetitions of these cells."""
-    squares = dict.fromkeys(priors, 0.0)
-    freedom = dict.fromkeys(priors, 0.0)
-    for one in cells:
-        if len(one.logs) > 1:
-            squares[one.kind] += float(np.var(one.logs) * len(one.logs))
-            freedom[one.kind] += len(one.logs) - 1
-    return {kind: prior.updated(squares[kind], freedom[kind]) for kind, prior in priors.items()}
 
 
 COUNTED = ("step.time", "step.energy")
@@ -111,10 +99,6 @@ class Cell:
         measured = next((self.values[name].median for name in PEAKS if name in self.values), None)
         return self.predicted_peak if measured is None else measured
 
-    @property
-    def has_predicted_peak(self) -> bool:
-        return self.predicted_peak is not None and not any(name in self.values for name in PEAKS)
-
     def cost(self, aim: Aim) -> Value | None:
         """Return the cost to minimise; None if it was not measured or the device has no price."""
         name = aim.goal.first_of(self.values)
@@ -124,36 +108,12 @@ class Cell:
         value = self.values[name]
         return Value(aim.goal.cost(value.median, self.config, hourly), value.error)
 
-    def measured_cost(self, aim: Aim) -> Processes | None:
-        """Return what its processes measured of the cost; None as for `cost`."""
-        name, cost = aim.goal.first_of(self.values), self.cost(aim)
-        if name is None or cost is None:
-            return None
-        found = self.measured[name]
-        scale = log(max(cost.median, TINY)) - log(max(self.values[name].median, TINY))
-        return replace(found, logs=tuple(one + scale for one in found.logs))
-
-    def known_cost(self, aim: Aim) -> float:
-        cost = self.cost(aim)
-        assert cost is not None, "only cells with a cost are ranked"
-        return cost.median
-
     def dollars(self, aim: Aim, name: str = WALL_TIME) -> float | None:
         """Return the dollars per million tokens; for DEVICE_TIME as if the device never waited."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         if hourly is None or name not in self.values:
             return None
         return Goal.MONEY.cost(self.values[name].median, self.config, hourly)
-
-    def keeps(self, aim: Aim) -> bool:
-        """Return whether its peak is known to be within the limit."""
-        return aim.peak is None or (self.peak is not None and self.peak < aim.peak)
-
-    def error(self, aim: Aim) -> Error:
-        """Return the error of the logarithm of its cost."""
-        cost = self.cost(aim)
-        assert cost is not None, "a cell without a cost has no error"
-        return cost.error
 
 
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
@@ -164,16 +124,6 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
     steps = steps.assign(kind=kinds(steps)).sort_values("started_at", kind="stable")
     return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
-
-
-def key_of(config: TrialConfig) -> str:
-    """Return a key of the configuration, independent of the protocol."""
-    return f"{trial_id(config)} {config.mode}"
-
-
-def with_predicted_peaks(cells: list[Cell], peaks: Mapping[str, float]) -> list[Cell]:
-    """Return the cells with the predicted peaks of their configurations, by `key_of`."""
-    return [replace(one, predicted_peak=peaks.get(key_of(one.config), one.predicted_peak)) for one in cells]
 
 
 _COLUMNS = ("metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind")

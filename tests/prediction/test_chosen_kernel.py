@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.machine.torch_private import OpOverload, TorchDispatchMode
@@ -26,6 +25,7 @@ from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, d
 from lmsweep.trials.prediction.without_device.fake_device import Fakes
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

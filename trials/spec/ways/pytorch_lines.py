@@ -1,6 +1,5 @@
 """Plain PyTorch that sets up a way, as `best` prints it."""
 
-from itertools import chain
 from typing import NamedTuple
 
 
@@ -18,10 +17,6 @@ class Recipe(NamedTuple):
     """One context, of forward and loss."""
     forward: tuple[str, ...] = ()
     """From `inputs` and `targets` to `loss`."""
-
-
-def joined(*recipes: Recipe) -> Recipe:
-    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
 
 
 def when(condition: object, *lines: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from lmsweep.analysis.cells.cells import Error, Processes, variations_of
+from lmsweep.analysis.cells.cells import Error, Processes
 from lmsweep.orchestrator.features.best.standing import CONTENDERS, TAIL, Standing, believed, chance_of_better, standing
 from lmsweep.orchestrator.features.best.surrogate import Belief, Indices, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
@@ -49,8 +49,17 @@ class Results:
             self.failed.add(cell)
 
     def errors(self) -> dict[int, Error]:
-        variations = variations_of([*self.measured.values()], self._variations)
+        variations = self._repeated()
         return {cell: one.error(variations[one.kind]) for cell, one in self.measured.items()}
+
+    def _repeated(self) -> dict[Kind, Variation]:
+        """Return the variation between processes of each kind, after the repetitions of the cells."""
+        squares, freedom = dict.fromkeys(self._variations, 0.0), dict.fromkeys(self._variations, 0.0)
+        for one in self.measured.values():
+            if len(one.logs) > 1:
+                squares[one.kind] += float(np.var(one.logs) * len(one.logs))
+                freedom[one.kind] += len(one.logs) - 1
+        return {kind: prior.updated(squares[kind], freedom[kind]) for kind, prior in self._variations.items()}
 
 
 class Beliefs:
