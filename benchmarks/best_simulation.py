@@ -42,13 +42,14 @@ from lmsweep.orchestrator.features.best.surrogate import Axis, Space
 from lmsweep.orchestrator.planning.durations import graph_seconds, iterations_seconds, step_seconds
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.formulas import PASSES, forward_flops
-from lmsweep.trials.analytic.model_operators.model_parts import model_parts, operators_of
+from lmsweep.trials.analytic.model_operators.model_parts import model_parts
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, step_time
 from lmsweep.trials.analytic.trial_durations import duration_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.workloads import workloads
 from lmsweep.trials.statistics.median_interval import Floats
+from tests.support.measured_steps import operators_of
 from tests.support.simulated_grids import (
     BETWEEN_PROCESSES,
     SHARE,

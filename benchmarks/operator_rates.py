@@ -3,6 +3,7 @@
     python -m benchmarks.operator_rates STORE...      # writes trials/analytic/rates/data/measured_operators.parquet
     python -m benchmarks.operator_rates --add STORE   # adds a machine to what ships
     python -m benchmarks.operator_rates               # of what ships: errors of a tenth, predicted from the rest
+    python -m benchmarks.operator_rates --constants   # errors of products by the formula, one of its constants changed
 
 For each class it prints how far the formula alone, and the formula with nine tenths of the points, are from the tenth.
 """
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lmsweep.trials.analytic.datasheets import find_device
+from lmsweep.trials.analytic.rates import product_rates
 from lmsweep.trials.analytic.rates.hardware import hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF
@@ -96,7 +98,50 @@ def report() -> None:
             )
 
 
+CHANGED = {
+    "FILL_ELEMENTS": (0, 100, 128, 146, 170, 200, 300),
+    "WHOLE_WAVES": (0, 0.25, 0.4, 0.5, 0.6, 0.75, 1),
+    "OVERLAP_POWER": (1, 2, 3, 4, 4.5, 5, 6, 20),
+    "SPLIT_SLOWDOWN": (1, 1.02, 1.05, 1.1, 1.2),
+    "START_SECONDS": (0, 2e-6, 2.7e-6, 3.3e-6, 4e-6, 5e-6, 7e-6),
+}
+
+
+def constants() -> None:
+    """Print how far products with aligned rows are from the formula alone, with the constants and with one changed."""
+    measured: dict[tuple[str, str], list[tuple[product_rates.Product, str, float]]] = defaultdict(list)
+    for point in measured_operators():
+        if point.kind == "product":
+            layout = LAYOUT_OF.get(point.form, point.form)
+            product = product_rates.product_of(
+                point.name, point.shapes, bytes=point.bytes, dtype=point.dtype, layouts=(layout,)
+            )
+            if product.alignment(layout) == product_rates.ALIGNED:
+                measured[point.device_name, point.dtype].append((product, layout, point.seconds))
+    for (name, dtype), found in sorted(measured.items()):
+        device = find_device(name)
+        assert device is not None
+        rates = product_rates.ProductRates(hardware_of(device), [])
+        print(f"{name} {dtype}: {len(found)} products")
+        for constant, values in CHANGED.items():
+            kept = getattr(product_rates, constant)
+            for value in values:
+                setattr(product_rates, constant, value)
+                product_rates._work.cache_clear()
+                logs = np.log([rates.formula(product, layout) / seconds for product, layout, seconds in found])
+                off = np.abs(np.expm1(logs))
+                print(
+                    f"  {constant} {value:g}{' (in use)' if value == kept else ''}: median {median(off):.1%}, "
+                    f"95 % within {np.quantile(off, 0.95):.0%}, rms of logarithms {np.sqrt(np.mean(logs**2)):.4f}"
+                )
+            setattr(product_rates, constant, kept)
+            product_rates._work.cache_clear()
+
+
 if __name__ == "__main__":
+    if "--constants" in sys.argv:
+        constants()
+        sys.exit()
     if stores := [one for one in sys.argv[1:] if one != "--add"]:
         write(stores, adds="--add" in sys.argv)
     report()

@@ -41,6 +41,15 @@ class What:
     profile: Annotated[bool, Option("--profile", help="Profile each timed step, too, for compare --explain.")] = False
     nsys: Annotated[bool, Option("--nsys", help="Profile with NVIDIA Nsight Systems, which must be installed.")] = False
 
+    def __post_init__(self) -> None:
+        """Raise RequestError if the shard or the folder is wrong, before the sweep is read: it may refer to no code."""
+        if self.code is not None and not Path(self.code).expanduser().is_dir():
+            raise RequestError(f"--code {self.code}: there is no such folder")
+        if self.shard:
+            from lmsweep.orchestrator.sweep.ranges import Shard
+
+            Shard.parse(self.shard)
+
     def trial_command(self) -> str:
         """Return the command that repeats a trial of the sweep, without the identifier that ends it."""
         options = _options(self, ["code", "trusted"])

@@ -279,7 +279,61 @@ def test_a_feature_that_is_named_elsewhere_is_found(place, tmp_path):
     assert features_named_elsewhere(tmp_path) == [f"{place} names c"]
 
 
-MOST_LINES_OF_CORE = 51_100
+def names_read(path: Path) -> Counter[str]:
+    """How often a module reads each name, as it is or as an attribute; an import alone reads nothing."""
+    nodes = ast.walk(tree_of(path))
+    return Counter(
+        one.id if isinstance(one, ast.Name) else one.attr
+        for one in nodes
+        if isinstance(one, ast.Name | ast.Attribute) and isinstance(one.ctx, ast.Load)
+    )
+
+
+def names_defined(path: Path) -> set[str]:
+    """The functions, classes, methods and constants of a module."""
+    body = tree_of(path).body
+    found = {one.name for one in ast.walk(tree_of(path)) if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+    return found | {
+        one.targets[0].id for one in body if isinstance(one, ast.Assign) and type(one.targets[0]) is ast.Name
+    }
+
+
+def read_by_one_feature(root: Path = ROOT) -> list[str]:
+    """The names that the core defines and only one feature reads."""
+    core_files = [path for package in MAY_IMPORT for path in files(package, root) if FEATURES not in path.as_posix()]
+    in_core = sum(map(names_read, core_files), Counter[str]())
+    readers: dict[str, set[str]] = {}
+    for path in (root / FEATURES).glob("*/**/*.py"):
+        for name in names_read(path):
+            readers.setdefault(name, set()).add(path.relative_to(root / FEATURES).parts[0])
+    return sorted(
+        f"{path.relative_to(root)}: {name} is read by {feature}"
+        for path in core_files
+        for name in names_defined(path) - in_core.keys()
+        for feature in readers.get(name, ())
+        if len(readers[name]) == 1
+    )
+
+
+def test_what_only_one_feature_reads_lies_in_that_feature():
+    assert read_by_one_feature() == []
+
+
+def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
+    core_file, feature = tmp_path / "analysis/a/b.py", tmp_path / f"{FEATURES}/c/d.py"
+    for path in (core_file, feature):
+        path.parent.mkdir(parents=True)
+    core_file.write_text("LEAST = 1\ndef one(): return two()\ndef two(): ...\nclass Three:\n    def four(self): ...\n")
+    feature.write_text("from lmsweep.analysis.a.b import LEAST, one, two, Three\none(LEAST)\ntwo()\nThree().four()\n")
+    assert [line.split(": ")[1].split()[0] for line in read_by_one_feature(tmp_path)] == [
+        "LEAST",
+        "Three",
+        "four",
+        "one",
+    ]
+
+
+MOST_LINES_OF_CORE = 51_010
 """May only be lowered: what a new question needs goes into a feature."""
 
 

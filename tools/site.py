@@ -11,6 +11,7 @@
 import re
 import sys
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
 
 from lmsweep.analysis.reference import stores  # noqa: E402
-from lmsweep.analysis.report.chart_files import write_first_chart  # noqa: E402
+from lmsweep.analysis.report.chart_files import drawn_charts  # noqa: E402
 from lmsweep.analysis.report.content import content_of  # noqa: E402
 from lmsweep.analysis.report.page import page_with  # noqa: E402
 from tools.reference import reference  # noqa: E402
@@ -90,7 +91,8 @@ def report_of(name: str) -> tuple[Path, Path, Path]:
         page.parent.mkdir(parents=True, exist_ok=True)
         content = content_of(name, BESIDE.get(name, []))
         page.write_text("".join(page_with(content)), "utf-8")
-        write_first_chart(content, chart)
+        for _, drawn in islice(drawn_charts(content), 1):
+            chart.write_bytes(drawn)
         headline.write_text(content.headline, "utf-8")
     return page, chart, headline
 

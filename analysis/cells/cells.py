@@ -16,7 +16,6 @@ from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.statistics.variation import Kind, Variation, centre, error_of_sides, reach
 
 
@@ -105,10 +104,6 @@ class Cell:
         measured = next((self.values[name].median for name in PEAKS if name in self.values), None)
         return self.predicted_peak if measured is None else measured
 
-    @property
-    def has_predicted_peak(self) -> bool:
-        return self.predicted_peak is not None and not any(name in self.values for name in PEAKS)
-
     def cost(self, aim: Aim) -> Value | None:
         """Return the cost to minimise; None if it was not measured or the device has no price."""
         name = aim.goal.first_of(self.values)
@@ -120,27 +115,12 @@ class Cell:
         scale = log(max(cost, SMALLEST_VALUE)) - log(max(value.median, SMALLEST_VALUE))
         return Value(cost, value.error, replace(processes, logs=tuple(one + scale for one in processes.logs)))
 
-    def known_cost(self, aim: Aim) -> float:
-        cost = self.cost(aim)
-        assert cost is not None, "only cells with a cost are ranked"
-        return cost.median
-
     def dollars(self, aim: Aim, name: str = WALL_TIME) -> float | None:
         """Return the dollars per million tokens; for DEVICE_TIME as if the device never waited."""
         hourly = aim.hourly(self.environment.device_name, self.environment.accelerator_type)
         if hourly is None or name not in self.values:
             return None
         return Goal.MONEY.cost(self.values[name].median, self.config, hourly)
-
-    def keeps(self, aim: Aim) -> bool:
-        """Return whether its peak is known to be within the limit."""
-        return aim.peak is None or (self.peak is not None and self.peak < aim.peak)
-
-    def error(self, aim: Aim) -> Error:
-        """Return the error of the logarithm of its cost."""
-        cost = self.cost(aim)
-        assert cost is not None, "a cell without a cost has no error"
-        return cost.error
 
 
 def cells_of(frame: pd.DataFrame) -> list[Cell]:
@@ -151,16 +131,6 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
     steps = steps.assign(kind=kinds(steps)).sort_values("started_at", kind="stable")
     return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
-
-
-def key_of(config: TrialConfig) -> str:
-    """Return a key of the configuration, independent of the protocol."""
-    return f"{trial_id(config)} {config.mode}"
-
-
-def with_predicted_peaks(cells: list[Cell], peaks: Mapping[str, float]) -> list[Cell]:
-    """Return the cells with the predicted peaks of their configurations, by `key_of`."""
-    return [replace(one, predicted_peak=peaks.get(key_of(one.config), one.predicted_peak)) for one in cells]
 
 
 _COLUMNS = ("metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind")

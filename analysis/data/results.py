@@ -1,6 +1,6 @@
 """The tables of one store that presets are made from, each read on first use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import pandas as pd
@@ -32,16 +32,7 @@ class Results:
         self.where = where or {}
         self.prices = prices
         self.flops = flops
-        self._keep: tuple[Callable[[pd.DataFrame], pd.DataFrame], ...] = ()
         self._details: dict[str, pd.DataFrame] = {}
-
-    def of_rows(self, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> "Results":
-        """Return the results of the rows that `keep` returns, of measurements and of detail tables alike."""
-        chosen = Results(self.store, self.where, self.prices, self.flops)
-        chosen._keep = (*self._keep, keep)
-        chosen._details = self._details
-        chosen.everything = keep(self.everything)  # read once
-        return chosen
 
     @cached_property
     def _stored(self) -> pd.DataFrame:
@@ -75,20 +66,22 @@ class Results:
     def details(self, table: str, workload: str) -> pd.DataFrame:
         """Return the rows of a detail table, of the newest attempts that meet the conditions. Raises RequestError if no
         row meets them."""
+        states = self.newest(table)
+        if states.empty:
+            raise nothing(workload)
+        found = select(latest_code(states, self.where), self.where)
+        if found.empty:
+            raise nothing(workload)
+        return found
+
+    def newest(self, table: str) -> pd.DataFrame:
+        """Return the rows of the newest attempts in a detail table, regardless of the conditions."""
         if table not in self._details:
             frame = self.store.read(table)[0].to_pandas()
             # Only successful attempts store details.
             newest = frame if frame.empty else with_code_states(newest_rows(frame.assign(status=Status.OK)))
             self._details[table] = newest
-        states = self._details[table]
-        if states.empty:
-            raise nothing(workload)
-        for keep in self._keep:
-            states = keep(states)
-        found = select(latest_code(states, self.where), self.where)
-        if found.empty:
-            raise nothing(workload)
-        return found
+        return self._details[table]
 
 
 def nothing(workload: str) -> RequestError:

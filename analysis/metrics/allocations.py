@@ -4,10 +4,8 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.pooled_rows import RESULT
-from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.pivot import varying_keys
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.store.store import Store
 
 
 def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:
@@ -56,14 +54,10 @@ PHASES = ("forward", "backward", "optimizer", "end")
 """In the order of an iteration; `end` covers the frees after the other phases."""
 
 
-def load_timelines(store: str | Store) -> pd.DataFrame:
-    """Return the store's table `timelines`: one row for each phase and category of each result."""
-    return Results(store).details("timelines", "memory")
-
-
 def memory_timeline(timelines: pd.DataFrame, trial: str | None = None) -> pd.DataFrame:
     """Return the allocated bytes over one iteration: columns position, phase, category and bytes.
 
+    timelines: rows of the table of this name, one for each phase and category of each result.
     trial: as for `pick`. The rows of one position, an allocation or a free, add up to all bytes allocated after it.
     """
     chosen = pick(timelines, trial)

@@ -52,34 +52,31 @@ def write_charts(
     arguments are those of `content_of`. Raises RequestError as it does, without Matplotlib, and if a file cannot be
     written."""
     if image not in FORMATS:
-        raise RequestError(f"--format {image}: give svg or png")
+        raise RequestError(f"--format {image}: write svg or png")
     if not find_spec("matplotlib"):
         raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'")
     content, folder, written = content_of(location, others, prices, across, history=history), Path(folder), list[Path]()
     target = LocalFolder(folder, aside="")
     try:
-        with _style():
-            for name, figure in charts(content):
-                stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
-                path = folder / f"{len(written) + 1:03}-{stem}.{image}"
-                drawn = BytesIO()
-                figure.savefig(drawn, format=image, dpi=150, metadata=_NO_DATE if image == "svg" else None)
-                target.put(path.name, drawn.getvalue())
-                written.append(path)
+        for name, drawn in drawn_charts(content, image):
+            stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
+            path = folder / f"{len(written) + 1:03}-{stem}.{image}"
+            target.put(path.name, drawn)
+            written.append(path)
     except OSError as error:
         raise RequestError(f"--charts {folder}: cannot be written ({error.strerror})") from error
     return written
 
 
-def write_first_chart(content: Content, path: Path) -> bool:
-    """Write the page's first chart as SVG and return True; False without Matplotlib or without a chart."""
+def drawn_charts(content: Content, image: str = "svg") -> Iterator[tuple[str, bytes]]:
+    """Yield the name of each chart of a page and its file; none without Matplotlib. image: one of FORMATS."""
     if not find_spec("matplotlib"):
-        return False
+        return
     with _style():
-        for _, figure in charts(content):
-            figure.savefig(path, metadata=_NO_DATE)
-            return True
-    return False
+        for name, figure in charts(content):
+            drawn = BytesIO()
+            figure.savefig(drawn, format=image, dpi=150, metadata=_NO_DATE if image == "svg" else None)
+            yield name, drawn.getvalue()
 
 
 def _style() -> AbstractContextManager[None]:

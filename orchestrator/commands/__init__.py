@@ -2,6 +2,7 @@
 
 app.py           the verbs
 measure.py       plan, run, trial
+options.py       options of several verbs; checks before slow imports
 read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
 write.py         report

@@ -2,7 +2,6 @@
 
 import shlex
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -10,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from lmsweep.orchestrator.commands.options import JsonFormat, Prices
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import on_terminal, say, say_data
+from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 if TYPE_CHECKING:
-    from lmsweep.orchestrator.planning.plan import Plan, Planned
-    from lmsweep.orchestrator.planning.step_estimate import StepEstimates
+    from lmsweep.orchestrator.planning.plan import Planned
     from lmsweep.orchestrator.running.chooser import Chooser
-    from lmsweep.orchestrator.running.run_plan import Account, Run
-
-Prices = Annotated[Texts, Option("--price", help="H100=2.5: price in dollars per hour; repeatable.")]
+    from lmsweep.orchestrator.running.run_plan import Run
 
 
 @takes_request(
@@ -41,7 +39,7 @@ def plan(
     price: Prices = [],
     explain: Annotated[Text, Option(metavar="TRIAL", help="Show where the predicted step of a trial goes.")] = None,
     all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
-    format: Annotated[str, Option(help="text or json.")] = "text",
+    format: JsonFormat = "text",
 ) -> None:
     """Show which trials of a sweep would run, and why the others would not.
 
@@ -49,8 +47,6 @@ def plan(
     Example:
       lmsweep plan quick
     """
-    if format not in ("text", "json"):
-        raise RequestError(f"--format {format}: write text or json")
     if price and (max_batch or max_context):
         raise RequestError("--price cannot be combined with --max-batch or --max-context")
     plan_for = f"lmsweep plan {shlex.quote(what.sweep)} --for"
@@ -66,14 +62,12 @@ def plan(
         _print_largest_fit(planned, format, max_batch=max_batch, max_context=max_context)
         return
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
-    from lmsweep.trials.analytic.prices import parse_prices
 
-    prices = parse_prices(price)
     planned = make_planned(what, where, how)
-    estimate, steps = estimate_planned(planned, prices)
     if explain is not None:
-        _explain(steps, planned.plan, explain, format)
+        _explain(planned, explain, format)
         return
+    estimate, steps = estimate_planned(planned, parse_prices(price))
     if format == "json":
         from lmsweep.orchestrator.commands.text.plan_output import plan_output
 
@@ -92,19 +86,21 @@ def plan(
         say(f"To plan for a GPU that is not there: {plan_for} H100")
 
 
-def _explain(steps: "StepEstimates", plan: "Plan", trial: str, format: str) -> None:
+def _explain(planned: "Planned", trial: str, format: str) -> None:
     from lmsweep.orchestrator.cluster.nodes import Refusal
     from lmsweep.orchestrator.commands.text.show_table import show_table
     from lmsweep.orchestrator.commands.text.step_text import chosen, step_listing, step_output
+    from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
 
-    planned = chosen(plan, trial)
-    found = steps.estimate(planned)
+    one = chosen(planned.plan, trial)
+    _, steps = estimate_planned(planned)
+    found = steps.estimate(one)
     if isinstance(found, Refusal):
         raise RequestError(f"--explain {trial}: its step is not predicted: {found.reason}")
     if format == "json":
-        say_data(json_of(step_output(planned, found)))
+        say_data(json_of(step_output(one, found)))
     else:
-        show_table(step_listing(planned, found))
+        show_table(step_listing(one, found))
 
 
 def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_context: bool) -> None:
@@ -149,22 +145,15 @@ def run(what: What, where: Where, how: How) -> None:
     exit_if_failed(ready)
 
 
-def run_now(
-    what: What,
-    where: Where,
-    how: How,
-    began: float,
-    stop_if: "Callable[[Account], bool] | None" = None,
-) -> "Run":
-    """Plan and run. began: time.monotonic() at the start. stop_if: whether no more trials need to begin."""
+def run_now(what: What, where: Where, how: How, began: float, search: "Chooser | None" = None) -> "Run":
+    """Plan and run. began: time.monotonic() at the start."""
     from lmsweep.orchestrator.api import make_ready
     from lmsweep.trials.machine.live_phase import watched_phases
 
     watched = on_terminal() and where.address is None
     with watched_phases() if watched else nullcontext() as phases:
         ready = make_ready(what, where, how, began=began, phases=phases)
-        ready = replace(ready, stop_if=stop_if) if stop_if else ready
-        run_or_exit(ready, resume_command("run", what, where, how), grace=how.grace_seconds)
+        run_or_exit(ready, resume_command("run", what, where, how), grace=how.grace_seconds, search=search)
     return ready
 
 

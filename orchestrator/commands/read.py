@@ -7,16 +7,21 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
-Format = Annotated[str, Option(help="text, markdown, latex, typst, csv, html or json.")]
-StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
-
 FLOPS = "How attention's FLOPs are counted: model (in full), or hardware (causal as half)."
+
+
+def _share(text: str, option: str) -> float:
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise RequestError(f"{option} {text}: give a percentage such as 2%") from None
 
 
 def status(store: StoreArgument = "results", format: Format = "text") -> None:
@@ -45,10 +50,10 @@ def table(
     rows: Annotated[Texts, Option(help="Fields that make the rows: model,context_length")] = [],
     cols: Annotated[Texts, Option(help="Fields that make the columns: precision,compile")] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: forward.time, step.tflops; repeatable.")] = [],
-    where: Annotated[Texts, Option(help="FIELD=VALUE: only these results; repeatable.")] = [],
+    where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
     format: Format = "text",
     preset: Annotated[Text, Option(help="A predefined table; --list-presets names them.")] = None,
-    price: Annotated[Texts, Option(help="H200=3.5: price in dollars per hour, for --preset cost; repeatable.")] = [],
+    price: Prices = [],
     flops: Annotated[FlopConvention | None, Option(metavar="model|hardware", help=FLOPS)] = None,
     list_presets: Annotated[bool, Option("--list-presets", help="List the predefined tables.")] = False,
     plot: Annotated[bool, Option("--plot", help="Draw a bar for each number instead.")] = False,
@@ -100,14 +105,17 @@ def table(
 def compare(
     store: StoreArgument = "results",
     other: Annotated[Text, Argument(help="A second store to compare with the first, which is the baseline.")] = None,
-    baseline: Annotated[Texts, Option(help="FIELD=VALUE: selects the baseline; repeatable.")] = [],
-    contrast: Annotated[Texts, Option(help="FIELD=VALUE: selects the other side; repeatable.")] = [],
-    where: Annotated[Texts, Option(help="FIELD=VALUE: only these results; repeatable.")] = [],
+    baseline: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the baseline; repeatable.")] = [],
+    contrast: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the other side; repeatable.")] = [],
+    where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
     across: Annotated[
         Texts, Option(help="Other fields that may differ between the sides: driver_version,torch_version")
     ] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
-    min_effect: Annotated[Text, Option(metavar="SHARE", help="Smallest difference that counts: 2%, or 0.02.")] = None,
+    min_effect: Annotated[
+        Text,
+        Option(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
+    ] = None,
     beside: Annotated[
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
@@ -124,17 +132,19 @@ def compare(
     Example:
       lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
     """
+    conditions = pairs(where, "--where")
+    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
+    if beside and (other or first or second or fail_on or across or value or min_effect or explain):
+        raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
+    if explain and (value or fail_on or min_effect):
+        raise RequestError("--explain is about whole steps; leave out --value, --min-effect and --fail-on")
     from lmsweep.analysis.comparison.compare import VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
-    conditions = pairs(where, "--where")
-    first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
     if beside:
-        if other or first or second or fail_on or across or value or min_effect or explain:
-            raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
         from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
         from lmsweep.analysis.data.pooled_rows import pool
@@ -147,8 +157,6 @@ def compare(
     from lmsweep.analysis.api import explain as explain_results
 
     if explain:
-        if value or fail_on or min_effect:
-            raise RequestError("--explain is about whole steps; leave out --value, --min-effect and --fail-on")
         causes = explain_results(
             store, other, baseline=first, contrast=second, where=conditions, across=names_of(across)
         )
@@ -162,7 +170,7 @@ def compare(
         where=conditions,
         across=names_of(across),
         values=value,
-        min_effect=_share(min_effect) if min_effect else None,
+        min_effect=_share(min_effect, "--min-effect") if min_effect else None,
     )
     show_table(found.listing() if verbose or format != "text" else found.brief(), format)
     # A cell that fails on one side is a regression, too.
@@ -187,13 +195,6 @@ def explain(flag: Annotated[str, Argument(help="A flag of results, such as host_
         say(f"{flag}: {ADVICE_OF[flag]}")
     else:
         show_groups({"Flags": ADVICE_OF})
-
-
-def _share(text: str) -> float:
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise RequestError(f"--min-effect {text}: give a percentage such as 2%") from None
 
 
 def diff(
@@ -232,23 +233,3 @@ def schema(verb: Annotated[str, Argument(help="A verb with --format json.")]) ->
     if verb not in printing_verbs():
         raise RequestError(f"{verb} has no --format json{choices(verb, printing_verbs())}")
     say_data(json.dumps(schema_of(verb), indent=2))
-
-
-def names_of(options: list[str]) -> list[str]:
-    """Return the names of a repeatable option whose values are separated by commas."""
-    return ",".join(options).split(",") if any(options) else []
-
-
-def pairs(texts: list[str], option: str) -> dict[str, str]:
-    """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals:
-            raise RequestError(f"{option} {text}: write field=value")
-        if name in pairs:
-            raise RequestError(
-                f"{option} {name}: given twice; to select either value, write {name}={pairs[name]},{value}"
-            )
-        pairs[name] = value
-    return pairs

@@ -8,10 +8,11 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.read import names_of
+from lmsweep.orchestrator.commands.options import Prices, names_of, one_of
 from lmsweep.orchestrator.feature import registered
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 
 STORES = "A store: a folder or a URI; with --history, several. Or the JSON of a verb, if its help says so."
@@ -22,11 +23,13 @@ def report(
     stores: Annotated[list[str], Argument(metavar="STORE...", help=STORES)] = ["results"],
     output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "report.html",
     others: Annotated[Texts, Option("--with", metavar="STORE", help=BESIDE)] = [],
-    price: Annotated[Texts, Option(help="Dollars per hour of a device, such as H100=2.5; repeatable.")] = [],
+    price: Prices = [],
     across: Annotated[Texts, Option(help="Fields that may differ between devices: measure_steps,warmup_steps")] = [],
     history: Annotated[bool, Option("--history", help="What changed between states of your code, or dates.")] = False,
     charts: Annotated[Text, Option(metavar="FOLDER", help="Write every chart into a folder instead of a page.")] = None,
-    format: Annotated[str, Option(metavar="svg|png", help="The format of --charts.")] = "svg",
+    format: Annotated[
+        str, Option(metavar="svg|png", callback=one_of("svg", "png"), help="The format of --charts.")
+    ] = "svg",
 ) -> None:
     """Write an HTML page of charts and tables. It needs neither a server nor a network.
 
@@ -34,17 +37,21 @@ def report(
     Example:
       lmsweep report results -o report.html
     """
-    from lmsweep.analysis.report import page_of, write_page
-    from lmsweep.trials.analytic.prices import parse_prices
-
-    prices = parse_prices(price)
     store, *more = stores
-    if store.endswith(".json") and registered("pages"):
+    is_answer = store.endswith(".json") and bool(registered("pages"))
+    if more and not (history or is_answer):
+        raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
+    if not charts and output != "-" and Path(output).suffix.lower() not in ("", ".html", ".htm"):
+        raise RequestError(
+            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
+            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
+        )
+    from lmsweep.analysis.report import page_of, write_page
+
+    if is_answer:
         _write(lambda: [_page_of_answer(store)], output, write_page)
         return
-    if more and not history:
-        raise RequestError(f"{more[0]}: a report is of one store; add others with --with, or order them with --history")
-    others = [*more, *others]
+    prices, others = parse_prices(price), [*more, *others]
     if charts:
         from lmsweep.analysis.report.chart_files import write_charts
 
@@ -79,10 +86,5 @@ def _write(page: Callable[[], Iterable[str]], output: str, write_page: Callable[
         sys.stdout.writelines(page())
         return
     path = Path(output).expanduser()
-    if path.suffix.lower() not in ("", ".html", ".htm"):
-        raise RequestError(
-            f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
-            "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
-        )
     size = write_page(page(), path)
     say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")

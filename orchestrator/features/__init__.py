@@ -2,4 +2,8 @@
 
 A folder here is a feature: its `__init__.py` has the record `feature`. It may import all of the core, and no other
 feature. The core imports none: `feature.py` finds them. Without its folder a feature is gone, and nothing else is.
+
+What only one feature reads lies in its folder. Several nodes are no feature: --nodes and --network are options of the
+core's `plan` and arguments of `lmsweep.plan`, and `fits` places GPUs on nodes, too. A folder of 77 lines for these,
+with a hook for options of another verb, left the core as large as it was and `lmsweep.plan` without the arguments.
 """

@@ -10,9 +10,7 @@ from lmsweep.orchestrator.planning.plan import Plan
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.trials.analytic.memory_prediction import Dimension, memory_config, with_value
 from lmsweep.trials.analytic.prediction_question import Question, Room
-from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import RequestError, TrialConfig
-from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code
 
 
@@ -40,7 +38,7 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
     code = next((planned.trial.code for planned in plan.trials if planned.trial.code), None)
     for planned in plan.trials:
         room = budget(planned.trial.config, planned.environment)
-        if room and _has_model(planned.trial.config):
+        if room and has_model(planned.trial.config):
             config = with_value(memory_config(planned.trial.config), dimension, 1)
             config = replace(config, model=planned.trial.config.model)
             places.setdefault(config, (planned.environment.device_name, room))
@@ -49,35 +47,15 @@ def find_frontier(plan: Plan, dimension: Dimension) -> list[Frontier]:
             "--max-batch and --max-context need a trial with a whole model, on a device whose memory size is known; "
             "--for names a device"
         )
-    return _frontiers(places, dimension, code)
+    return frontiers(places, dimension, code)
 
 
-def find_largest(
-    config: TrialConfig,
-    environment: Fingerprint,
-    dimension: Dimension,
-    *,
-    limit: int | None = None,
-    code: Code | None = None,
-) -> Frontier | None:
-    """Return one configuration's frontier within `limit` bytes; None if it has no whole model or no known memory."""
-    room = budget(config, environment)
-    if room is None or not _has_model(config):
-        return None
-    if limit is not None and limit < room.bytes:
-        room = Budget(bytes=limit, words=f"limit of {gib(limit)}")
-    first = replace(with_value(memory_config(config), dimension, 1), model=config.model)
-    (found,) = _frontiers({first: (environment.device_name, room)}, dimension, code)
-    return found
-
-
-def _has_model(config: TrialConfig) -> bool:
+def has_model(config: TrialConfig) -> bool:
     return config.builds_a_model and config.step is None
 
 
-def _frontiers(
-    places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None
-) -> list[Frontier]:
+def frontiers(places: dict[TrialConfig, tuple[str, Budget]], dimension: Dimension, code: Code | None) -> list[Frontier]:
+    """Return the frontier of each configuration on the device of this name, within its budget."""
     questions = [
         Question(config=config, rooms=(Room(name, room.bytes),), wants=("largest",), dimension=dimension)
         for config, (name, room) in places.items()

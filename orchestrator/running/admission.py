@@ -33,8 +33,6 @@ class Gate:
         self._begun: dict[int, PlannedTrial] = {}
         self._over: set[int] = set()
         self.closed = False
-        self.stopped = False
-        """No trial may begin any more; those that run end as usual."""
         self.is_cut = False
         """What ran at the end of the time was ended without a result."""
         self.kept_out: list[PlannedTrial] = []
@@ -44,7 +42,7 @@ class Gate:
 
     def admits(self, planned: PlannedTrial) -> bool:
         """Return whether the trial may begin now; it then counts as begun. Later, another may fit, too."""
-        if self.closed or self.stopped:
+        if self.closed:
             return False
         with self._lock:
             if self.until is not None:

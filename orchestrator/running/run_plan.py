@@ -3,7 +3,6 @@
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.digest import pack
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Attempt, Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -46,9 +45,6 @@ class Account:
     slots: int
     statuses: Counter[str] = field(default_factory=Counter)
     """Number of workloads by status."""
-    trials: int = 0
-    busy: int = 0
-    """Trials flagged busy_host."""
     nodes: int = 1
     """Nodes of the plan that run."""
     lost_nodes: int = 0
@@ -57,8 +53,6 @@ class Account:
     """Seconds by purpose; `compile` includes precompilation."""
 
     def add(self, rows: list[Record]) -> None:
-        self.trials += 1
-        self.busy += any(Flag.BUSY_HOST in row.flags for row in rows)
         self.statuses.update({row.workload: row.status for row in rows}.values())
         for row in rows:
             if row.phase == "trial" and row.unit == "s" and row.samples:
@@ -86,8 +80,6 @@ class Run:
     account: Account
     address: str | None
     """Address of the Ray cluster; None: this machine alone."""
-    stop_if: Callable[[Account], bool] = lambda account: False
-    """Whether no more trials need to begin."""
 
 
 def prepare(
@@ -141,7 +133,6 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
-        run.gate.stopped |= run.stop_if(run.account)
         if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
             run.gate.ended(planned)

@@ -3,13 +3,13 @@
 import pytest
 
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.model_operators.model_parts import model_parts, operators_of, seconds_of
+from lmsweep.trials.analytic.model_operators.model_parts import model_parts, seconds_of
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import StepTime, in_tf32, step_time
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
-from tests.support.measured_steps import STEPS, measured_steps
+from tests.support.measured_steps import STEPS, measured_steps, operators_of
 
 
 def h100() -> Device:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from lmsweep.trials.bench import run_trial
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.rules.device_rules import Capabilities
 from tests.support.made_up_results import config
+from tests.support.trial_here import run_here
 
 
 def test_a_combination_that_a_rule_excludes_ends_before_the_device_is_prepared() -> None:

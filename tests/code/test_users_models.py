@@ -25,7 +25,6 @@ from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.memory_prediction import memory_id
 from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_digest, code_folder
 from lmsweep.trials.code.importing import CodeFinder, use_code
 from lmsweep.trials.code.traceback_text import CodeError
@@ -43,6 +42,7 @@ from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, Unsuppo
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.store.store import Store
 from tests.support.clean_process import in_clean_process
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from lmsweep.orchestrator.planning.largest_fit import find_largest
+from lmsweep.orchestrator.features.best.best_sweep import largest_batch
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.bench.fingerprint import fingerprint
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep_here
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -77,9 +77,9 @@ def test_the_largest_batch_of_an_own_model_is_found_where_its_code_is():
     size = asdict(SIZES["tiny"])
     config = TrialConfig(model="mine", model_code="zoo.py:Ours", **size, vocab_size=64, context_length=256)
     here = fingerprint("cpu")
-    found = find_largest(config, here, "batch_size", limit=60 * 10**6, code=code_folder(str(FOLDER)))
+    found = largest_batch(config, here, limit=60 * 10**6, code=code_folder(str(FOLDER)))
     assert found and found.largest and found.reason is None
-    without = find_largest(config, here, "batch_size", limit=60 * 10**6)
+    without = largest_batch(config, here, limit=60 * 10**6)
     assert without and without.largest is None and without.reason == "it needs your own code, which is not available"
 
 

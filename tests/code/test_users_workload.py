@@ -6,11 +6,11 @@ import pandas as pd
 import pytest
 
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.identity import measurement_id
 from tests.support.command import lmsweep
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 

@@ -20,12 +20,12 @@ import pytest
 from lmsweep.analysis import load, pivot, render
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.isolation import standby
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT, answer_here
 from tests.support.made_up_results import H200, Attempts, config
+from tests.support.trial_here import run_here
 
 # What our code calls
 

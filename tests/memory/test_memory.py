@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from lmsweep.analysis import load, render
-from lmsweep.analysis.metrics.allocations import load_timelines, memory_timeline
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.allocations import memory_timeline
 from lmsweep.analysis.presets import make_preset
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic import formulas
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.memory.allocation_history import Part, TracedHistory, read_trace
 from lmsweep.trials.memory.allocation_log import CATEGORIES, AllocationLog, Label, Piece
@@ -35,6 +35,7 @@ from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
 from tests.support.memory_formulas import forward_peak_bytes
 from tests.support.needs import needs_cuda
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -469,7 +470,7 @@ def test_what_the_command_stores_is_what_was_measured(store: str):
 
 
 def test_the_timeline_comes_from_the_store_alone(store: str):
-    timelines = load_timelines(store)
+    timelines = Results(store).details("timelines", "memory")
     with pytest.raises(RequestError, match="2 memory measurements match"):
         memory_timeline(timelines)
     with pytest.raises(RequestError, match="begins with 'zzz'"):

@@ -19,7 +19,6 @@ from torch._inductor.utils import fresh_cache
 from lmsweep import analysis
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.formulas import attention_flops
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.isolation.precompile import graphs_of, precompile
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.attention_step import AttentionStep
@@ -39,6 +38,7 @@ from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.command import lmsweep
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

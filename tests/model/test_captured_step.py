@@ -6,12 +6,12 @@ from statistics import median
 import pytest
 import torch
 
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep, capture_phases
 from lmsweep.trials.results.record import Record, records_of
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.needs import needs_cuda
+from tests.support.trial_here import run_here
 
 TINY = TrialConfig(
     d_model=64,

@@ -14,7 +14,6 @@ from lmsweep import analysis
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import document_lengths, share_of_packed_scores
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.compiler import compile_counts, reset_compiler
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
@@ -32,6 +31,7 @@ from lmsweep.trials.timing.validity_flags import least_forward_flops
 from lmsweep.trials.workloads.attention import flags_of_phase
 from tests.support.made_up_results import H200, Attempts
 from tests.support.needs import needs_cuda
+from tests.support.trial_here import run_here
 
 ALONE = TrialConfig(d_model=16, num_heads=2, context_length=37, batch_size=2, document_length=8)
 IN_A_MODEL = TrialConfig(

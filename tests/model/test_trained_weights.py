@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.trained_weights import flags_of_training
@@ -14,6 +13,7 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from tests.support.command import answer_here
+from tests.support.trial_here import run_here
 
 pytestmark = [pytest.mark.usefixtures("one_core", "forget_code")]
 

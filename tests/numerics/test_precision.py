@@ -17,7 +17,6 @@ from lmsweep.analysis import api, load, render
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets.numbers_tables import accumulation_table, dtype_table
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.numerics.reference_pass import (
@@ -34,6 +33,7 @@ from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.precision import Accumulation, accumulations, number, reciprocal_rms
 from tests.support.made_up_results import Attempts, config
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

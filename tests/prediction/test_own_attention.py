@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from lmsweep.trials.analytic.prediction_question import Question
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.prediction.predict import answer_to
 from lmsweep.trials.spec.config import Trial
 from lmsweep.trials.spec.reference import Code
+from tests.support.trial_here import run_here
 from tests.support.whole_steps import small
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -14,13 +14,13 @@ import psutil
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.machine import interpreter
 from lmsweep.trials.profiling.nsys import profile_command, read_reports
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial
 from tests.support.command import PYTHONPATH, ROOT, answer_here, lmsweep
 from tests.support.made_up_results import config
+from tests.support.trial_here import run_here
 
 STAND_IN = {"PATH": f"{ROOT / 'tests' / 'support' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 

@@ -14,7 +14,6 @@ import torch._dynamo
 from torch.profiler import ProfilerActivity, profile
 
 from lmsweep.analysis import load
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.annotations import Range, ranges_on
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
@@ -29,6 +28,7 @@ from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.profile import PROFILED_STEPS
 from tests.support.made_up_results import config
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

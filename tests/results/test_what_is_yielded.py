@@ -7,9 +7,9 @@ import pytest
 from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.orchestrator.sweep.sweep import load_sweep
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.record import Row, failures_of, records_of
 from lmsweep.trials.store.store import Store
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("forget_code", "one_core")
 

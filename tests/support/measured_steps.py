@@ -1,14 +1,16 @@
 """Device times of the steps in the reference sets, beside what their operators in closed form let expect."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from lmsweep.analysis import load
 from lmsweep.trials.analytic.datasheets import Device, find_device
-from lmsweep.trials.analytic.model_operators.model_parts import has_known_work, model_parts, operators_of
+from lmsweep.trials.analytic.model_operators.model_parts import Part, has_known_work, model_parts
 from lmsweep.trials.analytic.rates.intervals import spread_for
+from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
 from lmsweep.trials.results.stored_config import config_of
@@ -27,6 +29,10 @@ STEPS = (
     "h100-packing",
 )
 """Sets with device times of whole steps."""
+
+
+def operators_of(parts: Sequence[Part]) -> Operators:
+    return tuple(replace(one, count=times * one.count) for times, make, arguments in parts for one in make(*arguments))
 
 
 def measured_steps(name: str) -> Iterator[tuple[float, float]]:

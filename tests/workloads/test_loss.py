@@ -10,7 +10,6 @@ from lmsweep.orchestrator.planning.durations import once_seconds
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.model.loss_functions import LossStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.results.outcome import Flag, Status
@@ -18,6 +17,7 @@ from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.workloads import BUILT_IN
 from tests.support.needs import needs_cuda
+from tests.support.trial_here import run_here
 
 SMALL = {"d_model": 8, "vocab_size": 500, "context_length": 32, "batch_size": 2, "warmup_steps": 1, "measure_steps": 3}
 LARGE = {"device": "cuda", "d_model": 4096, "vocab_size": 32000, "context_length": 4096, "precision": "bf16"}

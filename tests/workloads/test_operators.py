@@ -10,13 +10,13 @@ from packaging.version import Version
 
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF, product_of
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.results.measurement import OperatorTime
 from lmsweep.trials.results.record import DetailRow, Record
 from lmsweep.trials.workloads.operators.byte_cases import byte_cases
 from lmsweep.trials.workloads.operators.cases import Extent
 from lmsweep.trials.workloads.operators.product_cases import product_cases
 from tests.support.needs import needs_cuda
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

@@ -145,13 +145,6 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
     return ended_well
 
 
-def run_here(trial: Trial) -> list[Row]:
-    """Run a trial in this process. The workloads after a failed one are not run."""
-    rows: list[Row] = []
-    run_trial(Attempt.begin(trial), _expected(trial), rows.extend, requested_at=time.monotonic(), start="spawn")
-    return rows
-
-
 def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -> None:
     """Run a trial under a watchdog; call `report` with its rows, or with failures before the process exits."""
     attempt, expected = Attempt.begin(trial), _expected(trial)

@@ -26,10 +26,6 @@ def shipped_configuration(name: str) -> Path | None:
     return path if "/" in name and path.is_file() else None
 
 
-def shipped_names() -> list[str]:
-    return sorted(path.stem.replace("--", "/") for path in FOLDER.glob("*.json"))
-
-
 NAMES: dict[str, tuple[str, ...]] = {
     "vocab_size": ("vocab_size",),
     "d_model": ("hidden_size", "n_embd", "d_model", "dim"),

@@ -17,7 +17,7 @@ LEAST_BUSY_SHARE = 0.05
 """Cells measured on a busy host are mentioned if they are more than this share of all cells."""
 
 
-class _Lead(NamedTuple):
+class Lead(NamedTuple):
     """The option that the headline names: that with the largest certain gain, else the best in most conditions."""
 
     words: str
@@ -31,7 +31,7 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
     """Return the headline, and sentences about what it leaves out."""
     if found.cells.empty:
         return found.refused
-    names, lead = _options(found), _lead(found)
+    names, lead = options_of(found), lead_of(found)
     details = [*lead.details]
     baseline, *others = (one for one in found.question.options if one.name in {found.baseline, *names})
     if baseline.name == BASELINE:
@@ -42,37 +42,28 @@ def headline_of(found: Answer) -> tuple[str, Sequence[str]]:
     return f"{measure[:1].upper()}{measure[1:]}: {lead.words}", [*details, *_limits(lead)]
 
 
-def short_headline(found: Answer) -> tuple[str, str]:
-    """Return `10 % faster with bf16`, and better, worse or unsure."""
-    if found.cells.empty:
-        return "no cell in common", "unsure"
-    claim, several = (lead := _lead(found)).claim, len(_options(found)) > 1
-    if several and claim.verdict != "better":
-        return f"nothing surely {'faster' if found.timed else 'smaller'} than {found.baseline}", "unsure"
-    decided = claim.verdict in ("better", "worse")
-    return words(claim, "badge") + (lead.place if decided else ""), claim.verdict if decided else "unsure"
-
-
-def _options(found: Answer) -> list[str]:
+def options_of(found: Answer) -> list[str]:
+    """Return the names of the options that were measured beside the baseline."""
     return [option.name for option in found.question.options if option.name in {*found.cells[OPTION]}]
 
 
-def _lead(found: Answer) -> _Lead:
-    first, *others = _options(found)
+def lead_of(found: Answer) -> Lead:
+    """Return what the headline says of an answer with cells."""
+    first, *others = options_of(found)
     return _of_many(found, [first, *others]) if others else _of_two(found, first)
 
 
-def _of_two(found: Answer, name: str) -> _Lead:
+def _of_two(found: Answer, name: str) -> Lead:
     if start := _threshold(found, name):
         verb = "is faster" if found.timed else "needs less"
         said = f"{name} {verb} than {found.baseline} from {start.field} {start.least} on"
-        return _Lead(said, start.claim, place=start.place)
+        return Lead(said, start.claim, place=start.place)
     claim = found.claim(name)
     decided = claim.verdict in ("better", "worse")
-    return _Lead(words(claim), claim, [_sentence(count_words(claim))] if decided else [])
+    return Lead(words(claim), claim, [_sentence(count_words(claim))] if decided else [])
 
 
-def _of_many(found: Answer, names: Sequence[str]) -> _Lead:
+def _of_many(found: Answer, names: Sequence[str]) -> Lead:
     claims = {name: found.claim(name) for name in names}
     ahead = {name: claim.ahead for name, claim in claims.items()} | {found.baseline: 1.0}
     wins = _wins(found)
@@ -87,18 +78,18 @@ def _of_many(found: Answer, names: Sequence[str]) -> _Lead:
     claim = claims[winner]
     if start := _threshold(found, winner):
         said = f"{winner} is the {most} of {count} from {start.field} {start.least} on: {words(start.claim, 'gain')}"
-        return _Lead(f"{said} at {start.most}", start.claim, ["Below that, it is not faster."], start.place)
+        return Lead(f"{said} at {start.most}", start.claim, ["Below that, it is not faster."], start.place)
     if claim.verdict != "better":
         better = "faster" if found.timed else "smaller"
         said = f"None of {count} is surely {better} than {found.baseline}; {winner} comes first"
-        return _Lead(said, claim, [_sentence(count_words(claim))])
+        return Lead(said, claim, [_sentence(count_words(claim))])
     surely = second == found.baseline or _between(found, second, winner) == "better"
     place = f"is the {most} of {count}" if surely else f"leads {count}"
     measured = int(found.of(winner)["gain"].notna().sum())
     details = [f"It is first in {wins[winner]} of {measured} cells."] if wins[winner] < measured else []
     if not surely:
         details.append(f"{second} may be as good.")
-    return _Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
+    return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
 
 
 def _wins(found: Answer) -> Counter[str]:
@@ -155,7 +146,7 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _limits(lead: _Lead) -> list[str]:
+def _limits(lead: Lead) -> list[str]:
     """What the headline leaves out: the clock, and a busy host."""
     claim, said = lead.claim, []
     if not np.isnan(claim.wall):

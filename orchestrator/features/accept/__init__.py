@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
+from lmsweep.orchestrator.commands.options import JsonFormat
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Text, Where, takes_request
 from lmsweep.orchestrator.terminal import say, say_data
@@ -29,7 +30,7 @@ def accept(
     output: Annotated[
         str, Option("--output", "-o", help="The page to write; the same as JSON beside it.")
     ] = "accept.html",
-    format: Annotated[str, Option(help="text or json.")] = "text",
+    format: JsonFormat = "text",
 ) -> None:
     """Measure within a minute or two whether this machine, or each node, is as fast as one of its kind.
 
@@ -40,20 +41,20 @@ def accept(
       lmsweep accept --as H200
     """
     page = Path(output).expanduser()
-    if format not in ("text", "json"):
-        raise RequestError(f"--format {format}: write text or json")
     if page.suffix.lower() not in (".html", ".htm"):
         raise RequestError(f"-o {output}: the page is an HTML file; give a name that ends in .html")
     if not page.parent.is_dir():
         raise RequestError(f"-o {output}: there is no folder {page.parent}")
+    from lmsweep.orchestrator.planning.memory_budget import devices_meant
+
+    device = None if as_ == "auto" else devices_meant(as_, "--as")[0]
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.features.accept.accept_text import paragraphs
     from lmsweep.orchestrator.features.accept.accepting import run_acceptance, write_page
-    from lmsweep.orchestrator.planning.memory_budget import devices_meant
     from lmsweep.trials.machine.scratch import cache_folder
 
     location = store or str(cache_folder() / "accept")
-    found = run_acceptance(location, None if as_ == "auto" else devices_meant(as_, "--as")[0], where.address)
+    found = run_acceptance(location, device, where.address)
     text = write_page(found, page)
     if format == "json":
         say_data(text)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.commands.read import StoreArgument, pairs
+from lmsweep.orchestrator.commands.options import StoreArgument, paired, pairs
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Texts
 from lmsweep.orchestrator.terminal import say, say_data
@@ -19,7 +19,7 @@ def badge(
     store: StoreArgument = "results",
     output: Annotated[str, Option("--output", "-o", help="The file to write; - for standard output.")] = "badge.svg",
     value: Annotated[str, Option(help="PHASE.METRIC of one cell instead of the headline: step.mfu")] = "",
-    where: Annotated[Texts, Option(help="FIELD=VALUE: selects the cell; repeatable.")] = [],
+    where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the cell; repeatable.")] = [],
 ) -> None:
     """Write a badge for a README: the headline of a store, or one of its numbers, as a small SVG.
 

@@ -5,8 +5,10 @@ from html import escape
 
 import pandas as pd
 
+from lmsweep.analysis.comparison.claim import words
 from lmsweep.analysis.data.selection import cells_of, select, unit_of
-from lmsweep.analysis.report.answers.headline import headline_of, short_headline
+from lmsweep.analysis.report.answers.headline import headline_of, lead_of, options_of
+from lmsweep.analysis.report.answers.verdicts import Answer
 from lmsweep.analysis.report.content import answers_of
 from lmsweep.analysis.report.drilled import value_text
 from lmsweep.analysis.report.joined import joined
@@ -47,8 +49,19 @@ def badge(location: str, value: str = "", where: Mapping[str, str] | None = None
     found = next(answers_of(results.attempts), None)
     if found is None:
         raise RequestError(f"{location} compares nothing; name a number of one cell: --value step.time --where ...")
-    message, kind = short_headline(found)
+    message, kind = _short_headline(found)
     return _drawn(found.question.measure.name, message, headline_of(found)[0], kind)
+
+
+def _short_headline(found: Answer) -> tuple[str, str]:
+    """Return `10 % faster with bf16`, and better, worse or unsure."""
+    if found.cells.empty:
+        return "no cell in common", "unsure"
+    claim, several = (lead := lead_of(found)).claim, len(options_of(found)) > 1
+    if several and claim.verdict != "better":
+        return f"nothing surely {'faster' if found.timed else 'smaller'} than {found.baseline}", "unsure"
+    decided = claim.verdict in ("better", "worse")
+    return words(claim, "badge") + (lead.place if decided else ""), claim.verdict if decided else "unsure"
 
 
 def _of_cell(rows: pd.DataFrame, value: str) -> tuple[str, str]:

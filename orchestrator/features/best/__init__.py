@@ -2,6 +2,7 @@
 
 best_sweep.py      the search through a sweep, and what it prints at its end
 best_transfer.py   what `best STORE --for DEVICE` prints
+cell_costs.py      the cost of a cell by a goal, and how sure it is
 answer_text.py     the answer in words and tables
 answer.py          the winner, what it beats, which axis mattered most, what would come next with more memory
 standing.py        how surely a cell is the best
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.measure import Prices
+from lmsweep.orchestrator.commands.options import Prices, paired, pairs
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import say
@@ -49,7 +50,9 @@ def best(
     subject_to: Annotated[Texts, Option("--subject-to", metavar="LIMIT", help="A limit: 'peak < 70GB'.")] = [],
     price: Prices = [],
     budget: Annotated[Text, Option(help="Search for no longer than this: 20m, 2h, ...")] = None,
-    where: Annotated[Texts, Option(help="FIELD=VALUE: only these results of a store; repeatable.")] = [],
+    where: Annotated[
+        Texts, Option(callback=paired, help="FIELD=VALUE: only these results of a store; repeatable.")
+    ] = [],
     on: Annotated[
         Texts, Option("--for", metavar="GPU", help="H200: what this GPU would do, predicted from a store; repeatable.")
     ] = [],
@@ -66,6 +69,7 @@ def best(
       lmsweep best h200-best-2.7b --subject-to 'peak < 100GB'
     """
     began = time.monotonic()
+    how = replace(how, budget=budget)
     _keep_arithmetic_to_one_core()
     from lmsweep.analysis.cells.goal import parse_aim
     from lmsweep.trials.analytic.prices import parse_prices
@@ -104,7 +108,7 @@ def best(
     options = {"--goal": [goal] if goal != "tokens/s" else [], "--subject-to": subject_to, "--price": price}
     more = [word for option, values in options.items() for value in values for word in (option, value)]
     more += ["--explain"] if explain else []
-    asked, how = replace(asked, sweep=sweep), replace(how, budget=budget)
+    asked = replace(asked, sweep=sweep)
     resume = resume_command("best", asked, there, how, more)
     best_of_sweep(replace(asked, profile=explain), there, how, aim, resume=resume, began=began, recipe=recipe)
 
@@ -144,10 +148,9 @@ def _best_of_stores(
 ) -> None:
     from lmsweep.analysis import load
     from lmsweep.analysis.cells.cell_axes import job_of, job_words
-    from lmsweep.analysis.cells.cells import cells_of, with_predicted_peaks
+    from lmsweep.analysis.cells.cells import cells_of
     from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.selection import select
-    from lmsweep.orchestrator.commands.read import pairs
     from lmsweep.orchestrator.commands.text.show_table import show_parts
     from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
     from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts, winner_words
@@ -164,6 +167,7 @@ def _best_of_stores(
     predict = predict and (len({job_of(cell) for cell in cells}) == 1 or aim.peak is not None)
     if predict:
         from lmsweep.orchestrator.features.best.best_sweep import largest_batch_words
+        from lmsweep.orchestrator.features.best.cell_costs import with_predicted_peaks
         from lmsweep.orchestrator.features.best.searching.candidates import predicted_peaks_of
 
         cells = with_predicted_peaks(cells, predicted_peaks_of(cells))

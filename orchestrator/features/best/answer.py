@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of, value_of
-from lmsweep.analysis.cells.cells import Cell, Error, Value, key_of
+from lmsweep.analysis.cells.cells import Cell, Error, Value
 from lmsweep.analysis.cells.front import pareto_front
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.comparison.explanation import Explanation, Side, explain, kernels_of
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.orchestrator.features.best.cell_costs import error_of, keeps_limit, key_of, known_cost
 from lmsweep.orchestrator.features.best.standing import (
     FEWEST_CELLS,
     MOST_WRONG,
@@ -120,18 +121,18 @@ def answer(
     would not fit.
     """
     known = [one for one in cells if one.cost(aim) is not None]
-    within = [one for one in known if one.keeps(aim)]
+    within = [one for one in known if keeps_limit(one, aim)]
     if not known:
         missing = "price" if aim.goal.value == "$/Mtoken" else f"result of the workload {aim.goal.workload}"
         return NoAnswer(f"no cell has a {missing}")
     if not within:
         return NoAnswer(f"none of {len(known)} measured cells is known to meet the limit ({aim.words})")
     names = axes_of([*cells, *grid, *larger])
-    costs = np.log([one.known_cost(aim) for one in known])
-    errors = [one.error(aim) for one in known]
+    costs = np.log([known_cost(one, aim) for one in known])
+    errors = [error_of(one, aim) for one in known]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in known])
     belief = believed(space, costs, errors)
-    places = np.array([place for place, one in enumerate(known) if one.keeps(aim)], dtype=np.int64)
+    places = np.array([place for place, one in enumerate(known) if keeps_limit(one, aim)], dtype=np.int64)
     among = Belief(belief.mean[places], belief.covariance[np.ix_(places, places)])
     stands = standing(among, [errors[place] for place in places])
     order = [place for place in np.argsort(stands.ahead, kind="stable").tolist() if place != stands.leader]
@@ -211,8 +212,8 @@ def _larger(
     if len(known) < FEWEST_CELLS or not larger or aim.goal is Goal.MEMORY:
         return None
     space = Space.of(names, [[value_of(one, name) for name in names] for one in (*known, *larger)])
-    costs = np.log([one.known_cost(aim) for one in known])
-    errors = np.array([one.error(aim).deviation for one in known])
+    costs = np.log([known_cost(one, aim) for one in known])
+    errors = np.array([error_of(one, aim).deviation for one in known])
     inverse = np.array([1 / one.config.batch_size for one in (*known, *larger)])
     trend = _slope(space, costs, inverse[: len(known)]) * inverse
     rest = costs - trend[: len(known)]
@@ -224,9 +225,9 @@ def _larger(
     values = [log(cost.median) if cost else value for cost, value in zip(measured, expected.tolist(), strict=True)]
     place = int(np.argmin(values))
     chosen = larger[place]
-    error = chosen.error(aim).deviation if measured[place] else float(deviation[place])
-    ahead = log(winner.known_cost(aim)) - values[place]
-    within = SURROGATE_REACH * float(np.hypot(error, winner.error(aim).deviation))
+    error = error_of(chosen, aim).deviation if measured[place] else float(deviation[place])
+    ahead = log(known_cost(winner, aim)) - values[place]
+    within = SURROGATE_REACH * float(np.hypot(error, error_of(winner, aim).deviation))
     return Larger(
         cell=chosen,
         others=len(larger) - 1,
@@ -257,8 +258,8 @@ def _effects(known: Sequence[Cell], aim: Aim, names: Sequence[str], grid: Sequen
     rest = [one for one in grid if isinstance(one, TrialConfig) and one not in measured] if DEVICE not in names else []
     everything: list[Cell | TrialConfig] = [*known, *rest]
     space = Space.of(names, [[value_of(one, name) for name in names] for one in everything])
-    costs = np.log([one.known_cost(aim) for one in known])
-    errors = np.array([one.error(aim).deviation for one in known])
+    costs = np.log([known_cost(one, aim) for one in known])
+    errors = np.array([error_of(one, aim).deviation for one in known])
     surrogate = Surrogate(space, space.codes[: len(known)], costs - costs.mean(), errors)
     chosen = space.codes[np.linspace(0, len(space.codes) - 1, min(MOST_AVERAGED, len(space.codes))).astype(np.int64)]
     found = []

@@ -6,6 +6,7 @@ from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.columns import label
 from lmsweep.analysis.tables.number_format import choose_unit, number_text, two_digits
 from lmsweep.orchestrator.features.best.answer import Answer, Beaten
+from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, known_cost
 from lmsweep.orchestrator.features.best.recipe import pytorch_snippet, trial_command
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
@@ -47,7 +48,7 @@ def winner_words(found: Answer, *, is_short: bool = False) -> str:
     words = [
         f"{'Best' if found.can_tell else 'Cannot tell the best'} for {found.aim.words}"
         f"{':' if found.can_tell else '; ahead:'} {cell_words(winner, names)}",
-        f"{_number(goal.shown(winner.known_cost(found.aim)), goal)} (95 % interval {ends}){where}, {processes}",
+        f"{_number(goal.shown(known_cost(winner, found.aim)), goal)} (95 % interval {ends}){where}, {processes}",
     ]
     account = "" if is_short else _account_words(winner, found.aim)
     return "\n".join([*words, *([account] if account else []), _lead_words(found)])
@@ -105,7 +106,7 @@ def _larger_words(found: Answer) -> str:
 def _peak_words(cell: Cell) -> str:
     assert cell.peak is not None, "only a known peak has words"
     unit = choose_unit("B", [cell.peak])
-    return f"{'predicted ' if cell.has_predicted_peak else ''}peak {number_text(cell.peak / unit.size)} {unit.name}"
+    return f"{'predicted ' if has_predicted_peak(cell) else ''}peak {number_text(cell.peak / unit.size)} {unit.name}"
 
 
 def _beaten_words(found: Answer) -> str:

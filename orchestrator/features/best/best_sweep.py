@@ -8,7 +8,7 @@ from dataclasses import replace
 import typer
 
 from lmsweep.analysis import load
-from lmsweep.analysis.cells.cells import Cell, cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.cells.cells import Cell, cells_of
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.api import find_sweep, plan_sweep
@@ -17,6 +17,7 @@ from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
 from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer, explain_lead
 from lmsweep.orchestrator.features.best.answer_text import answer_parts, recipe_parts
+from lmsweep.orchestrator.features.best.cell_costs import key_of, with_predicted_peaks
 from lmsweep.orchestrator.features.best.searching.beliefs import BETTER_MARGIN
 from lmsweep.orchestrator.features.best.searching.candidates import (
     Candidates,
@@ -26,18 +27,21 @@ from lmsweep.orchestrator.features.best.searching.candidates import (
 )
 from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, Search
 from lmsweep.orchestrator.plan_request import How, What, Where
-from lmsweep.orchestrator.planning.largest_fit import find_largest
+from lmsweep.orchestrator.planning.largest_fit import Frontier, frontiers, has_model
+from lmsweep.orchestrator.planning.memory_budget import Budget, budget
 from lmsweep.orchestrator.planning.plan import Plan, Planned
 from lmsweep.orchestrator.running.run_plan import prepare
 from lmsweep.orchestrator.sweep.sweep import Sweep, parse_overrides
 from lmsweep.orchestrator.terminal import say
+from lmsweep.trials.analytic.memory_prediction import memory_config, with_value
 from lmsweep.trials.analytic.prices import hourly_dollars
-from lmsweep.trials.results.environment import environment_id
+from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import JOB, MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code, is_reference
 from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
@@ -103,11 +107,25 @@ def best_of_sweep(
 def largest_batch_words(found: Answer, code: Code | None = None) -> str:
     """Return a sentence about the winner's largest batch that fits. code: the user's, if the winner refers to it."""
     winner = found.winner
-    largest = find_largest(winner.config, winner.environment, "batch_size", limit=found.aim.peak, code=code)
+    largest = largest_batch(winner.config, winner.environment, limit=found.aim.peak, code=code)
     if largest is None or largest.largest is None:
         reason = largest.reason if largest else "the memory of its model or device is unknown"
         return f"The largest batch that it fits with is not known: {reason}"
     return f"The largest batch with which it fits: {largest.largest} (predicted; {largest.room})"
+
+
+def largest_batch(
+    config: TrialConfig, environment: Fingerprint, *, limit: int | None = None, code: Code | None = None
+) -> Frontier | None:
+    """Return the largest batch within `limit` bytes; None if there is no whole model or no known memory."""
+    room = budget(config, environment)
+    if room is None or not has_model(config):
+        return None
+    if limit is not None and limit < room.bytes:
+        room = Budget(bytes=limit, words=f"limit of {gib(limit)}")
+    first = replace(with_value(memory_config(config), "batch_size", 1), model=config.model)
+    (found,) = frontiers({first: (environment.device_name, room)}, "batch_size", code)
+    return found
 
 
 def _check_sweep(sweep: Sweep, aim: Aim) -> None:

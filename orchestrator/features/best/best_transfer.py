@@ -11,6 +11,7 @@ from lmsweep.analysis.cells.cells import Cell
 from lmsweep.analysis.cells.goal import Aim, Goal
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.commands.text.show_table import show_parts
+from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
 from lmsweep.orchestrator.features.best.transfer import Predicted, Ratio, Transfer, how_wrong, job_tables, transfers
 from lmsweep.orchestrator.planning.memory_budget import budget, devices_meant
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
@@ -75,7 +76,7 @@ def _fits(one: Predicted, target: Device, aim: Aim) -> bool:
     """Return whether its peak is within the target's memory and the limit; an unknown one fits without a limit."""
     there = replace(one.cell.environment, device_name=target.name, device_memory=target.memory)
     room = budget(one.cell.config, there)
-    return one.cell.keeps(aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)
+    return keeps_limit(one.cell, aim) and (one.cell.peak is None or room is None or one.cell.peak <= room.bytes)
 
 
 def _why_not(one: Predicted, target: Device) -> str | None:

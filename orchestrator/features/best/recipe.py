@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from itertools import chain
 from textwrap import wrap
 
 from lmsweep.trials.analytic.formulas import PASSES
@@ -13,7 +14,7 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS, Attention
 from lmsweep.trials.spec.ways.losses import LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, joined, when
+from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 
@@ -47,6 +48,10 @@ def trial_command(config: TrialConfig, workloads: Iterable[str]) -> str:
     return " \\\n".join(lines)
 
 
+def _joined(*recipes: Recipe) -> Recipe:
+    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
+
+
 def pytorch_snippet(config: TrialConfig) -> str:
     """Return Python that sets up your own model as the configuration does, and defines its training step.
 
@@ -57,7 +62,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
     has_gradients, trains, scales = PASSES[config.mode] > 1, config.mode == "train_step", formats.scales_gradients
     attention, loss = ATTENTIONS.get(config.attention) or Attention(), LOSSES.get(config.loss) or LOSSES["eager"]
     optimizer = OPTIMIZERS.get(config.optimizer) or OPTIMIZERS["adamw_fused"]
-    recipe = joined(
+    recipe = _joined(
         attention.recipe(config.attention, config.window, config.document_length),
         Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # dropout
         formats.recipe(config.device_type, adapted=adapter is not None, has_gradients=has_gradients),

@@ -39,13 +39,16 @@ def bisect(
     Example:
       lmsweep bisect quick --good 2.11.0 --bad 2.13.0
     """
-    from lmsweep.orchestrator.features.bisect.bisect_sweep import Question, bisect_sweep, known_releases
-
     if bool(releases) == bool(good or bad) or bool(good) != bool(bad):
         raise RequestError("give --good and --bad, or --releases, a list of at least two")
-    found = releases.split(",") if releases else known_releases(package, str(good), str(bad))
+    found = releases.split(",") if releases else [str(good), str(bad)]
     if len(found) < 2 or len({*found}) < len(found):
         raise RequestError(f"--releases {','.join(found)}: give at least two different releases, the oldest first")
+    if wrong := [one for one in value if "." not in one]:
+        raise RequestError(f"--value {wrong[0]}: write PHASE.METRIC, such as step.time")
+    from lmsweep.orchestrator.features.bisect.bisect_sweep import Question, bisect_sweep, known_releases
+
+    found = found if releases else known_releases(package, *found)
     options = ["--releases", ",".join(found), "--package", package, "--processes", str(processes)]
     options += [word for one in value for word in ("--value", one)]
     options += ["--explain"] if explain else []

@@ -25,11 +25,12 @@ def check(
     Example:
       lmsweep check quick
     """
-    from lmsweep.orchestrator.features.check.code_check import answers, as_text, missing_from, questions
     from lmsweep.orchestrator.sweep.ranges import seconds_of
-    from lmsweep.orchestrator.sweep.sweep import load_sweep
 
     seconds = seconds_of(timeout, "--timeout")
+    from lmsweep.orchestrator.features.check.code_check import answers, as_text, missing_from, questions
+    from lmsweep.orchestrator.sweep.sweep import load_sweep
+
     trials = load_sweep(what.sweep, code=what.code, trusted=what.trusted).trials
     asked = questions(trials)
     if not asked:

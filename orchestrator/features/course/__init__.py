@@ -16,7 +16,7 @@ from typing import Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.commands.read import StoreArgument
+from lmsweep.orchestrator.commands.options import StoreArgument
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import How, What, Where, resume_command, takes_request
 from lmsweep.orchestrator.terminal import say

@@ -1,12 +1,13 @@
 """The results that belong to a problem: those of its trials, and of the same trials with the user's own code."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from lmsweep.analysis.data.results import Results
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import MODEL, OF_STEP, PARTITION, arguments_for, varying_fields
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
@@ -35,6 +36,19 @@ class Found:
     @property
     def missing(self) -> int:
         return self.asked - self.ok - sum(self.failed.values())
+
+
+class SomeResults(Results):
+    """The results of the rows that `keep` returns, of measurements and of detail tables alike."""
+
+    def __init__(self, whole: Results, keep: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+        super().__init__(whole.store, whole.where, whole.prices, whole.flops)
+        self._whole, self._keep = whole, keep
+        self.everything = keep(whole.everything)  # read once
+
+    def newest(self, table: str) -> pd.DataFrame:
+        rows = self._whole.newest(table)
+        return rows if rows.empty else self._keep(rows)
 
 
 def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:

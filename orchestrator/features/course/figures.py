@@ -94,7 +94,7 @@ def lines(table: Table, *, over: str, panels: str | None = None) -> "Figure":
 
 
 def timeline(rows: pd.DataFrame) -> "Figure":
-    """Return the memory of one iteration by category. rows: those of one trial, of `load_timelines`."""
+    """Return the memory of one iteration by category. rows: those of one trial in the table `timelines`."""
     long = memory_timeline(rows)
     wide = long.pivot_table(index="position", columns="category", values="bytes", aggfunc="last", observed=False)
     wide = wide.reindex(columns=list(CATEGORIES)).ffill().fillna(0)

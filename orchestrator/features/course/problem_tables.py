@@ -15,6 +15,7 @@ from lmsweep.analysis.presets.ddp_tables import STAGES, STAGES_TITLE
 from lmsweep.analysis.presets.layout import Pivot, device_columns
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table, arrange, varying_keys
+from lmsweep.orchestrator.features.course.chosen import SomeResults
 from lmsweep.trials.results.metrics import PEAKS
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Mode
@@ -52,7 +53,7 @@ def only(results: Results, name: str, value: str) -> Results:
 
 
 def _having(results: Results, name: str, value: Any) -> Results:
-    return results if pd.isna(value) else results.of_rows(lambda frame: frame[frame[name] == value])
+    return results if pd.isna(value) else SomeResults(results, lambda frame: frame[frame[name] == value])
 
 
 def timed(results: Results) -> Results:

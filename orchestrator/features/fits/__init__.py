@@ -10,7 +10,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from lmsweep.orchestrator.commands.measure import Prices
+from lmsweep.orchestrator.commands.options import JsonFormat, Prices
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Text, Texts
 from lmsweep.orchestrator.terminal import say_data
@@ -34,7 +34,7 @@ def fits(
     store: Annotated[str, Option("--store", help="Where rates of GPUs are stored that you measured.")] = "results",
     code: Annotated[Text, Option("--code", help="Folder with your own code.")] = None,
     trusted: Annotated[Texts, Option("--trust", help="A package that references may lead to; repeatable.")] = [],
-    format: Annotated[str, Option(help="text or json.")] = "text",
+    format: JsonFormat = "text",
 ) -> None:
     """Show which GPUs a model can be trained on, in full or with adapters, how fast and for how much. Needs no GPU.
 
@@ -44,19 +44,14 @@ def fits(
 
     As a page: with --format json > fits.json, then `lmsweep report fits.json`.
     """
-    if format not in ("text", "json"):
-        raise RequestError(f"--format {format}: write text or json")
-    from lmsweep.orchestrator.commands.text.show_table import show_table
-    from lmsweep.orchestrator.features.fits.fit import FitsOutput
+    numbers = [_count(one) for one in _listed(gpus)]
     from lmsweep.orchestrator.features.fits.fit_request import FitRequest
-    from lmsweep.orchestrator.features.fits.fits_page import fits_listing
-    from lmsweep.orchestrator.features.fits.predicted_fits import find_fits
 
     request = FitRequest(
         model,
         context=context,
         devices=_listed(on),
-        gpus=[_count(one) for one in _listed(gpus)],
+        gpus=numbers,
         methods=_listed(method),
         tokens=tokens,
         prices=price,
@@ -64,7 +59,12 @@ def fits(
         store=store,
         code=code,
         trusted=trusted,
-    )
+    ).checked()
+    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.features.fits.fit import FitsOutput
+    from lmsweep.orchestrator.features.fits.fits_page import fits_listing
+    from lmsweep.orchestrator.features.fits.predicted_fits import find_fits
+
     answer = FitsOutput(
         model=request.model,
         context=request.context,

@@ -13,7 +13,7 @@ from lmsweep.orchestrator.sweep.sweep import parse_override, single_trial
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.prices import Price, parse_prices
-from lmsweep.trials.code.hub_configurations import shipped_names
+from lmsweep.trials.code.hub_configurations import FOLDER
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.quantities import bytes_of
@@ -161,7 +161,7 @@ class FitRequest:
         return said
 
     def checked(self) -> "FitRequest":
-        """Return the request. Raises RequestError if a number is wrong."""
+        """Return the request. Raises RequestError if a number, a method or a price is wrong."""
         if self.context < 1:
             raise RequestError(f"--context is {self.context}; it must be at least 1")
         for count in self.gpus:
@@ -169,11 +169,17 @@ class FitRequest:
                 raise RequestError(f"--gpus {count}: it must be at least 1")
         if not self.devices:
             raise RequestError("--for names no GPU; write --for H100,H200")
+        self.methods_meant(), self.tokens_meant(), self.prices_meant()
         return replace(self, gpus=tuple(dict.fromkeys(self.gpus)))
 
 
 def _without_memory(device: Device) -> str:
     return re.sub(r" \d+ ?GB$", "", device.name)
+
+
+def shipped_names() -> list[str]:
+    """Return the names on the hub whose configurations ship."""
+    return sorted(path.stem.replace("--", "/") for path in FOLDER.glob("*.json"))
 
 
 def budget_of(gpu: AskedGpu | Device) -> int:

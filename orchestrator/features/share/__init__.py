@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
-from lmsweep.orchestrator.commands.read import StoreArgument
+from lmsweep.orchestrator.commands.options import StoreArgument
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.terminal import say
 

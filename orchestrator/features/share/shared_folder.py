@@ -11,7 +11,7 @@ from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import INDEX, open_store
 from lmsweep.analysis.metrics.status import counts
 from lmsweep.analysis.report import page_with
-from lmsweep.analysis.report.chart_files import write_first_chart
+from lmsweep.analysis.report.chart_files import drawn_charts
 from lmsweep.analysis.report.content import Content, content_of
 from lmsweep.orchestrator.features.share.allowed import Allowed, private_words
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
@@ -56,8 +56,10 @@ def share(store: str, folder: str | Path) -> Shared:
         frame = load(results, pooled=False)
         environments = json.loads(_environments(frame).to_json(orient="records"))
         (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
-        picture = write_first_chart(content, target / "chart.svg")
-        (target / "README.md").write_text(_summary(frame, content, picture=picture), "utf-8")
+        _, picture = next(drawn_charts(content), ("", b""))
+        if picture:
+            (target / "chart.svg").write_bytes(picture)
+        (target / "README.md").write_text(_summary(frame, content, picture=bool(picture)), "utf-8")
         stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
         (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
     except OSError as error:

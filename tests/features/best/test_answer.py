@@ -10,11 +10,12 @@ import pytest
 
 from lmsweep.analysis import load
 from lmsweep.analysis.cells.cell_axes import job_of, job_words
-from lmsweep.analysis.cells.cells import cells_of, key_of, with_predicted_peaks
+from lmsweep.analysis.cells.cells import cells_of
 from lmsweep.analysis.cells.front import pareto_front
 from lmsweep.analysis.cells.goal import parse_aim
 from lmsweep.analysis.metrics.cost import cost
 from lmsweep.orchestrator.features.best.answer import Answer, NoAnswer, answer
+from lmsweep.orchestrator.features.best.cell_costs import has_predicted_peak, key_of, known_cost, with_predicted_peaks
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
@@ -88,7 +89,7 @@ def test_money_counts_the_wall_time_that_is_paid_for_in_every_front_and_table(at
     table = {row.device_name: row for row in cost(load(attempts.store), parse_prices(prices)).itertuples()}
     assert table[H100.device_name].dollars == pytest.approx(paid)
     assert table[H100.device_name].device_dollars == pytest.approx(busy)
-    assert got.winner.known_cost(got.aim) == got.winner.dollars(got.aim)
+    assert known_cost(got.winner, got.aim) == got.winner.dollars(got.aim)
 
 
 def test_each_rank_pays_for_its_own_device(attempts: Attempts) -> None:
@@ -228,9 +229,9 @@ def test_a_measured_peak_that_is_as_predicted_is_not_called_predicted(attempts: 
     grid(attempts)
     cells = cells_of(load(attempts.store))
     (_, *others) = with_predicted_peaks(cells, {key_of(one.config): one.peak or 0.0 for one in cells})
-    assert not any(one.has_predicted_peak for one in others)
+    assert not any(has_predicted_peak(one) for one in others)
     alone = replace(others[0], values={})
-    assert alone.has_predicted_peak and alone.peak == others[0].peak
+    assert has_predicted_peak(alone) and alone.peak == others[0].peak
 
 
 def test_the_stores_of_two_devices_are_one_question(attempts: Attempts, tmp_path: Path) -> None:

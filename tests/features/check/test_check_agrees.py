@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from lmsweep.orchestrator.features.check.code_check import questions
-from lmsweep.trials.bench.run_trial import run_here
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from tests.support.clean_process import in_clean_process
+from tests.support.trial_here import run_here
 
 pytestmark = pytest.mark.usefixtures("one_core")
 

@@ -8,10 +8,9 @@ import pytest
 
 import lmsweep
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
-from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of
+from lmsweep.orchestrator.features.fits.fit_request import FitRequest, recipe_of, shipped_names
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES
-from lmsweep.trials.code.hub_configurations import shipped_names
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.record import Attempt

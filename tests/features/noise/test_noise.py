@@ -1,5 +1,9 @@
 """The noise of a machine: how it is measured, what it makes of a comparison, how often a verdict is then wrong."""
 
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +14,14 @@ from lmsweep import analysis
 from lmsweep.analysis.comparison.compare import Comparison, compare, select_sides
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.features.noise import is_too_busy
+from lmsweep.orchestrator.features.noise import UntilBusy
 from lmsweep.orchestrator.features.noise.noise_cells import machines, noise_table
-from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_estimate import Estimates
-from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.progress.eta import Eta
-from lmsweep.orchestrator.running.run_plan import Account
+from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.results.metrics import DEVICE_TIME, WALL_TIME
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.config import RequestError
 from tests.support.command import lmsweep
-from tests.support.made_up_results import H200, Attempts, config, samples
+from tests.support.made_up_results import Attempts, config, samples
 
 STEADY = 1e-5
 """Half an interval, of 1, too small to matter."""
@@ -124,21 +124,26 @@ def test_lmsweep_noise_measures_each_cell_in_five_processes_and_says_how_far_the
 
 
 def test_noise_stops_once_most_processes_ran_on_a_busy_host(attempts: Attempts) -> None:
-    account = Account(began=0.0, slots=1)
     calm, busy = (attempts.ok(config(), {"step.time": (0.1, 0.2)}, flags=flags) for flags in ((), (Flag.BUSY_HOST,)))
-    for rows, stops in ((busy, False), (calm, False), (busy, False), (calm, False), (busy, True)):
-        account.add(rows)
-        assert is_too_busy(account) == stops
-    planned = PlannedTrial(
-        index=0,
-        trial=Trial(config=config(), workloads=("timing",), sweep="noise"),
-        trial_id="",
-        action="run",
-        reason=None,
-        environment=H200,
-    )
-    eta = Eta([planned], {0: Estimates(attempts.store).of(planned)})
-    gate = Gate(eta, until=None, on_close=lambda: None)
-    assert gate.admits(planned)
-    gate.stopped = True
-    assert not gate.admits(planned)
+    search = UntilBusy()
+    for position, (rows, stops) in enumerate(
+        [(busy, False), (calm, False), (busy, False), (calm, False), (busy, True)]
+    ):
+        assert search.choose({*range(position, 9)}) == position
+        search.learn_trial(position, rows)
+        assert search.is_too_busy == stops
+    assert search.choose({5, 6}) is None
+
+
+@pytest.mark.slow
+def test_noise_on_a_busy_host_ends_after_a_few_processes_and_says_why(tmp_path: Path) -> None:
+    burn = [sys.executable, "-c", "import os\nos.nice(19)\nwhile True: pass"]
+    with ExitStack() as burning:
+        for _ in usable_cores():
+            burning.callback(burning.enter_context(subprocess.Popen(burn)).kill)
+        done = lmsweep("noise", tmp_path / "store")
+    assert done.returncode == 1, done.stdout + done.stderr
+    said = re.search(r"stopped, as (\d) of (\d) processes ran on a busy host", done.stderr)
+    assert said and int(said[1]) > int(said[2]) / 2
+    ran = analysis.load(str(tmp_path / "store"), pooled=False)["attempt_id"].nunique()
+    assert int(said[2]) == ran < 30

@@ -9,7 +9,7 @@ from lmsweep.trials.analytic.formulas import PASSES, parameter_count
 from lmsweep.trials.analytic.model_operators.attention_operators import attention_operators
 from lmsweep.trials.analytic.model_operators.block_operators import NORM, block_operators, linear_operators
 from lmsweep.trials.analytic.model_operators.forms import Form, Row
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, Phase
+from lmsweep.trials.analytic.rates.operators import Operator, Phase
 from lmsweep.trials.analytic.rates.step_time import OperatorRates, Work, duration
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import ModelSize
@@ -92,10 +92,6 @@ def loss_parts(config: TrialConfig) -> list[Part]:
     forms = [Form(phase, precision) for phase in PHASES]
     heads = [Part(1, linear_operators, (form, tokens, width, words)) for form in forms]
     return heads + [Part(1, loss_operators, (form, tokens, words, config.loss)) for form in forms]
-
-
-def operators_of(parts: Sequence[Part]) -> Operators:
-    return tuple(replace(one, count=times * one.count) for times, make, arguments in parts for one in make(*arguments))
 
 
 def seconds_of(parts: Sequence[Part], rates: OperatorRates, factor: float = 1.0) -> float:

@@ -82,12 +82,8 @@ def from_values(found: Sequence[Sequence[object]]) -> Operators:
     return tuple(Operator(**row | {"shapes": tuple(map(tuple, row["shapes"]))}) for row in rows)
 
 
-CLASSES = ("products", "attention", "bytes", "optimizer", "compiled", "collectives", "host")
-"""What decides an operator's time: a rate of products, of attention, of bytes moved, ..., of the host's memory."""
-
-
 def class_of(operator: Operator) -> str:
-    """Return one of CLASSES."""
+    """Return what decides its time: products, attention, bytes, optimizer, compiled, collectives or host."""
     if operator.stream == "communication":
         return "collectives"
     if operator.name in HOST_OPERATORS:

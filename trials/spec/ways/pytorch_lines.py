@@ -1,6 +1,5 @@
 """Plain PyTorch that sets up a way, as `best` prints it."""
 
-from itertools import chain
 from typing import NamedTuple
 
 
@@ -18,10 +17,6 @@ class Recipe(NamedTuple):
     """One context manager around forward and loss."""
     forward: tuple[str, ...] = ()
     """Statements that compute `loss` from `inputs` and `targets`."""
-
-
-def joined(*recipes: Recipe) -> Recipe:
-    return Recipe(*(tuple(chain.from_iterable(parts)) for parts in zip(*recipes, strict=True)))
 
 
 def when(condition: object, *lines: str) -> tuple[str, ...]:

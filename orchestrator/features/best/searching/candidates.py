@@ -8,8 +8,9 @@ from math import log
 import numpy as np
 
 from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of
-from lmsweep.analysis.cells.cells import Cell, key_of
+from lmsweep.analysis.cells.cells import Cell
 from lmsweep.analysis.cells.goal import Aim, Goal
+from lmsweep.orchestrator.features.best.cell_costs import keeps_limit, key_of
 from lmsweep.orchestrator.features.best.searching.search import Search
 from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.orchestrator.planning.durations import graph_seconds, step_seconds
@@ -119,7 +120,7 @@ def search_of(
     )
     for place, cell in zip(of_known, known, strict=True):
         cost = cell.cost(aim)
-        search.learn(place, cost.processes if cost and cell.keeps(aim) else None)
+        search.learn(place, cost.processes if cost and keeps_limit(cell, aim) else None)
     return search
 
 

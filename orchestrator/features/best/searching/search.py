@@ -15,6 +15,7 @@ from lmsweep.analysis.cells.cells import Processes, cells_of
 from lmsweep.analysis.cells.goal import Aim
 from lmsweep.analysis.data.load import described
 from lmsweep.analysis.data.pooled_rows import pool
+from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
 from lmsweep.orchestrator.features.best.searching.beliefs import Beliefs, Results
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Indices, Space
@@ -96,7 +97,7 @@ class Search:
         assert self.aim, "a search of trials has an aim"
         self.ran += 1
         cells = cells_of(pool(described(table_of(records))))
-        costs = (one.cost(self.aim) for one in cells if one.peak is None or one.keeps(self.aim))
+        costs = (one.cost(self.aim) for one in cells if one.peak is None or keeps_limit(one, self.aim))
         self.learn(int(self._cells[position]), next((one.processes for one in costs if one), None))
 
     def withdraw(self, position: int) -> None:

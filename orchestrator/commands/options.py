@@ -1,0 +1,79 @@
+"""Options of several verbs. Each checks its text as it is parsed, before a verb imports what takes seconds."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from typer import Argument, CallbackParam, Option
+
+from lmsweep.orchestrator.plan_request import Text, Texts
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.suggestions import choices
+
+TABLE_FORMATS = ("text", "markdown", "latex", "typst", "csv", "html", "json")
+"""Those of `lmsweep.analysis.tables.render`, which imports pandas."""
+
+
+def checked(check: Callable[[str, str], object]) -> Callable[[CallbackParam, Text], Text]:
+    """Return a callback of typer. check: raises RequestError if it gets a wrong text of an option, and its name."""
+
+    def callback(param: CallbackParam, text: Text) -> Text:
+        if text is not None:
+            check(text, max(param.opts, key=len))
+        return text
+
+    return callback
+
+
+def one_of(*words: str) -> Callable[[CallbackParam, Text], Text]:
+    """Return a callback of typer for an option with one of these values."""
+
+    def check(text: str, option: str) -> None:
+        if text not in words:
+            raise RequestError(f"{option} {text}: write {' or '.join(words)}")
+
+    return checked(check)
+
+
+def _of_table(text: str, option: str) -> None:
+    if text not in TABLE_FORMATS:
+        raise RequestError(f"{option} {text}: no such format{choices(text, TABLE_FORMATS)}")
+
+
+def _priced(texts: list[str]) -> list[str]:
+    parse_prices(texts)
+    return texts
+
+
+def paired(param: CallbackParam, texts: list[str]) -> list[str]:
+    """Check a repeatable option of FIELD=VALUE: a callback of typer."""
+    pairs(texts, max(param.opts, key=len))
+    return texts
+
+
+StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
+Format = Annotated[
+    str, Option(callback=checked(_of_table), help=f"{', '.join(TABLE_FORMATS[:-1])} or {TABLE_FORMATS[-1]}.")
+]
+JsonFormat = Annotated[str, Option(callback=one_of("text", "json"), help="text or json.")]
+Prices = Annotated[Texts, Option("--price", callback=_priced, help="H100=2.5: price in dollars per hour; repeatable.")]
+
+
+def names_of(options: Sequence[str]) -> list[str]:
+    """Return the names of a repeatable option whose values are separated by commas."""
+    return ",".join(options).split(",") if any(options) else []
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Return the values by field of a repeatable option. Raises RequestError for other texts and repeated fields."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise RequestError(f"{option} {text}: write field=value")
+        if name in pairs:
+            raise RequestError(
+                f"{option} {name}: given twice; to select either value, write {name}={pairs[name]},{value}"
+            )
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,42 @@
+"""What a search and its answer ask of a cell: its cost by a goal, how sure that is, and whether it keeps the limit."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lmsweep.analysis.cells.cells import Cell, Error
+from lmsweep.analysis.cells.goal import Aim
+from lmsweep.trials.results.metrics import PEAKS
+from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.identity import trial_id
+
+
+def key_of(config: TrialConfig) -> str:
+    """Return a key of the configuration, independent of the protocol."""
+    return f"{trial_id(config)} {config.mode}"
+
+
+def with_predicted_peaks(cells: list[Cell], peaks: Mapping[str, float]) -> list[Cell]:
+    """Return the cells with the predicted peaks of their configurations, by `key_of`."""
+    return [replace(one, predicted_peak=peaks.get(key_of(one.config), one.predicted_peak)) for one in cells]
+
+
+def has_predicted_peak(cell: Cell) -> bool:
+    return cell.predicted_peak is not None and not any(name in cell.values for name in PEAKS)
+
+
+def keeps_limit(cell: Cell, aim: Aim) -> bool:
+    """Return whether its peak is known to be within the limit."""
+    return aim.peak is None or (cell.peak is not None and cell.peak < aim.peak)
+
+
+def known_cost(cell: Cell, aim: Aim) -> float:
+    cost = cell.cost(aim)
+    assert cost is not None, "only cells with a cost are ranked"
+    return cost.median
+
+
+def error_of(cell: Cell, aim: Aim) -> Error:
+    """Return the error of the logarithm of its cost."""
+    cost = cell.cost(aim)
+    assert cost is not None, "a cell without a cost has no error"
+    return cost.error

@@ -1,0 +1,83 @@
+"""A value that is wrong by itself is refused before the command imports what takes seconds."""
+
+import json
+import subprocess
+import sys
+
+from lmsweep.analysis.tables.render import FORMATS
+from lmsweep.orchestrator.commands.options import TABLE_FORMATS
+from tests.support.command import ROOT
+
+SLOW = ("numpy", "pandas", "pyarrow", "scipy", "torch", "ray")
+ASK = """
+import contextlib, io, json, sys
+from lmsweep.orchestrator.commands.app import app
+
+found = {}
+for words in json.load(sys.stdin):
+    before = {*sys.modules}
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            app(words.split(), standalone_mode=False)
+        refusal = "accepted"
+    except BaseException as error:
+        refusal = f"{type(error).__name__}: {error}"
+    found[words] = [refusal, sorted({name.partition(".")[0] for name in {*sys.modules} - before})]
+json.dump(found, sys.stdout)
+"""
+WRONG = {
+    "report results --price H100": "--price H100: write DEVICE=DOLLARS",
+    "report results --charts folder --format gif": "--format gif: write svg or png",
+    "report results -o page.pdf": "-o page.pdf: the report is an HTML file",
+    "report results other": "other: a report is of one store",
+    "table results --format nope": "--format nope: no such format (one of: text, markdown",
+    "table results --price H100": "--price H100: write DEVICE=DOLLARS",
+    "table results --where nope": "--where nope: write field=value",
+    "compare results --format nope": "--format nope: no such format",
+    "compare results --min-effect nope": "--min-effect nope: give a percentage",
+    "compare results --baseline nope": "--baseline nope: write field=value",
+    "compare results --contrast a=1 --contrast a=2": "--contrast a: given twice",
+    "compare results --where nope": "--where nope: write field=value",
+    "compare results --with published --min-effect 2%": "--with shows numbers without verdicts",
+    "compare results --explain --fail-on slower": "--explain is about whole steps",
+    "status results --format nope": "--format nope: no such format",
+    "diff results other --format nope": "--format nope: no such format",
+    "plan quick --format nope": "--format nope: write text or json",
+    "plan quick --price H100": "--price H100: write DEVICE=DOLLARS",
+    "plan quick --max-batch --price H100=1": "--price cannot be combined",
+    "plan quick --for H100 --for H200": "--for is given 2 times",
+    "plan quick --retry nope": "--retry nope: no such status",
+    "plan quick --shard nope": "--shard nope: write NUMBER/COUNT",
+    "run quick --shard 3/2": "--shard 3/2: write NUMBER/COUNT",
+    "run quick --budget nope": "--budget nope: write a time",
+    "run quick --grace nope": "--grace nope: write a time",
+    "run quick --until nope": "--until nope: write a time",
+    "best results --price H100": "--price H100: write DEVICE=DOLLARS",
+    "best results --where nope": "--where nope: write field=value",
+    "best quick --budget nope": "--budget nope: write a time",
+    "fits small --format nope": "--format nope: write text or json",
+    "fits small --gpus nope": "--gpus nope: write numbers of GPUs",
+    "fits small --price H100": "--price H100: write DEVICE=DOLLARS",
+    "accept --format nope": "--format nope: write text or json",
+    "accept -o page.pdf": "-o page.pdf: the page is an HTML file",
+    "bisect quick": "give --good and --bad, or --releases",
+    "bisect quick --releases 2.11.0": "--releases 2.11.0: give at least two",
+    "bisect quick --releases 2.11.0,2.12.0 --value nope": "--value nope: write PHASE.METRIC",
+    "plan quick --code nowhere": "--code nowhere: there is no such folder",
+    "run quick --code nowhere": "--code nowhere: there is no such folder",
+    "badge results --where nope": "--where nope: write field=value",
+    "check quick --timeout nope": "--timeout nope: write a time",
+}
+
+
+def test_the_formats_of_tables_are_those_that_are_written() -> None:
+    assert (*FORMATS,) == TABLE_FORMATS
+
+
+def test_a_value_that_is_wrong_by_itself_is_refused_before_anything_slow_is_imported() -> None:
+    command = [sys.executable, "-c", ASK]
+    done = subprocess.run(command, input=json.dumps([*WRONG]), cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert {words: refusal for words, (refusal, _) in found.items() if WRONG[words] not in refusal} == {}
+    slow = {words: [name for name in imported if name in SLOW] for words, (_, imported) in found.items()}
+    assert {words: names for words, names in slow.items() if names} == {}
