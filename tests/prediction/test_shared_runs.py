@@ -64,6 +64,7 @@ def test_one_run_serves_all_modes(mode: Any, fields: dict[str, Any]) -> None:
 
 
 RANKS: dict[str, Any] = {
+    "batch_size": 2,
     "world_size": 2,
     "ddp": "fsdp",
     "d_model": 32,
