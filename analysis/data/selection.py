@@ -56,6 +56,18 @@ def ok_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["status"] == Status.OK]
 
 
+def rows_of(frame: pd.DataFrame, value: str, *, of: str, sweep: str) -> pd.DataFrame:
+    """Return the rows with a number of a value such as `step.time`, as the notebooks read them. Raises RequestError if
+    there is none.
+
+    `of` names what the caller selected, `sweep` the packaged sweep that measures it.
+    """
+    found = frame[(frame["phase"] + "." + frame["metric"]).eq(value) & frame["median"].notna()]
+    if found.empty:
+        raise RequestError(f"the store has no {value} of {of}; measure it with: lmsweep run {sweep}")
+    return found
+
+
 def usual_values(frame: pd.DataFrame) -> list[str]:
     """Return the values that tables show by default: the first of these sets that the frame has. (1) `step.time`,
     unless only attention was timed; (2) the times of forward and backward; (3) the gradient errors of the workload

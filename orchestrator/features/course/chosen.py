@@ -78,7 +78,7 @@ def _described(config: TrialConfig, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None) or "the trial"
 
 
-def rows_of(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
+def rows_of_trials(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:
     """Return the rows that these trials measure, and those that differ from one by the user's own code alone."""
     identifiers = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
     belongs = frame["measurement_id"].isin(identifiers)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.tables.render import escape_latex, escape_typst, render
-from lmsweep.orchestrator.features.course.chosen import Found, SomeResults, found_in, rows_of
+from lmsweep.orchestrator.features.course.chosen import Found, SomeResults, found_in, rows_of_trials
 from lmsweep.orchestrator.features.course.problems import PROBLEMS, Problem
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.local_folder import LocalFolder
@@ -108,7 +108,7 @@ def _can_draw() -> bool:
 
 def _problem(name: str, request: Request, results: Results, folder: LocalFolder, draws: bool) -> Written:
     problem, trials = PROBLEMS[name], request.grids[name]
-    own = SomeResults(results, lambda frame: rows_of(frame, trials))
+    own = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
     chosen = results if problem.whole_store else own
     written = Written(name=name, problem=problem, found=found_in(results.everything, trials))
     bodies: dict[str, list[str]] = {"markdown": [], "latex": [], "typst": []}
