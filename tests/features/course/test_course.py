@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.analysis import load
-from lmsweep.orchestrator.features.course.chosen import found_in, rows_of
+from lmsweep.orchestrator.features.course.chosen import found_in, rows_of_trials
 from lmsweep.orchestrator.features.course.formats import Request, write
 from lmsweep.orchestrator.features.course.problems import PROBLEMS
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -101,7 +101,7 @@ def test_the_users_code_appears_beside_what_it_stands_in_for(tmp_path: Path) -> 
     for measured in (ours, mine, replace(mine, context_length=333), replace(ours, attention="sdpa")):
         attempts.ok(measured, {"forward.time": samples(0.01, 1e-4)}, workload="attention")
     frame = load(attempts.store)
-    kept = rows_of(frame, trials)
+    kept = rows_of_trials(frame, trials)
     assert sorted(kept["attention"]) == ["mine.flash:Flash", "naive"]
     assert set(kept["context_length"]) == {ours.context_length}
     found = found_in(frame, trials)
@@ -115,7 +115,7 @@ def test_a_model_of_the_users_stands_in_for_any_size(tmp_path: Path) -> None:
     mine = replace(trials[0].config, model="GPT", model_code="mine.model:GPT", d_model=96, num_layers=3, vocab_size=50)
     for measured in (mine, replace(mine, precision="fp16")):
         attempts.ok(measured, {"step.time": samples(0.01, 1e-4)})
-    assert list(rows_of(load(attempts.store), trials)["precision"]) == ["tf32"]
+    assert list(rows_of_trials(load(attempts.store), trials)["precision"]) == ["tf32"]
 
 
 def test_a_failure_is_counted_by_its_status_and_not_as_missing(tmp_path: Path) -> None:
