@@ -128,7 +128,7 @@ def starting_here(seconds: float) -> Iterator[None]:
         listens_at = ray.util.get_node_ip_address()
         if listens_at != LOOPBACK:
             raise RequestError(f"Ray {ray.__version__} listens at {listens_at}, where others reach it; {ADVICE}")
-    except BaseException as error:
+    except BaseException as error:  # whatever ended the start, Ctrl-C too: no process of it may stay
         _kill([process for _, process in started])
         if isinstance(error, RayFailedError | RequestError) or not isinstance(error, Exception):
             raise
@@ -262,7 +262,7 @@ def registry_asked_once() -> Iterator[None]:
 
 
 @contextmanager
-def left_alone() -> Iterator[None]:
+def without_side_effects_of_tune() -> Iterator[None]:
     """Inside, Tune handles no signal: it would end a run by SIGUSR1 as if all trials had ended. Nor does it count the
     user's loggers, for which it would import wandb and mlflow, for seconds."""
     from ray.air._internal import usage

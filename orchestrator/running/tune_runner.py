@@ -63,7 +63,7 @@ def launch(
     at_once = slots if search else TRIALS_PER_SLOT * slots
     searcher = PlanSearcher(trials, gate=gate, search=search)
     supervisor = tune.with_parameters(Supervisor, trials=trials, code=code, standby=standby)
-    with scratch_folder() as scratch, ray_private.registry_asked_once(), ray_private.left_alone():
+    with scratch_folder() as scratch, ray_private.registry_asked_once(), ray_private.without_side_effects_of_tune():
         tuner = tune.Tuner(
             tune.with_resources(supervisor, resources),
             tune_config=tune.TuneConfig(

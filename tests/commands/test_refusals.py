@@ -20,7 +20,7 @@ for words in json.load(sys.stdin):
         with contextlib.redirect_stderr(io.StringIO()) as said:
             app(words.split(), standalone_mode=False)
         refusal = "accepted"
-    except BaseException as error:
+    except BaseException as error:  # typer ends a command by SystemExit
         refusal = f"{type(error).__name__}: {error}"
     found[words] = [refusal, sorted({name.partition(".")[0] for name in {*sys.modules} - before})]
 json.dump(found, sys.stdout)
