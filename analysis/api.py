@@ -114,6 +114,7 @@ def compare(
     across: Sequence[str] = (),
     values: Sequence[str] = (),
     min_effect: float | None = None,
+    same_within: float | None = None,
 ) -> Comparison:
     """Compare two selections of a store, or two stores; the first is the baseline. `.listing()` is what the command
     prints.
@@ -121,11 +122,12 @@ def compare(
     store, other: their locations, or names of stores that ship with lmsweep. baseline, contrast: field -> value, which
     select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
     may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
-    difference that counts, as a fraction. `.frame` of the result has a row for each cell. Raises RequestError, a
-    ValueError, if a side has no results, and if the sides differ in anything else, hardware and software included.
+    difference that counts, as a fraction; same_within: sides that surely differ by less are the same. `.frame` of the
+    result has a row for each cell. Raises RequestError, a ValueError, if a side has no results, and if the sides differ
+    in anything else, hardware and software included.
     """
     sides = _sides(store, other, baseline, contrast, where, across)
-    return sides.compare(values=list(values) or None, least=min_effect)
+    return sides.compare(values=list(values) or None, least=min_effect, same=same_within)
 
 
 def explain(
@@ -163,7 +165,9 @@ class _Sides:
     across: tuple[str, ...]
     variation: Known
 
-    def compare(self, values: list[str] | None = None, least: float | None = None) -> Comparison:
+    def compare(
+        self, values: list[str] | None = None, least: float | None = None, same: float | None = None
+    ) -> Comparison:
         return compare_sides(
             self.one,
             self.two,
@@ -172,6 +176,7 @@ class _Sides:
             across=self.across,
             values=values,
             least=least,
+            same=same,
             variation=self.variation,
         )
 

@@ -1,36 +1,41 @@
 """How often verdicts and intervals hold, simulated: ``python -m benchmarks.verdicts [PICTURE.png]``.
 
-tests/support/simulated_processes.py has the simulation.
+tests/support/simulated_processes.py has the simulation; the first table is of the shipped stores.
 """
 
 import sys
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
 from lmsweep.analysis.data.load import load
-from lmsweep.analysis.data.process_variation import kinds
+from lmsweep.analysis.data.process_variation import KIND
 from lmsweep.analysis.reference import stores
 from lmsweep.trials.statistics.variation import PRIORS, Kind, reach
-from tests.support.simulated_processes import PROCESSES, error_rates, mean_coverage
+from tests.support.simulated_processes import MEASURED, Noise, mean_over_machines, rates
 
-GRID: dict[Kind, tuple[float, ...]] = {"wall": (0.01, 0.03, 0.07), "device": (0.001, 0.005, 0.015), "cpu": (0.03,)}
+CASES: tuple[tuple[float, Noise], ...] = (
+    *((1.0, "normal"), (3.0, "normal"), (1.0, "t of 3"), (1.0, "bimodal")),
+    *((1.0, "by a factor of 2"), (1.0, "lognormal")),
+)
+PROCESSES = (1, 2, 3, 5)
 
 
-def replay() -> list[tuple[str, int, float]]:
-    """Return for each kind the pairs of processes of one cell in the shipped stores, and how often the interval of
-    their ratio, from one process each and the prior, covers 1."""
-    found: dict[Kind, list[bool]] = {}
+def repeated() -> pd.DataFrame:
+    """Return a row for each cell of the shipped stores that several processes measured: its kind, the number of
+    processes, the variance of the logarithms of their medians, and how many pairs of processes the prior covers."""
+    cells = []
     for name in stores():
         rows = load(name, pooled=False)
-        rows = rows[rows["median"].gt(0) & (rows["unit"] == "s") & (rows["workload"] == "timing")]
-        rows = rows.assign(kind=kinds(rows))
-        key = ["measurement_id", "environment_id", "phase", "metric", "kind"]
-        for keys, cell in rows[rows["kind"] != "setup"].groupby(key):
-            logs = np.log(cell["median"].to_numpy(float))
-            half = reach(np.array(PRIORS[keys[4]].freedom)) * PRIORS[keys[4]].scale * 2**0.5
-            found.setdefault(keys[4], []).extend(bool(abs(b - a) <= half) for a, b in pairwise(logs))
-    return [(kind, len(pairs), float(np.mean(pairs))) for kind, pairs in found.items() if pairs]
+        rows = rows[rows["median"].gt(0) & rows["unit"].isin(["s", "J"])]
+        for keys, cell in rows.groupby(["measurement_id", "environment_id", "phase", "metric", KIND]):
+            if len(cell) > 1:
+                logs, prior = np.log(cell["median"].to_numpy(float)), PRIORS[keys[4]]
+                half = reach(np.array(prior.freedom)) * prior.scale * 2**0.5
+                inside = [bool(abs(after - before) <= half) for before, after in pairwise(logs)]
+                cells.append((keys[4], len(cell) - 1, logs.var(ddof=1), sum(inside), len(inside)))
+    return pd.DataFrame(cells, columns=["kind", "freedom", "variance", "covered", "pairs"])
 
 
 def plot(path: str) -> None:
@@ -38,30 +43,22 @@ def plot(path: str) -> None:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
-    titles = (
-        "tables of 24 equal cells with a false verdict",
-        "10 % slower found, among 24",
-        "intervals that hold the truth",
+    titles = ("tables of 24 equal cells with a false verdict", "1.5 % faster found, among 24", "intervals that hold")
+    cases: tuple[tuple[Kind, float, str], ...] = (
+        ("device", 1.0, "-"),
+        ("device", 3.0, "--"),
+        ("device_capped", 1.0, "-."),
     )
-    for kind, variation, style in (
-        ("wall", 0.01, "-"),
-        ("wall", 0.03, "--"),
-        ("device", 0.005, "-."),
-        ("device", 0.015, ":"),
-    ):
-        processes, false, _, power, covered = np.array(error_rates(kind, variation, families=300)).T
-        for panel, values in zip(panels, (false, power, covered), strict=True):
-            panel.plot(
-                processes,
-                100 * values,
-                style,
-                marker="o",
-                label=f"{kind} time, {100 * variation:g} % between processes",
-            )
+    for kind, times, style in cases:
+        found = np.array([rates(kind, count, times=times, faster=0.015) for count in PROCESSES])
+        limit = " at the power limit" if kind == "device_capped" else ""
+        name = f"{100 * times * MEASURED[kind]:.2g} % between processes{limit}"
+        for panel, column in zip(panels, (0, 1, 3), strict=True):
+            panel.plot(PROCESSES, 100 * found[:, column], style, marker="o", label=name)
     for panel, title, wanted in zip(panels, titles, (5, 80, 95), strict=True):
         panel.axhline(wanted, color="grey", linewidth=0.8)
         panel.set(title=title, xlabel="processes on each side", ylabel="%", ylim=(-3, 103), xticks=PROCESSES)
-    panels[1].legend(fontsize=7)
+    panels[0].legend(fontsize=7)
     figure.savefig(path, dpi=110)
 
 
@@ -69,23 +66,29 @@ def main() -> None:
     if len(sys.argv) > 1:
         plot(sys.argv[1])
         return
-    print("| shipped, one process against another | pairs | covered |\n|---|---|---|")
-    for kind, pairs, covered in replay():
-        print(f"| {kind} | {pairs} | {100 * covered:.1f} % |")
-    print()
-    print("| time | variation | processes | false in 24 cells | falsely same | +10 % found | coverage |")
-    print("|---|---|---|---|---|---|---|")
-    for kind, variations in GRID.items():
-        for variation in variations:
-            for mixed in (False, True):
-                for processes, *shares in error_rates(kind, variation, mixed=mixed):
-                    numbers = " | ".join(f"{100 * share:.1f} %" for share in shares)
-                    name = f"{100 * variation:g} %{', mixed' if mixed else ''}"
-                    print(f"| {kind} | {name} | {processes} | {numbers} |")
-    print("\n| effect of an axis | common effect | these cells covered | all such cells covered |\n|---|---|---|---|")
-    for axis, common in ((0.0, 0.0), (0.02, 0.0), (0.05, 0.0), (0.0, 0.01), (0.0, 0.02), (0.05, 0.02)):
-        these, others = mean_coverage(axis=axis, common=common)
-        print(f"| {100 * axis:g} % | {100 * common:g} % | {100 * these:.1f} % | {100 * others:.1f} % |")
+    print(
+        "| kind | cells | pooled | median | 90th percentile | one process covered another |\n|---|---|---|---|---|---|"
+    )
+    for kind, cells in repeated().groupby("kind"):
+        pooled = np.sqrt((cells["variance"] * cells["freedom"]).sum() / cells["freedom"].sum())
+        each = np.sqrt(cells["variance"])
+        sizes = " | ".join(f"{100 * one:.2f} %" for one in (pooled, each.median(), each.quantile(0.9)))
+        covered, pairs = cells["covered"].sum(), cells["pairs"].sum()
+        print(f"| {kind} | {len(cells)} | {sizes} | {covered / pairs:.0%} of {pairs} |")
+    print("\n| kind | processes vary | processes | false | 1.5 % found | same | covered | half width | widened |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for kind in ("device", "device_capped", "wall"):
+        for times, noise in CASES:
+            for processes in PROCESSES:
+                equal = rates(kind, processes, times=times, noise=noise)
+                power = rates(kind, processes, times=times, noise=noise, faster=0.015).found
+                numbers = (equal.false, power, equal.same, equal.covered, equal.half, equal.widened)
+                shown = " | ".join(f"{100 * one:.{2 * (place == 4)}f} %" for place, one in enumerate(numbers))
+                print(f"| {kind} | {times:g} x, {noise} | {processes} | {shown} |")
+    print("\n| between machines | the mean of 24 cells covered | half its width |\n|---|---|---|")
+    for machines in (0.0, 0.0014, 0.0025):
+        covered, half = mean_over_machines(machines=machines)
+        print(f"| {100 * machines:.2f} % | {100 * covered:.1f} % | {100 * half:.2f} % |")
 
 
 if __name__ == "__main__":

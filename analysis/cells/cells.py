@@ -10,7 +10,7 @@ import pandas as pd
 
 from lmsweep.analysis.cells.goal import Aim, Goal, tokens_of
 from lmsweep.analysis.data.pooled_rows import VARIATION
-from lmsweep.analysis.data.process_variation import kinds
+from lmsweep.analysis.data.process_variation import KIND
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
@@ -129,7 +129,7 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     Workloads of one configuration, mode and environment are one cell. The newest protocol counts.
     """
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
-    steps = steps.assign(kind=kinds(steps)).sort_values("started_at", kind="stable")
+    steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable")
     return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
 
 

@@ -4,7 +4,7 @@ On a busy host device time repeats within 0.6 %, while the wall time of the same
 (docs/performance.md). So a slow host does not make a device look slower; the ratio of wall times stands beside.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.pairing import SIDES, cells_of_sides
 from lmsweep.analysis.data.pooled_rows import VARIATION, statistics_of
-from lmsweep.analysis.data.process_variation import Known, kinds, variation_of
+from lmsweep.analysis.data.process_variation import KIND, Known, variation_of
 from lmsweep.analysis.data.selection import values_in
 from lmsweep.analysis.tables.listing import HIGH, LOW
 from lmsweep.analysis.tables.number_format import percent
@@ -20,17 +20,28 @@ from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.pooling import pool_statistics
-from lmsweep.trials.statistics.significance import differences, direction, holm
-from lmsweep.trials.statistics.variation import error_of_sides
+from lmsweep.trials.statistics.significance import Sizes, differences, direction, holm
 
 
-def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Floats, known: Known) -> pd.DataFrame:
+class Table(NamedTuple):
+    """The cells that are judged together."""
+
+    order: NDArray[np.int64]
+    """The values of the column `cell`."""
+    axes: NDArray[np.int64]
+    """The value of each key in each cell as an integer, of shape (cells, keys)."""
+    sizes: Sizes
+    known: Known
+    """The variation between processes."""
+
+
+def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     """Return the columns of `Comparison.frame` other than the keys, and `p_same`: a row per cell.
 
-    cells: rows of `cells_of_sides` with the columns `cell` and `side`; order: the values of `cell`; unit: of the
-    medians; least: the smallest difference that counts, as a fraction; known: the variation between processes. The
-    p-values are those of one cell; `decide` corrects them and gives the verdicts.
+    cells: rows of `cells_of_sides` with the columns `cell` and `side`; unit: of the medians. The p-values are those of
+    one cell; `decide` corrects them and gives the verdicts.
     """
+    order, axes, sizes, known = table
     count = len(order)
     place = pd.Series(np.arange(count), index=order)
     row = cells.assign(place=place.loc[cells["cell"]].to_numpy())
@@ -44,8 +55,8 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
     widest[:, row["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # the last one stays
     before, after = (np.log(np.where(columns[name] > 0, columns[name], np.nan)) for name in SIDES)
-    error, freedom = error_of_sides(*_repeats(row[row["median"].gt(0)], count), *widest)
-    found = differences(after - before, error, freedom, least)
+    repeats = _repeats(row[row["median"].gt(0)], count)
+    found = differences(after - before, repeats, widest[0], widest[1], sizes.same, axes)
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "half")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
@@ -54,7 +65,7 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
     same = (one.reindex(range(count)) == other.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
     exact = {"p": 1.0, "p_same": 0.0, "half": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
     numbers |= {name: np.where(same, one, numbers[name]) for name, one in exact.items()}
-    numbers["itself"] = same
+    numbers |= {"itself": same, "widened": found.widened}
     # Zeros have no ratio.
     zeros = (columns["baseline"] == 0) & (columns["contrast"] == 0)
     numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])
@@ -62,9 +73,9 @@ def judge(cells: pd.DataFrame, order: NDArray[np.int64], unit: str, least: Float
         of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
         columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
     flags = row.groupby("place")["flags"].agg(_together)
-    columns["kind"] = pd.Series(kinds(row), row["place"]).groupby(level=0).first().reindex(range(count)).to_numpy()
+    columns["kind"] = row.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
     judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
-    return decide(judged, unit, least)
+    return decide(judged, unit, sizes.different)
 
 
 def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
@@ -111,30 +122,30 @@ _PROCESS = ["side", "attempt_id", "workload", "phase"]
 
 
 def judge_by_device(
-    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, order: NDArray[np.int64], least: Floats, known: Known
+    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, table: Table, different: Floats
 ) -> pd.DataFrame:
     """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
 
-    wall: what `judge` returned; whole: the rows of both sides; cells: their wall times by cell. Adds `clock`, device or
-    wall, and `wall_ratio` with its interval, if any cell has device times.
+    wall: what `judge` returned for this table; whole: the rows of both sides; cells: their wall times by cell;
+    different: the smallest difference of device times that counts. Adds `clock`, device or wall, and `wall_ratio` with
+    its interval, if any cell has device times.
     """
     limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(flags)) for flags in wall["flags"]])
     differs = wall["verdict"].isin(["slower", "faster"]).to_numpy()
     device = _device_cells(whole, cells)
     if device is None:
         return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
-    judged = judge(device, order, "s", least, known)
+    judged = judge(device, "s", table._replace(sizes=table.sizes._replace(different=different)))
     by_device = judged["ratio"].notna().to_numpy()
-    replaced = [
-        name for name in (*_BY_DEVICE, "processes", "p", "p_same", "half", "kind", *VARIATION) if name in judged
-    ]
+    others = ("processes", "p", "p_same", "half", "kind", "widened", *VARIATION)
+    replaced = [name for name in (*_BY_DEVICE, *others) if name in judged]
     found = wall.assign(
         **{name: judged[name].where(by_device, wall[name]) for name in replaced if name in wall},
         **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
         clock=np.where(by_device, "device", "wall"),
     )
-    found = decide(found, "s", least)
-    close = np.abs(np.log(found["ratio"])) < np.log1p(least)
+    found = decide(found, "s", np.where(by_device, different, table.sizes.different))
+    close = np.abs(np.log(found["ratio"])) < np.log1p(table.sizes.same)
     agree = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
     return found.assign(verdict=found["verdict"].mask(agree & differs, HOST_LIMITED))
 

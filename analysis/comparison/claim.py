@@ -5,7 +5,7 @@ lines of a run print `words`, so that they say one number, one interval and one 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ import pandas as pd
 from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.statistics.mean_ratio import mean_ratio, ratio_of
+from lmsweep.trials.statistics.mean_ratio import MeanRatio, mean_ratio, ratio_of
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES
 
 Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
@@ -64,15 +64,15 @@ class Scope:
     verdicts: Mapping[str, int]
     """Number of cells by verdict."""
     least: float
-    """Smallest difference that counts, as a fraction."""
+    """Sides that surely differ by less are the same, as a fraction."""
     itself: int
     """Cells that have the same attempts on both sides, and so no difference to judge."""
     busy: int
     """Cells that were measured on a busy host."""
     one_machine: bool
     """Whether one machine measured all cells."""
-    others: tuple[float, float]
-    """Interval of the gain in other cells like these, and on other machines if these are several; NaN if unknown."""
+    cells_differ: tuple[float, float] | None
+    """The smallest and the largest gain of a cell, if cells differ by more than processes do."""
 
     @property
     def cells(self) -> int:
@@ -86,7 +86,7 @@ class Claim:
     gain: float
     """How many times as fast the subject is, or as much it needs: the geometric mean over the cells. NaN if unknown."""
     interval: tuple[float, float]
-    """95 % interval of the mean in these cells; NaN if unknown."""
+    """95 % interval of the mean, on other machines if several measured it; NaN if unknown."""
     verdict: Verdict
     clock: Literal["device", "wall"] | None
     """The clock of the times; None for other units. If any cell has device times, the others do not count."""
@@ -109,29 +109,28 @@ class Claim:
         return float(np.nan_to_num(low if self.clock else 1 / high, nan=0.0))
 
 
-def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool, keys: Sequence[str]) -> Claim:
+def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) -> Claim:
     """Return the claim that cells of a comparison make.
 
-    cells: rows of `Comparison.cells`; timed: whether they are times; keys: the columns that distinguish them.
+    cells: rows of `Comparison.cells`; timed: whether they are times.
     """
     by_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
     shown = cells[by_device] if by_device.any() else cells
     shown = shown[shown["ratio"].gt(0) & ~shown["itself"].astype(bool)]
     places = frozenset[str]().union(*cells["places"])
-    numbers = [np.nan] * 5
+    found, ends = MeanRatio(np.nan, np.nan, np.nan, differ=False), (np.nan, np.nan)
     if len(shown):
         logs, halves = np.log(shown["ratio"].to_numpy(float)), shown["half"].to_numpy(float)
-        codes = [pd.factorize(shown[name])[0] for name in keys]
-        levels = np.stack(codes, axis=1) if codes else np.zeros((len(shown), 0), dtype=np.int64)
+        logs = -logs if timed else logs
         machines = 0.0 if len(places) == 1 else 2**0.5 * float(shown["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
-        numbers = [*mean_ratio(-logs if timed else logs, halves, levels, machines)]
-    gain, interval, others = numbers[0], (numbers[1], numbers[2]), (numbers[3], numbers[4])
+        found, ends = mean_ratio(logs, halves, machines), (ratio_of(logs.min()), ratio_of(logs.max()))
+    interval = found.low, found.high
     walls = shown["wall_ratio"].to_numpy(float) if by_device.any() and "wall_ratio" in shown else np.empty(0)
     walls = walls[walls > 0]
     return Claim(
         subject=subject,
         against=against,
-        gain=gain,
+        gain=found.mean,
         interval=interval,
         verdict=_verdict(Counter(cells["verdict"]), interval),
         clock=("device" if by_device.any() else "wall") if timed else None,
@@ -142,7 +141,7 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool, ke
             itself=int(cells["itself"].sum()),
             busy=sum(Flag.BUSY_HOST in flags for flags in cells["flags"]),
             one_machine=len(places) == 1,
-            others=others,
+            cells_differ=ends if found.differ else None,
         ),
     )
 
@@ -164,8 +163,8 @@ def _verdict(counts: Counter[str], interval: tuple[float, float]) -> Verdict:
 def words(claim: Claim, form: Form = "sentence") -> str:
     """Return the claim in words.
 
-    form: `sentence` is complete; `gain` follows `A is`; `badge` has no interval; `clocks` gives each clock, in these
-    cells and in others; `table` adds the number of cells.
+    form: `sentence` is complete; `gain` follows `A is`; `badge` has no interval; `clocks` gives each clock; `table`
+    adds the number of cells.
     """
     scope, (amount, ends) = claim.scope, claim.amount
     is_sure = claim.verdict in ("better", "worse")
@@ -180,7 +179,9 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         said += [f"{limited} {HOST_LIMITED}"] if (limited := scope.verdicts.get(HOST_LIMITED, 0)) else []
         return f"{scope.cells} cell{'s'[: scope.cells > 1]}{'; '.join(said)}"
     if form == "clocks":
-        said = [f"{'device time' if claim.clock == 'device' else 'time'} {amount}{_where(claim, ends)}"]
+        clock = "device time" if claim.clock == "device" else "time"
+        said = [f"{clock} {amount}" + (f" [{ends.replace(' to ', ', ')}]" if ends else "")]
+        said += [spread] if (spread := _range(claim)) else []
         if not np.isnan(claim.wall):
             wall, of_host = (Gain(one).words(timed=True)[0] for one in (claim.wall, claim.wall / claim.gain))
             said.append(f"wall time {wall} (through the host {of_host})")
@@ -195,7 +196,8 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         return UNSURE
     if is_sure and amount != UNSURE:
         joint = "as" if "times as" in amount else "than"
-        said_of_it = f"{amount} {joint} {claim.against}" + (f" ({ends})" if ends else "")
+        inside = "; ".join(filter(None, (ends, _range(claim))))
+        said_of_it = f"{amount} {joint} {claim.against}" + (f" ({inside})" if inside else "")
         return said_of_it if form == "gain" else f"{claim.subject} {'is' if claim.clock else 'needs'} {said_of_it}"
     if claim.verdict == "same":
         return f"{claim.subject} and {claim.against}: {undecided}"
@@ -203,16 +205,14 @@ def words(claim: Claim, form: Form = "sentence") -> str:
     return f"{claim.subject} against {claim.against}: {undecided or UNSURE}{counts}"
 
 
-def _where(claim: Claim, ends: str) -> str:
-    """Return ` [8, 12] in these cells, [5, 15] in other cells`."""
-    others = "" if ends == "" else Gain(claim.gain, *claim.scope.others).words(timed=claim.clock is not None)[1]
-    elsewhere = "other cells" if claim.scope.one_machine else "other cells and machines"
-    inside = [
-        f"[{one.replace(' to ', ', ')}] in {place}"
-        for one, place in ((ends, "these cells"), (others, elsewhere))
-        if one
-    ]
-    return f" {', '.join(inside)}" if inside else ""
+def _range(claim: Claim) -> str:
+    """Return `cells 6 to 17 % faster` if cells differ, else nothing."""
+    ends = claim.scope.cells_differ
+    if not ends:
+        return ""
+    low, high = (Gain(end).words(timed=claim.clock is not None)[0] for end in ends)
+    (first, *unit), rest = low.split(" "), high.split(" ", 1)
+    return f"cells {first if unit == rest[1].split(' ') else low} to {high}"
 
 
 def count_words(claim: Claim) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, judge, judge_by_device
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, Table, judge, judge_by_device
 from lmsweep.analysis.comparison.claim import Claim, claim_of, words
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
@@ -34,11 +34,13 @@ from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED
-from lmsweep.trials.statistics.significance import holm
+from lmsweep.trials.statistics.significance import Sizes, holm
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 
-LEAST_ON_GPU, LEAST_ELSEWHERE = 0.02, 0.05
-"""Smallest differences that count by default, as fractions."""
+DIFFERENT_BY_DEVICE, DIFFERENT_ON_GPU, DIFFERENT_ELSEWHERE = 0.01, 0.02, 0.05
+"""Smallest differences that count by default, as fractions: of device time, of other values on a GPU, elsewhere."""
+SAME_ON_GPU, SAME_ELSEWHERE = 0.02, 0.05
+"""Two sides are called the same if they surely differ by less."""
 
 VERDICTS = ("slower", "faster", "more", "less", "same", HOST_LIMITED, "ambiguous", "failed", "fixed", "no result")
 """slower, faster (times) and more, less (other units): the contrast differs by at least the smallest difference that
@@ -94,12 +96,14 @@ class Comparison:
     """The claim of all cells, if they are times and no values were selected."""
     cells: pd.DataFrame
     """The frame, with what claims rest on: `half`, half the interval's width on a logarithmic scale; the `kind` of
-    variation; `itself`; `places`, the machines that measured the cell; `least`, the smallest difference that counts.
+    variation; `itself`; `places`, the machines that measured the cell; `least`, below which sides are the same.
     """
     unpaired: tuple[int, int]
     """Number of cells that only the baseline has, and that only the contrast has."""
     least: tuple[float, ...]
     """Smallest differences that count, as fractions."""
+    same: tuple[float, ...]
+    """Sides that surely differ by less are the same, as fractions."""
     warnings: tuple[str, ...]
     """Sentences about what the verdicts rest on, and what limits them, such as too few processes."""
     results: tuple[list[ResultKey | None], list[ResultKey | None]]
@@ -118,7 +122,8 @@ class Comparison:
         ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
         counted = (" or " if len(self.least) < 3 else " to ").join(map(percent, ends))
         cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
-        notes = [f"{cells}: {found}. The smallest difference that counts is {counted}."]
+        same = " or ".join(map(percent, self.same))
+        notes = [f"{cells}: {found}. Differences count from {counted}; `same` is within {same}."]
         if any(self.unpaired):
             notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
         without = sum(int((self.frame[f"{side}_low"].isna() & self.frame[side].notna()).sum()) for side in SIDES)
@@ -189,22 +194,26 @@ def compare(
     across: tuple[str, ...] = (),
     values: list[str] | None = None,
     least: float | None = None,
+    same: float | None = None,
     variation: Known | None = None,
 ) -> Comparison:
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
     between: the keys that distinguish the sides, with their values in the baseline and in the contrast. Only these, the
     keys that they determine, and `across` may differ. stores: names for the title. values: `phase.metric`, all in one
-    unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 2 % on GPUs and 5 %
-    elsewhere. variation: between processes, from `known_variation` of whole stores; by default of these rows.
+    unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 1 % of device time,
+    2 % of other values on GPUs and 5 % elsewhere. same: sides that surely differ by less are the same; by default 2 %
+    on GPUs and 5 % elsewhere, and never less than `least`. variation: between processes, from `known_variation` of
+    whole stores; by default of these rows.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
     """
     for name in (*between, *across):
         check_key(name, "--across" if name in across else "--baseline")
-    if least is not None and not 0 < least < 1:
-        raise RequestError(f"--min-effect {100 * least:g}%: give more than 0% and less than 100%")
+    for option, share in (("--min-effect", least), ("--same-within", same)):
+        if share is not None and not 0 < share < 1:
+            raise RequestError(f"{option} {100 * share:g}%: give more than 0% and less than 100%")
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     cells = cells_of_sides(whole, values)
     free = may_differ(cells, (*between, *across))
@@ -232,22 +241,28 @@ def compare(
     first = first.iloc[order]
     frame = first[keys].reset_index(drop=True)
     unit = units[0] if len(units) else "s"
-    usual = np.where(first["device"] == "cpu", LEAST_ELSEWHERE, LEAST_ON_GPU)
-    usual = usual if least is None else np.full(len(first), least)
+    on_cpu = (first["device"] == "cpu").to_numpy()
+    usual, by_device = (
+        np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) if least is None else np.full(len(first), least)
+        for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
+    )
+    within = np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU) if same is None else np.full(len(first), same)
     known = known_variation(baseline, contrast) if variation is None else variation
     cell_order = first["cell"].to_numpy()
-    judged = judge(cells, cell_order, unit, usual, known)
+    table = Table(cell_order, axes_of(first, keys[:-1]), Sizes(usual, np.maximum(within, usual)), known)
+    judged = judge(cells, unit, table)
     judges_times = values is None and unit == "s"
     if judges_times:
-        judged = judge_by_device(judged, whole, cells, cell_order, usual, known)
+        judged = judge_by_device(judged, whole, cells, table, by_device)
         if "clock" in judged:
-            by_device = judged["clock"].to_numpy() == "device"
-            frame["value"] = frame["value"].mask(by_device, frame["value"].map(device_time_of))
+            of_device = judged["clock"].to_numpy() == "device"
+            usual = np.where(of_device, by_device, usual)
+            frame["value"] = frame["value"].mask(of_device, frame["value"].map(device_time_of))
             judged = judged.drop(columns="clock")
     judged["p"] = holm(judged["p"].to_numpy(float))
-    frame = frame.join(judged.drop(columns=["p_same", "half", "kind", "itself", *VARIATION]))
+    frame = frame.join(judged.drop(columns=["p_same", "half", "kind", "itself", "widened", *VARIATION]))
     machines = places_of(cells, cell_order, stored_together=stores is None)
-    claimed = frame.join(judged[["half", "kind", "itself"]]).assign(places=machines, least=usual)
+    claimed = frame.join(judged[["half", "kind", "itself"]]).assign(places=machines, least=table.sizes.same)
     for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
@@ -262,10 +277,11 @@ def compare(
         unit=unit,
         conditions=common_conditions(cells, [*keys, *free, *unknown]),
         title=f"{'; '.join(sides_named) or 'contrast against baseline'}: ratio of medians and 95 % interval",
-        claim=claim_of(claimed, after, before, timed=True, keys=keys[:-1]) if judges_times else None,
+        claim=claim_of(claimed, after, before, timed=True) if judges_times else None,
         cells=claimed,
         unpaired=unpaired,
         least=tuple(sorted({*usual.tolist()})),
+        same=tuple(sorted({*table.sizes.same.tolist()})),
         warnings=(*_variation_words(judged), *_warnings(cells)),
         results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
     )
@@ -276,6 +292,12 @@ def _results(cells: pd.DataFrame, side: int, order: NDArray[np.int64]) -> list[R
     names = of_side[list(ResultKey._fields)].itertuples(index=False, name=None)
     known = {cell: ResultKey(*key) for cell, key in zip(of_side["cell"], names, strict=True)}
     return [known.get(cell) for cell in order]
+
+
+def axes_of(cells: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:
+    """Return the value of each key in each cell as an integer, of shape (cells, keys)."""
+    codes = [pd.factorize(cells[name], use_na_sentinel=False)[0] for name in keys]
+    return np.stack(codes, axis=1) if codes else np.zeros((len(cells), 0), dtype=np.int64)
 
 
 def places_of(cells: pd.DataFrame, order: NDArray[np.int64], *, stored_together: bool) -> pd.Series:
@@ -331,9 +353,14 @@ def _errors_beside(
 
 CLOCKS: dict[Kind, str] = {
     "device": "of device time",
+    "device_capped": "of device time at the power limit",
+    "phase": "of a phase's device time",
+    "phase_capped": "of a phase's device time at the power limit",
     "wall": "of wall time",
+    "wall_waits": "of wall time with gaps",
     "host": "of wall time that the host decides",
     "cpu": "of time on a CPU",
+    "cpu_busy": "of time on a busy CPU",
     "setup": "of set-up time",
     "resident": "of resident memory",
 }
@@ -346,7 +373,7 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
     for kind, of_kind in tested.groupby("kind", sort=False):
         ends = " to ".join(dict.fromkeys(map(percent, (of_kind["variation"].min(), of_kind["variation"].max()))))
         name = cast(Kind, kind)
-        measured = bool((of_kind["variation_freedom"] > PRIORS[name].freedom).any())
+        measured = bool((of_kind["variation"] != PRIORS[name].scale).any())
         found.setdefault(measured, []).append(f"{ends} {CLOCKS[name]}")
     words = []
     if True in found:
@@ -356,7 +383,16 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
             f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep noise`, or a sweep "
             "with `processes: 3`, measures it."
         )
+    if (widened := float(judged["widened"].max())) >= NAMED_WIDENING:
+        words.append(
+            f"The cells scatter more than that, beyond what each axis does, and each side has one process: intervals "
+            f"are {widened:.1f} times as wide. --set processes=2 shows whether processes differ or cells do."
+        )
     return words
+
+
+NAMED_WIDENING = 1.25
+"""Factor of intervals from which a sentence says so."""
 
 
 def _warnings(cells: pd.DataFrame) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.cell_verdicts import judge
+from lmsweep.analysis.comparison.cell_verdicts import Table, judge
 from lmsweep.analysis.comparison.claim import claim_of, words
-from lmsweep.analysis.comparison.compare import LEAST_ON_GPU, places_of
+from lmsweep.analysis.comparison.compare import DIFFERENT_BY_DEVICE, SAME_ON_GPU, axes_of, places_of
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
@@ -26,6 +26,7 @@ from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.statistics.median_interval import ratio_interval
+from lmsweep.trials.statistics.significance import Sizes
 
 PUBLISHED = "published"
 
@@ -200,13 +201,14 @@ def _claim_words(pairs: pd.DataFrame, mine: pd.DataFrame, theirs: pd.DataFrame, 
         times = frame[(frame["metric"] == "device_time") & frame["median"].notna()]
         sides.append(times.merge(pd.DataFrame({**of_line, "cell": lines.index, "side": side}), on=_OF_PHASE))
     cells, order = pd.concat(sides, ignore_index=True), lines.index.to_numpy()
-    judged = judge(cells, order, "s", np.full(len(order), LEAST_ON_GPU), known_variation(mine, theirs))
+    levels = [name for name in keys if name not in ("part", "time")]
+    sizes = Sizes(*(np.full(len(order), share) for share in (DIFFERENT_BY_DEVICE, SAME_ON_GPU)))
+    judged = judge(cells, "s", Table(order, axes_of(lines, levels), sizes, known_variation(mine, theirs)))
     cells_of_claim = judged.assign(
         **{name: lines[name].to_numpy() for name in ("wall_ratio", *keys)},
-        value="step.device_time", places=places_of(cells, order, stored_together=False), least=LEAST_ON_GPU,
+        value="step.device_time", places=places_of(cells, order, stored_together=False), least=SAME_ON_GPU,
     )  # fmt: skip
-    levels = [name for name in keys if name not in ("part", "time")]
-    said = words(claim_of(cells_of_claim, "theirs", "mine", timed=True, keys=levels), "clocks")
+    said = words(claim_of(cells_of_claim, "theirs", "mine", timed=True), "clocks")
     return f"; theirs against mine: {said}"
 
 

@@ -15,6 +15,7 @@ from lmsweep.analysis.data.code_states import with_code_states
 from lmsweep.analysis.data.columns import for_each_kind, size_terms
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooled_rows import as_lists, pool
+from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
@@ -56,6 +57,7 @@ def load(store: str | PathLike[str] | Store, *, pooled: bool = True, flops: Flop
     - For the metric `time` of forward, backward and step: `tokens_per_second`; `flops` of matrix products in one
     iteration, by `flops_convention`; `tflops`; `mfu`, the share of the datasheet's peak; `hfu`, with the FLOPs that
     checkpointing repeats. NaN if unknown.
+    - `variation_kind`: how the value varies between processes (`lmsweep.trials.statistics.variation.Kind`).
     - `code`: the state of the user's code (`lmsweep.analysis.data.code_states`).
     - For the metric `energy`: `energy_per_token`, in joules.
 
@@ -107,7 +109,8 @@ def described(table: pa.Table) -> pd.DataFrame:
     values = pc.list_flatten(table["samples"]).to_numpy()
     frame = with_code_states(frame)
     frame = pd.concat([frame, pd.DataFrame(describe(values, offsets))], axis=1)
-    return frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
+    frame = frame.assign(processes=(frame["n"] > 0).astype(np.int64), spread=np.nan, process_lengths=as_lists(lengths))
+    return frame.assign(**{KIND: kinds(frame)})
 
 
 def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.DataFrame:

@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from lmsweep.trials.results.metrics import METRICS
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.statistics.variation import PRIORS, Floats, Kind, Variation
+from lmsweep.trials.statistics.variation import BUSY, PRIORS, WAITS, Floats, Kind, Variation
 
 Known = Mapping[tuple[str, Kind], Variation]
 """(device_name, kind) -> its variation, where cells were repeated."""
+
+KIND = "variation_kind"
+"""The column of `lmsweep.load` that holds the `Kind` of each row."""
 
 SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) - {
     "device_time", "kernel_time", "enqueue_time", "busy_time", "local_step_time", "exposed_time", "overlap_time",
@@ -20,31 +23,54 @@ SETUP = frozenset(name for name in METRICS if name.endswith(("_time", "_gap"))) 
 """Metrics of what happens once in a process, such as compilation. The metrics subtracted here recur in each step."""
 DEVICE_METRICS = ("device_time", "kernel_time")
 HOST_METRICS = ("enqueue_time", "latency")
-HOST_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST})
-"""Flags of a time that the host limits."""
+WHOLE_STEPS = ("step", "local_step")
+"""Phases that are whole steps."""
 
 VALUE = ["measurement_id", "environment_id", "phase", "metric"]
 """Columns that identify a value of a result; each process that measured it has a row."""
+PHASE = ["attempt_id", "workload", "phase"]
+"""Columns that identify a phase of a process."""
 
 
 def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """Return the `Kind` of variation of each row: the first in this order that applies. A recurring time on a CPU is
-    always `cpu`. rows: the columns unit, metric, device and flags of `lmsweep.load`."""
-    timed = rows["unit"].isin(["s", "J"]).to_numpy(bool)
-    metric = rows["metric"].astype(object)
-    host = np.array([not HOST_FLAGS.isdisjoint(words) if _is_list(words) else False for words in rows["flags"]], bool)
-    return np.select(
-        [
-            metric.isin(["resident", "peak_resident"]).to_numpy(bool),
-            ~timed,
-            metric.isin(SETUP).to_numpy(bool),
-            (rows["device"] == "cpu").to_numpy(bool),
-            metric.isin(DEVICE_METRICS).to_numpy(bool),
-            host | metric.isin(HOST_METRICS).to_numpy(bool),
-        ],
-        ["resident", "exact", "setup", "cpu", "device", "host"],
-        "wall",
-    )
+    """Return the `Kind` of variation of each row: the first in this order that applies.
+
+    rows: of whole attempts, because the kind of a time follows from the clock, the device time and the flags of its
+    phase; the columns PHASE, metric, unit, median, device and flags.
+    """
+    metric = rows["metric"].astype(object).to_numpy()
+    place = rows.groupby(PHASE, sort=False, dropna=False).ngroup().to_numpy()
+    count = int(place.max(initial=-1)) + 1
+    flags = [words if _is_list(words) else () for words in rows["flags"]]
+
+    def is_flagged(*wanted: Flag) -> NDArray[np.bool_]:
+        rows_with = [not set(wanted).isdisjoint(words) for words in flags]
+        return (np.bincount(place, weights=rows_with, minlength=count) > 0)[place]
+
+    def median_of(name: str) -> Floats:
+        found, chosen = np.full(count, np.nan), metric == name
+        found[place[chosen]] = rows["median"].to_numpy(float)[chosen]
+        return found[place]
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        busy = median_of("device_time") / median_of("time")
+    waits = np.where(np.isnan(busy), is_flagged(Flag.HOST_BOUND, Flag.BUSY_HOST), busy < WAITS)
+    of_step, device = rows["phase"].isin(WHOLE_STEPS).to_numpy(), np.isin(metric, DEVICE_METRICS)
+    cpu, limited = (rows["device"] == "cpu").to_numpy(bool), is_flagged(Flag.POWER_CAPPED, Flag.THROTTLED)
+    rules: list[tuple[NDArray[np.bool_], Kind]] = [
+        (np.isin(metric, ["resident", "peak_resident"]), "resident"),
+        (~rows["unit"].isin(["s", "J"]).to_numpy(bool), "exact"),
+        (np.isin(metric, [*SETUP]), "setup"),
+        (cpu & is_flagged(Flag.BUSY_HOST, Flag.UNSTEADY), "cpu_busy"),
+        (cpu, "cpu"),
+        (device & of_step & limited, "device_capped"),
+        (device & of_step, "device"),
+        (device & limited, "phase_capped"),
+        (device, "phase"),
+        (waits | np.isin(metric, HOST_METRICS), "host"),
+        (busy > BUSY, "wall"),
+    ]
+    return np.select([holds for holds, _ in rules], [kind for _, kind in rules], "wall_waits")
 
 
 def known_variation(*frames: pd.DataFrame) -> Known:
@@ -52,12 +78,12 @@ def known_variation(*frames: pd.DataFrame) -> Known:
     found: dict[tuple[str, Kind], list[float]] = {}
     for frame in frames:
         rows = frame[frame["median"].gt(0)]
-        rows = rows.assign(kind=kinds(rows), log=np.log(rows["median"].to_numpy(float)))
-        rows = rows[rows["kind"] != "exact"]
+        rows = rows[rows[KIND] != "exact"]
+        rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
         repeated = rows[rows.duplicated(VALUE, keep=False)]
-        groups = repeated.groupby([*VALUE, "device_name", "kind"], sort=False)["log"].agg(["var", "size"])
+        groups = repeated.groupby([*VALUE, "device_name", KIND], sort=False)["log"].agg(["var", "size"])
         groups = groups[groups["size"] > 1].reset_index()
-        for key, cells in groups.groupby(["device_name", "kind"]):
+        for key, cells in groups.groupby(["device_name", KIND]):
             freedom = cells["size"] - 1
             total = found.setdefault(cast(tuple[str, Kind], key), [0.0, 0.0])
             total[0] += float((cells["var"] * freedom).sum())
@@ -67,9 +93,8 @@ def known_variation(*frames: pd.DataFrame) -> Known:
 
 def variation_of(rows: pd.DataFrame, known: Known) -> tuple[Floats, Floats]:
     """Return `scale` and `freedom` of the `Variation` of each row."""
-    of_kind = kinds(rows)
     each = [
-        known.get((device, kind)) or PRIORS[kind] for device, kind in zip(rows["device_name"], of_kind, strict=True)
+        known.get((device, kind)) or PRIORS[kind] for device, kind in zip(rows["device_name"], rows[KIND], strict=True)
     ]
     return np.array([one.scale for one in each]), np.array([one.freedom for one in each])
 

@@ -116,6 +116,10 @@ def compare(
         Text,
         Option(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
     ] = None,
+    same_within: Annotated[
+        Text,
+        Option(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
+    ] = None,
     beside: Annotated[
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
@@ -134,10 +138,11 @@ def compare(
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    if beside and (other or first or second or fail_on or across or value or min_effect or explain):
+    if beside and (other or first or second or fail_on or across or value or min_effect or same_within or explain):
         raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
-    if explain and (value or fail_on or min_effect):
-        raise RequestError("--explain is about whole steps; leave out --value, --min-effect and --fail-on")
+    if explain and (value or fail_on or min_effect or same_within):
+        others = "--value, --min-effect, --same-within and --fail-on"
+        raise RequestError(f"--explain is about whole steps; leave out {others}")
     from lmsweep.analysis.comparison.compare import VERDICTS
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
@@ -171,6 +176,7 @@ def compare(
         across=names_of(across),
         values=value,
         min_effect=_share(min_effect, "--min-effect") if min_effect else None,
+        same_within=_share(same_within, "--same-within") if same_within else None,
     )
     show_table(found.listing() if verbose or format != "text" else found.brief(), format)
     # A cell that fails on one side is a regression, too.

@@ -130,7 +130,7 @@ def test_a_host_that_is_busy_in_bursts_makes_no_device_faster_or_slower(attempts
             attempts.ok(gpu(context_length=width, batch_size=batch_size), found)
     verdicts = of(attempts, "batch_size", 1, 2).frame["verdict"].value_counts()
     assert verdicts.get("faster", 0) + verdicts.get("slower", 0) <= 0.05 * cells
-    assert verdicts["host-limited"] >= 0.2 * cells, "the wall times did differ"
+    assert verdicts["same"] >= 0.9 * cells, "by device time they are; wall times that the host decides tell nothing"
 
 
 def test_a_device_may_be_named_by_a_word_of_its_name(attempts: Attempts) -> None:

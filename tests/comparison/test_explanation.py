@@ -19,6 +19,7 @@ from lmsweep.orchestrator.plan_request import What, Where
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here
 from tests.support.simulated_changes import CHANGES, draw, process, profiled_steps
+from tests.support.simulated_processes import MEASURED
 
 LEFT_OVER = ("unexplained", "the device waits, or unexplained")
 
@@ -31,9 +32,9 @@ def test_a_part_that_changes_is_named_first_and_the_causes_explain_the_differenc
     assert all(is_explained for _, _, is_explained in found)
 
 
-def test_two_processes_of_one_program_have_no_cause_even_at_six_times_the_assumed_variation() -> None:
+def test_two_processes_of_one_program_have_no_cause_even_at_three_times_the_measured_variation() -> None:
     random, steps = np.random.default_rng(2), profiled_steps()
-    named = [draw(step, None, 0.03, random)[0] for step in steps * 4]
+    named = [draw(step, None, 3 * MEASURED["device"], random)[0] for step in steps * 4]
     assert np.count_nonzero(named) <= 0.05 * len(named)
 
 

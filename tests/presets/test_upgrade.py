@@ -47,7 +47,7 @@ def test_two_softwares_need_no_column_for_the_software(tmp_path: Path) -> None:
     measured(attempts, "torch==2.12.0", "2.12.0", {256: 10.05})
     table = table_of(attempts)
     assert "torch==2.12.0 (contrast) against torch==2.9.1 (baseline)" in table.title
-    assert table.frame["verdict"].to_list() == ["ambiguous"] and "software" not in table.frame
+    assert table.frame["verdict"].to_list() == ["same"] and "software" not in table.frame
 
 
 def test_a_release_that_cannot_be_installed_is_a_failed_cell(tmp_path: Path) -> None:

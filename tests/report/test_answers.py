@@ -215,7 +215,7 @@ def test_a_difference_whose_size_is_not_known_has_no_number() -> None:
         value="step.time", verdict="faster", flags=[()] * 3, kind="wall", places=[frozenset({"one"})] * 3, least=0.02,
         itself=False,
     )  # fmt: skip
-    claim = claim_of(cells, "bf16", "fp32", timed=True, keys=[])
+    claim = claim_of(cells, "bf16", "fp32", timed=True)
     assert claim.verdict == "better"
     unsure = "not known to within a factor of two"
     said = {form: words(claim, form) for form in get_args(Form)}

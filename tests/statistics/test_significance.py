@@ -3,35 +3,62 @@
 import numpy as np
 import pytest
 
+from lmsweep.trials.statistics.mean_ratio import mean_ratio
 from lmsweep.trials.statistics.median_interval import ratio_interval
 from lmsweep.trials.statistics.pooling import pool_statistics
 from lmsweep.trials.statistics.sample_stats import describe
 from lmsweep.trials.statistics.significance import direction, holm
 from lmsweep.trials.statistics.variation import PRIORS, Kind, centre, moderated
-from tests.support.simulated_processes import error_rates, mean_coverage
+from tests.support.simulated_processes import Noise, mean_over_machines, rates
 
 
-@pytest.mark.parametrize(("kind", "variation"), [("wall", 0.03), ("device", 0.005), ("device", 0.015), ("cpu", 0.03)])
-def test_verdicts_on_24_cells_are_wrong_in_at_most_5_percent_and_more_processes_find_more(
-    kind: Kind, variation: float
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("cells", [24, 100])
+def test_equal_cells_at_the_measured_variation_are_called_different_in_one_family_of_a_hundred(
+    cells: int, processes: int
 ) -> None:
-    rows = np.array(error_rates(kind, variation, families=150))
-    processes, false, same, power, covered = rows.T
-    assert (false <= 0.05).all() and (same <= 0.05).all()
-    assert (np.diff(power) >= -0.02).all() and power[processes == 5] >= 0.75
-    assert (covered[processes > 1] >= 0.93).all()
+    found = rates("device", processes, cells=cells)
+    assert found.false <= 0.01 and found.same >= 0.99
+    assert found.covered >= 0.94 and found.half <= 0.007
+    capped = rates("device_capped", processes, cells=cells)
+    assert capped.false <= 0.015 and capped.covered >= 0.94
 
 
-@pytest.mark.parametrize(("axis", "common"), [(0.05, 0.0), (0.0, 0.01), (0.0, 0.02)])
-def test_a_geometric_mean_covers_these_cells_and_others_like_them(axis: float, common: float) -> None:
-    these, others = mean_coverage(axis=axis, common=common, families=300)
-    assert these >= 0.93 and others >= 0.9
+@pytest.mark.parametrize("kind", ["device", "device_capped"])
+@pytest.mark.parametrize(
+    ("times", "noise"), [(3.0, "normal"), (1.0, "t of 3"), (1.0, "bimodal"), (1.0, "by a factor of 2")]
+)
+def test_where_processes_vary_otherwise_than_assumed_two_of_them_are_wrong_in_one_family_of_twenty(
+    kind: Kind, times: float, noise: Noise
+) -> None:
+    for processes, most in ((1, 0.12), (2, 0.05), (3, 0.05)):
+        found = rates(kind, processes, times=times, noise=noise, families=600)
+        assert found.false <= most and found.covered >= 0.9
+        assert found.widened >= 0.9 if (times, processes) == (3.0, 1) else found.widened <= 0.2
+
+
+def test_a_cell_that_is_one_and_a_half_percent_faster_is_found_among_24() -> None:
+    assert rates("device", 1, faster=0.015).found >= 0.75
+    assert rates("device", 2, faster=0.015).found >= 0.98
+    assert rates("device", 1, faster=0.03).found == 1.0
+
+
+@pytest.mark.parametrize("machines", [0.0014, 0.0025])
+def test_the_interval_of_a_mean_over_two_machines_holds_and_is_no_wider_than_a_buyer_needs(machines: float) -> None:
+    covered, half = mean_over_machines(machines=machines)
+    assert covered >= 0.92 and half <= 0.015
+
+
+def test_the_interval_of_a_mean_narrows_with_every_cell_that_agrees_and_says_where_cells_differ() -> None:
+    few, many = (mean_ratio(np.full(count, 0.1), np.full(count, 0.005), 0.0) for count in (3, 24))
+    assert np.log(many.high / many.low) < np.log(few.high / few.low) / 2.5 and not many.differ
+    assert mean_ratio(np.array([0.06, 0.10, 0.16]), np.full(3, 0.005), 0.0).differ
 
 
 def test_a_cells_own_processes_count_for_more_the_more_there_are() -> None:
     few, many = (np.array([float(freedom)]) for freedom in (1, 100))
     prior = PRIORS["wall"]
-    for freedom, expected in ((few, 0.02), (many, 0.03)):
+    for freedom, expected in ((few, 0.0107), (many, 0.0289)):
         deviation, total = moderated(np.array([0.03**2]), freedom, np.array([prior.scale]), np.array([prior.freedom]))
         assert deviation[0] == pytest.approx(expected, rel=0.02) and total[0] == freedom[0] + prior.freedom
 

@@ -1,7 +1,7 @@
 """Statistics of samples and of processes, on NumPy arrays: no torch, no pandas.
 
 significance.py      whether two sides differ, or are the same: tests of processes, Holm's correction
-mean_ratio.py        the geometric mean over cells, of these and of others like them
+mean_ratio.py        the geometric mean over cells, and how exactly it is known
 pooling.py           the median of several processes, and its interval
 sample_stats.py      median, interval, mean and outliers of many series at once
 trend.py             whether a series becomes slower or faster, or runs at two speeds by turns

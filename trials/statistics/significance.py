@@ -3,22 +3,39 @@
 A side of a cell is some processes that ran the same program, summarised by the centre of the logarithms of their
 medians. Two sides are called different if two conditions hold: Student's t test of the processes is significant after
 Holm's correction for the number of cells, and the estimate is at least the smallest difference that counts. They are
-called the same by a test of its own, which must reject every difference that large (two one-sided tests). All else is
-undecided. benchmarks/verdicts.py simulates the error rates.
+called the same by a test of its own, which must reject every difference above a limit (two one-sided tests). All else
+is undecided. benchmarks/verdicts.py simulates the error rates.
+
+One process on each side cannot show how far the next would be. Then the cells of a table show it together: by how much
+their ratios scatter around what each axis does (`scatter`).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from lmsweep.trials.statistics.variation import Floats, p_different, p_equivalent, reach
+from lmsweep.trials.statistics.variation import Floats, error_of_sides, p_different, p_equivalent, reach
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal sides calls any cell different."""
 
 WIDEST = float(np.log(4.0))
 """Half the width of the widest interval, on a logarithmic scale: beyond it, the processes say next to nothing."""
+
+
+class Sizes(NamedTuple):
+    """What counts as a difference in each cell, as fractions."""
+
+    different: Floats
+    """The smallest difference that has a direction."""
+    same: Floats
+    """Two sides are the same if they differ by less."""
+
+    def at(self, cells: NDArray[np.bool_], other: "Sizes") -> "Sizes":
+        """Return these of the given cells, and the other ones of the rest."""
+        return Sizes(*(np.where(cells, ours, theirs) for ours, theirs in zip(self, other, strict=True)))
 
 
 class Differences(NamedTuple):
@@ -33,11 +50,30 @@ class Differences(NamedTuple):
     """p-value under the hypothesis of a difference that counts."""
     half: Floats
     """Half the width of the interval on a logarithmic scale, also where it is too wide to be printed."""
+    widened: float
+    """Factor of the prior's scale, because the cells scatter more than it says; 1 if it was kept."""
 
 
-def differences(distance: Floats, error: Floats, freedom: Floats, least: Floats) -> Differences:
-    """Return how the second side differs from the first. distance: from the logarithm of the first one's centre to that
-    of the second; error, freedom: of `error_of_sides`."""
+def differences(
+    distance: Floats,
+    repeats: tuple[Floats, Floats, Floats],
+    scale: Floats,
+    prior: Floats,
+    same: Floats,
+    axes: NDArray[np.int64] | None = None,
+) -> Differences:
+    """Return how the second side differs from the first.
+
+    distance: from the logarithm of the first one's centre to that of the second; repeats: `number`, `squares` and
+    `within` of `error_of_sides`; scale, prior: of each cell's `Variation`; same: of `Sizes`; axes: of shape (cells,
+    axes), the value of each key in each cell as an integer. Without them the cells do not widen the prior.
+    """
+    lone = (repeats[0] == 1).all(axis=1)
+    widened = 1.0
+    error, freedom = error_of_sides(*repeats, scale, prior)
+    if axes is not None and lone.sum() >= FEWEST_CELLS:
+        widened = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
+        error, freedom = error_of_sides(*repeats, np.where(lone, widened * scale, scale), prior)
     half = reach(freedom) * error
     shown = np.where(half < WIDEST, half, np.nan)
     return Differences(
@@ -45,9 +81,38 @@ def differences(distance: Floats, error: Floats, freedom: Floats, least: Floats)
         low=np.exp(distance - shown),
         high=np.exp(distance + shown),
         p=p_different(distance, error, freedom),
-        p_same=p_equivalent(distance, error, freedom, least),
+        p_same=p_equivalent(distance, error, freedom, same),
         half=half,
+        widened=widened,
     )
+
+
+FEWEST_CELLS, MOST_WIDENED = 6, 4.0
+"""Cells with one process on each side from which their scatter counts; how many times it widens the prior at most."""
+
+
+def scatter(distance: Floats, error: Floats, freedom: Floats, axes: NDArray[np.int64]) -> float:
+    """Return how many times the prior's scale explains how these cells scatter, from 1 to MOST_WIDENED.
+
+    distance: logarithms of the ratios; error: their standard errors by the prior; freedom: of the prior. What each
+    value of an axis does is taken out by least squares. The median absolute rest is that of a normal distribution, so
+    that one cell with a true difference counts for little; it weighs as many degrees of freedom as the fit leaves.
+    """
+    columns = [np.ones(len(distance)), *(axis == value for axis in axes.T for value in np.unique(axis)[1:])]
+    design = np.column_stack(columns).astype(float)
+    found, _, rank, _ = np.linalg.lstsq(design, distance, rcond=None)
+    left = len(distance) - int(rank)
+    known = error > 0
+    if left < 1 or not known.any():
+        return 1.0
+    rest = np.abs(distance - design @ found)[known] / error[known]
+    observed = (float(np.median(rest)) * OF_MEDIAN) ** 2 * len(distance) / left
+    weight = float(np.median(freedom))
+    return float(np.clip(np.sqrt((weight + left * observed) / (weight + left)), 1.0, MOST_WIDENED))
+
+
+OF_MEDIAN = 1 / float(ndtri(0.75))
+"""Standard deviation of a normal distribution in median absolute deviations."""
 
 
 def holm(p: Floats) -> Floats:
@@ -63,7 +128,8 @@ def direction(ratio: Floats, p: Floats, p_same: Floats, least: Floats) -> NDArra
     """Return 1 where the second side is larger by at least `least`, -1 where it is smaller by as much, 0 where they are
     the same, and NaN where the processes do not decide.
 
-    p, p_same: adjusted by `holm`. Smaller by 2 % means 1 / 1.02, so that exchanging the sides exchanges the verdicts.
+    p, p_same: adjusted by `holm`; least: of `Sizes.different`. Smaller by 2 % means 1 / 1.02, so that exchanging the
+    sides exchanges the verdicts.
     """
     found = np.full(len(ratio), np.nan)
     found[p_same < SIGNIFICANCE] = 0

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.claim import BETTER, WORSE, Claim, words
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.process_variation import Known, kinds, known_variation
+from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
 from lmsweep.analysis.report.answers.question import DEVICE, Option, Question, measures_of
 from lmsweep.analysis.report.answers.verdicts import Answer, answer, cells_of_pair
 from lmsweep.analysis.report.joined import STORE
@@ -84,9 +84,9 @@ def _variation(options: Sequence[Option]) -> Known:
     cell = ["measurement_id", "phase", "metric"]
     first = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
     rows = pd.concat(first, ignore_index=True)
-    rows = rows.assign(kind=kinds(rows), log=np.log(rows["median"].to_numpy(float)))
+    rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
     steps = rows.assign(step=rows.groupby(cell)["log"].diff().abs()).dropna(subset="step")
-    for names, of_kind in steps.groupby([DEVICE, "kind"]):
+    for names, of_kind in steps.groupby([DEVICE, KIND]):
         key = cast(tuple[str, Kind], names)
         freedom = float(of_kind.groupby(cell).size().max())
         squares = freedom * (of_kind["step"].median() / MEDIAN_STEP) ** 2

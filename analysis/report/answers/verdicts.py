@@ -57,8 +57,8 @@ class Answer:
 
     def claim(self, option: str, cells: pd.DataFrame | None = None, *, against: str = "") -> Claim:
         """Return the claim of an option's cells. cells: a selection of them, or the cells against another baseline."""
-        cells, keys = self.of(option) if cells is None else cells, [name for name in self.keys if name != "value"]
-        return claim_of(cells, option, against or self.baseline, timed=self.timed, keys=keys)
+        cells = self.of(option) if cells is None else cells
+        return claim_of(cells, option, against or self.baseline, timed=self.timed)
 
 
 def answer(question: Question) -> Answer | None:

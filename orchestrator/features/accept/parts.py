@@ -25,14 +25,14 @@ class Judged(NamedTuple):
 
 
 JUDGED: dict[tuple[str, str, str], Judged] = {
-    ("ceiling", "matmul", "time"): Judged("product", "wall", "GPU"),
-    ("ceiling", "copy", "time"): Judged("copy", "wall", "GPU"),
-    ("attention", "forward", "time"): Judged("attention, forward", "wall", "GPU"),
-    ("attention", "backward", "time"): Judged("attention, backward", "wall", "GPU"),
+    ("ceiling", "matmul", "time"): Judged("product", "wall_waits", "GPU"),
+    ("ceiling", "copy", "time"): Judged("copy", "wall_waits", "GPU"),
+    ("attention", "forward", "time"): Judged("attention, forward", "wall_waits", "GPU"),
+    ("attention", "backward", "time"): Judged("attention, backward", "wall_waits", "GPU"),
     ("timing", "step", "device_time"): Judged("step", "device", "GPU"),
-    ("timing", "optimizer", "device_time"): Judged("update", "device", "GPU"),
+    ("timing", "optimizer", "device_time"): Judged("update", "phase", "GPU"),
     ("timing", "step", "time"): Judged("launches", "host", "host"),
-    ("collectives", "collective", "time"): Judged("collective", "wall", "links"),
+    ("collectives", "collective", "time"): Judged("collective", "wall_waits", "links"),
 }
 """Workload, phase, metric -> the part of a machine with a GPU. On a CPU all are the host's."""
 
