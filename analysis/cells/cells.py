@@ -16,7 +16,7 @@ from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.statistics.variation import Kind, Variation, centre, error_of_sides, reach
+from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach
 
 
 class Error(NamedTuple):
@@ -51,7 +51,7 @@ class Processes:
         """Return the error of `centre`."""
         number, squares = np.array([[float(len(self.logs))]]), np.array([[self.squares]])
         known = np.array([variation.scale]), np.array([variation.freedom])
-        error, freedom = error_of_sides(number, squares, np.array([[self.within]]), *known)
+        error, freedom = error_of_sides(Repeats(number, squares, np.array([[self.within]])), *known)
         return Error(float(error[0]), float(freedom[0]))
 
 

@@ -21,6 +21,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
 from lmsweep.trials.statistics.pooling import pool_statistics
 from lmsweep.trials.statistics.significance import Sizes, differences, direction, holm
+from lmsweep.trials.statistics.variation import Repeats
 
 
 class Table(NamedTuple):
@@ -92,8 +93,8 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
     return judged.assign(verdict=verdict)
 
 
-def _repeats(row: pd.DataFrame, count: int) -> tuple[Floats, Floats, Floats]:
-    """Return what `error_of_sides` takes of these processes, whose medians have a logarithm."""
+def _repeats(row: pd.DataFrame, count: int) -> Repeats:
+    """row: processes whose medians have a logarithm."""
     median, low, high, std = (row[name].to_numpy(float) for name in ("median", "low", "high", "std"))
     with np.errstate(divide="ignore", invalid="ignore"):
         half = np.log(high / low) / 2 / NORMAL
@@ -102,7 +103,7 @@ def _repeats(row: pd.DataFrame, count: int) -> tuple[Floats, Floats, Floats]:
     sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * row["place"] + row["side"]).to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
     number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
-    return number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0)
+    return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
 
 
 def _processes_text(baseline: float, contrast: float, of_baseline: float, of_contrast: float) -> str:

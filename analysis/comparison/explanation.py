@@ -70,10 +70,10 @@ class Explanation:
         """Return three sentences about all cells together: the verdict with the whole difference, its largest cause,
         and the other causes. The differences in the last two add up to that in the first."""
         rows = self._together()
-        named = rows[rows["named"]].sort_values("difference", key=abs, ascending=False)
+        named = rows[rows["named"]].sort_values("sure", ascending=False)
         waits = IDLE in named.index
         parts = rows.drop([WHOLE, WALL, *(() if waits else (IDLE,))], errors="ignore").drop(named.index[:1])
-        others = parts[parts["named"]].sort_values("difference", key=abs, ascending=False)
+        others = parts[parts["named"]].sort_values("sure", ascending=False)
         shown, more = others[:MOST_REST], others[MOST_REST:]
         whole = list(map(float, rows.loc[WHOLE, [*SIDES]].to_numpy(float)))
         unit = choose_unit("s", whole)
@@ -105,11 +105,12 @@ class Explanation:
         return [", ".join(words), f"first: {first}", f"rest: {', '.join(rest)}"]
 
     def _together(self) -> pd.DataFrame:
-        """Return the causes of all cells together: `baseline`, `contrast`, `difference`, `named`, and the `change` of
-        the cell that has most of it."""
+        """Return the causes of all cells together: `baseline`, `contrast`, `difference`, `named`, the `change` of the
+        cell that has most of it, and `sure`, how large the difference is at least: waits vary more than kernels."""
         by_size = self.frame.sort_values("difference", key=abs, ascending=False)
-        groups = self.frame.groupby("cause", sort=False)
-        return groups[[*SIDES, "difference"]].sum().assign(
+        sure = self.frame[[f"difference{end}" for end in (LOW, HIGH)]].abs().min(axis=1)
+        groups = self.frame.assign(sure=sure).groupby("cause", sort=False)
+        return groups[[*SIDES, "difference", "sure"]].sum().assign(
             named=groups["named"].any(), change=by_size.groupby("cause")["change"].first()
         )  # fmt: skip
 

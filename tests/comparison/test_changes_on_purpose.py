@@ -71,12 +71,15 @@ class NamedFirst(NamedTuple):
 @cache
 def named_first(field: str, baseline: str, contrast: str, **conditions: str) -> NamedFirst:
     where = {name: value for name, value in {**BASE, **conditions}.items() if name != field}
-    rows = explain(STORE, baseline={field: baseline}, contrast={field: contrast}, where=where).frame.set_index("cause")
-    named = rows[rows["named"]].sort_values("difference", key=abs, ascending=False)
+    found = explain(STORE, baseline={field: baseline}, contrast={field: contrast}, where=where)
+    rows = found.frame.set_index("cause")
+    named = rows[rows["named"]]
     # Of wall time, if it is named that the device waits.
     whole = float(rows["difference"][WALL if IDLE in named.index else WHOLE])
     share = 1 - abs(float(named["difference"].sum()) / whole - 1)
-    return NamedFirst(str(named.index[0]), str(named["change"].iloc[0]), share)
+    cause = re.match(r"first: ([^:]+?)(?:: |, [+-])", found.sentences()[1])
+    assert cause
+    return NamedFirst(cause[1], str(named["change"][cause[1]]), share)
 
 
 @pytest.mark.parametrize(

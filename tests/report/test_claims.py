@@ -120,7 +120,8 @@ def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_large
         for place, time in enumerate(times):
             trial = config(device="cuda", context_length=128 * 2**place, precision=precision)
             values = {"step.device_time": samples(time / 1e3, time / 1e6), "step.time": samples(time / 500, time / 1e6)}
-            attempts.ok(trial, values)
+            for _ in range(2):  # a lone process would be as uncertain as its table scatters
+                attempts.ok(trial, values)
     pair = Pair((), {"context_length": "1024"}, {"precision": "fp32"}, {"precision": "bf16"})
     check(sentences(attempts.store.location, pair, tmp_path))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lmsweep.trials.statistics.mean_ratio import mean_ratio
 from lmsweep.trials.statistics.significance import differences, direction, holm
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, centre, reach
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, Floats, Kind, Repeats, centre, reach
 
 MEASURED: dict[Kind, float] = {"device": 0.0013, "device_capped": 0.0049, "wall": 0.0035}
 """Standard deviation between processes, from the repeated cells of the shipped stores (docs/variation.md)."""
@@ -75,7 +75,7 @@ def rates(
         number, within = (np.full((cells, 2), one) for one in (float(processes), WITHIN if processes == 1 else 0.0))
         found = differences(
             centre(sides[1]) - centre(sides[0]),
-            (number, squares, within),
+            Repeats(number, squares, within),
             np.full(cells, known.scale),
             np.full(cells, known.freedom),
             np.full(cells, SAME),

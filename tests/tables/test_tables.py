@@ -25,7 +25,7 @@ from tests.support.made_up_results import H200, LAPTOP, Attempts, config, sample
 GOLDEN = Path(__file__).parents[1] / "support" / "golden"
 BF16 = replace(H200, autocast_dtype="bfloat16")
 
-HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind in ("host", "wall"))
+HOST, WALL = (stdtrit(PRIORS[kind].freedom, 0.975) * PRIORS[kind].scale for kind in ("host", "wall_waits"))
 """How far, of 1, other processes are taken to lie: on a logarithmic scale."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from lmsweep.trials.statistics.variation import Floats, error_of_sides, p_different, p_equivalent, reach
+from lmsweep.trials.statistics.variation import Floats, Repeats, error_of_sides, p_different, p_equivalent, reach
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal sides calls any cell different."""
@@ -56,7 +56,7 @@ class Differences(NamedTuple):
 
 def differences(
     distance: Floats,
-    repeats: tuple[Floats, Floats, Floats],
+    repeats: Repeats,
     scale: Floats,
     prior: Floats,
     same: Floats,
@@ -64,16 +64,16 @@ def differences(
 ) -> Differences:
     """Return how the second side differs from the first.
 
-    distance: from the logarithm of the first one's centre to that of the second; repeats: `number`, `squares` and
-    `within` of `error_of_sides`; scale, prior: of each cell's `Variation`; same: of `Sizes`; axes: of shape (cells,
-    axes), the value of each key in each cell as an integer. Without them the cells do not widen the prior.
+    distance: from the logarithm of the first one's centre to that of the second; scale, prior: of each cell's
+    `Variation`; same: of `Sizes`; axes: of shape (cells, axes), the value of each key in each cell as an integer.
+    Without them the cells do not widen the prior.
     """
-    lone = (repeats[0] == 1).all(axis=1)
+    lone = (repeats.number == 1).all(axis=1)
     widened = 1.0
-    error, freedom = error_of_sides(*repeats, scale, prior)
+    error, freedom = error_of_sides(repeats, scale, prior)
     if axes is not None and lone.sum() >= FEWEST_CELLS:
         widened = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
-        error, freedom = error_of_sides(*repeats, np.where(lone, widened * scale, scale), prior)
+        error, freedom = error_of_sides(repeats, np.where(lone, widened * scale, scale), prior)
     half = reach(freedom) * error
     shown = np.where(half < WIDEST, half, np.nan)
     return Differences(

@@ -14,7 +14,7 @@ verdicts and intervals hold.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,15 +128,20 @@ def error_of_centre(processes: Floats) -> Floats:
     return np.sqrt(np.where(processes < 3, 1.0, 1.1) / processes)
 
 
-def error_of_sides(
-    number: Floats, squares: Floats, within: Floats, scale: Floats, prior: Floats
-) -> tuple[Floats, Floats]:
-    """Return the standard error of the distance between the sides of each cell, and its degrees of freedom; of a lone
-    side, that of its centre.
+class Repeats(NamedTuple):
+    """The processes of each side of each cell, of shape (cells, sides)."""
 
-    number, squares, within: of the processes of each side, shape (cells, sides): how many they are, the sum of squared
-    deviations of their log medians, and what their samples add to the error. scale, prior: of each cell's `Variation`.
-    """
+    number: Floats
+    squares: Floats
+    """Sum of the squared deviations of their log medians."""
+    within: Floats
+    """What their samples add to the error."""
+
+
+def error_of_sides(repeats: Repeats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
+    """Return the standard error of the distance between the sides of each cell, and its degrees of freedom; of a lone
+    side, that of its centre. scale, prior: of each cell's `Variation`."""
+    number, squares, within = repeats
     freedom = np.maximum(number - 1, 0).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = np.where(freedom > 0, squares.sum(axis=1) / freedom, 0.0)

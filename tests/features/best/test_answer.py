@@ -41,7 +41,7 @@ def grid(attempts: Attempts) -> None:
         seconds = batch * 0.01 * (0.6 if compiled == "block" else 1) * (0.8 if attention == "sdpa" else 1)
         one = gpu(batch_size=batch, compile=compiled, attention=attention)
         attempts.ok(
-            one, {"step.time": samples(seconds, seconds / 1000), "step.device_time": samples(seconds / 2, 1e-9)}
+            one, {"step.time": samples(seconds, seconds / 1000), "step.device_time": samples(seconds * 0.97, 1e-9)}
         )
         peak = batch * (2e9 if attention == "sdpa" else 4e9)
         attempts.ok(one, {"step.peak_allocated": (peak,) * 3}, workload="memory", units={"step.peak_allocated": "B"})
@@ -173,7 +173,7 @@ def test_a_cell_beyond_the_limit_is_compared_as_it_was_measured(attempts: Attemp
 def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts: Attempts) -> None:
     grid(attempts)
     text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.6", "--no-predict")
-    assert "\n19.20 ms per step, the device busy for 9.600 ms of it, peak 7.451 GiB, " in text
+    assert "\n19.20 ms per step, the device busy for 18.62 ms of it, peak 7.451 GiB, " in text
     assert "0.01875 dollars per million tokens, 0.009375 if the GPU never waited\n" in text
 
 
