@@ -174,7 +174,7 @@ def test_the_winner_is_shown_with_the_time_memory_and_money_of_its_step(attempts
     grid(attempts)
     text = lmsweep_here("best", attempts.store.location, "--price", "H200=3.6", "--no-predict")
     assert "\n19.20 ms per step, the device busy for 18.62 ms of it, peak 7.451 GiB, " in text
-    assert "0.01875 dollars per million tokens, 0.009375 if the GPU never waited\n" in text
+    assert "0.01875 dollars per million tokens, 0.01819 if the GPU never waited\n" in text
 
 
 def test_without_a_result_of_the_goal_there_is_a_reason(attempts: Attempts) -> None:
