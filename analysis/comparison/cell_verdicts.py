@@ -1,10 +1,10 @@
-"""Computes the numbers and the verdict of each cell of a comparison, by device time where it is known.
+"""Computes the numbers and the verdict of each cell of a comparison, by the clock that decides (`deciding`).
 
 On a busy host device time repeats within 0.6 %, while the wall time of the same step varies by a third
-(docs/performance.md). So a slow host does not make a device look slower; the ratio of wall times stands beside.
+(docs/performance.md). So a slow host does not make a device look slower; the ratio of the other clock stands beside.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -118,37 +118,76 @@ def _together(flags: pd.Series) -> tuple[str, ...]:
 
 HOST_LIMITED = "host-limited"
 _ENDS = ("", LOW, HIGH)
-_BY_DEVICE = tuple(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS)
+_OF_CLOCK = (
+    *(f"{name}{end}" for name in ("baseline", "contrast", "ratio") for end in _ENDS),
+    *("processes", "p", "p_same", "half", "kind", "itself", "widened", *VARIATION),
+)
+"""Columns of `judge` that are about one clock."""
 _PROCESS = ["side", "attempt_id", "workload", "phase"]
 
+CLOCKS = ("wall", "device")
+CLAIMED = ("ratio", "half", "kind", "verdict")
+"""Columns from which claims are made; with both clocks also by each, as `wall_ratio` and `device_ratio`."""
+DIRECTED = frozenset({"faster", "slower", "better", "worse", "mixed"})
+"""Verdicts of cells and of claims by which the sides differ."""
 
-def judge_by_device(
-    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, table: Table, different: Floats
+
+def deciding(wall: str, device: str) -> Literal["wall", "device"]:
+    """Return the clock that decides between two ways to do a job on one host, by the verdicts of both.
+
+    A user waits for wall time, so it decides wherever it can tell. Where it cannot, because the host limits the step or
+    because wall times vary more, device time does. Between two machines device time decides wherever it is known: a
+    host that is slow makes no GPU slow.
+    """
+    if wall in DIRECTED:
+        return "wall"
+    return "device" if device in DIRECTED or (device == "same" and wall != "same") else "wall"
+
+
+def judge_clocks(
+    wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, table: Table, different: Floats, *, one_host: bool
 ) -> pd.DataFrame:
-    """Return the verdicts of `judge` on wall times, replaced by those on device times where both sides have them.
+    """Return each cell as the clock judges it that decides there.
 
     wall: what `judge` returned for this table; whole: the rows of both sides; cells: their wall times by cell;
-    different: the smallest difference of device times that counts. Adds `clock`, device or wall, and `wall_ratio` with
-    its interval, if any cell has device times.
+    different: the smallest difference of device times that counts; one_host: whether in each cell one host measured
+    both sides. Adds `clock`, and where any cell has device times `wall_ratio` with its interval; on one host also
+    `device_ratio`, and of both clocks the other columns of CLAIMED.
     """
-    limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(flags)) for flags in wall["flags"]])
-    differs = wall["verdict"].isin(["slower", "faster"]).to_numpy()
+    flags = wall["flags"]
+    limited = np.array([bool({Flag.HOST_BOUND, Flag.BUSY_HOST} & set(words)) for words in flags])
+    busy = np.array([Flag.BUSY_HOST in words for words in flags])
+    differs = wall["verdict"].isin(DIRECTED).to_numpy()
     device = _device_cells(whole, cells)
     if device is None:
-        return wall.assign(verdict=wall["verdict"].mask(limited & differs, HOST_LIMITED))
+        verdict = wall["verdict"].mask(differs & (busy if one_host else limited), HOST_LIMITED)
+        return wall.assign(verdict=verdict, clock="wall")
     judged = judge(device, "s", table._replace(sizes=table.sizes._replace(different=different)))
-    by_device = judged["ratio"].notna().to_numpy()
-    others = ("processes", "p", "p_same", "half", "kind", "widened", *VARIATION)
-    replaced = [name for name in (*_BY_DEVICE, *others) if name in judged]
+    known = judged["ratio"].notna().to_numpy()
+    if one_host:  # either clock may decide: two chances to be wrong
+        wall, judged = (
+            decide(one.assign(p=np.minimum(2 * one["p"], 1)), "s", sizes)
+            for one, sizes in ((wall, table.sizes.different), (judged, different))
+        )
+        wall = wall.assign(verdict=wall["verdict"].mask(busy & wall["verdict"].isin(DIRECTED), HOST_LIMITED))
+        pairs = zip(wall["verdict"], judged["verdict"], strict=True)
+        by_device = known & np.array([deciding(*words) == "device" for words in pairs])
+    else:
+        by_device = known
     found = wall.assign(
-        **{name: judged[name].where(by_device, wall[name]) for name in replaced if name in wall},
-        **{f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS},
+        **{name: judged[name].where(by_device, wall[name]) for name in (*_OF_CLOCK, "verdict") if name in judged},
         clock=np.where(by_device, "device", "wall"),
     )
+    if one_host:
+        waits = by_device & ~wall["kind"].eq("wall").to_numpy() & judged["verdict"].isin(DIRECTED).to_numpy()
+        names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
+        of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": judged[name] for name in names}
+        return found.assign(verdict=found["verdict"].mask(waits | (busy & differs), HOST_LIMITED), **of_both)
     found = decide(found, "s", np.where(by_device, different, table.sizes.different))
     close = np.abs(np.log(found["ratio"])) < np.log1p(table.sizes.same)
     agree = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
-    return found.assign(verdict=found["verdict"].mask(agree & differs, HOST_LIMITED))
+    walls = {f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS}
+    return found.assign(verdict=found["verdict"].mask(agree & differs, HOST_LIMITED), **walls)
 
 
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:

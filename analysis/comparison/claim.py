@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED
+from lmsweep.analysis.comparison.cell_verdicts import CLAIMED, CLOCKS, HOST_LIMITED, deciding
 from lmsweep.trials.results.metrics import is_device_time
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.statistics.mean_ratio import MeanRatio, mean_ratio, ratio_of
+from lmsweep.trials.statistics.mean_ratio import mean_ratio, ratio_of
 from lmsweep.trials.statistics.variation import BETWEEN_MACHINES
 
 Verdict = Literal["better", "worse", "same", "mixed", "unknown"]
@@ -67,10 +67,12 @@ class Scope:
     """Sides that surely differ by less are the same, as a fraction."""
     itself: int
     """Cells that have the same attempts on both sides, and so no difference to judge."""
+    limited: int
+    """Cells in which only one clock differs, because the host limits the step."""
     busy: int
     """Cells that were measured on a busy host."""
-    one_machine: bool
-    """Whether one machine measured all cells."""
+    one_host: bool
+    """Whether in each cell one host measured both sides."""
     cells_differ: tuple[float, float] | None
     """The smallest and the largest gain of a cell, if cells differ by more than processes do."""
 
@@ -89,9 +91,9 @@ class Claim:
     """95 % interval of the mean, on other machines if several measured it; NaN if unknown."""
     verdict: Verdict
     clock: Literal["device", "wall"] | None
-    """The clock of the times; None for other units. If any cell has device times, the others do not count."""
-    wall: float
-    """The gain by wall time in the cells of a gain by device time; NaN if there is none."""
+    """The clock that decides; None for units other than time. Cells without its times do not count."""
+    beside: Gain
+    """The gain by the other clock in the same cells; NaN if there is none. Between two machines its ends are NaN."""
     scope: Scope
 
     @property
@@ -104,9 +106,29 @@ class Claim:
 
     @property
     def ahead(self) -> float:
-        """The gain of the subject at the unfavourable end of its interval: above 1, the subject is better."""
-        low, high = self.interval
+        """The gain of the subject at the unfavourable end of its interval: above 1, the subject is better. Where the
+        host hides a gain of the GPU, that of the steps counts, since a user waits for them."""
+        low, high = (self.beside.low, self.beside.high) if self.is_hidden else self.interval
         return float(np.nan_to_num(low if self.clock else 1 / high, nan=0.0))
+
+    @property
+    def of_gpu(self) -> Gain:
+        return Gain(self.gain, *self.interval) if self.clock == "device" else self.beside
+
+    @property
+    def of_steps(self) -> Gain:
+        return self.beside if self.clock == "device" else Gain(self.gain, *self.interval)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the GPU surely needs another time, while the host limits the steps."""
+        return self.clock == "device" and self.scope.one_host and self.scope.limited > 0
+
+    @property
+    def is_opposed(self) -> bool:
+        """Whether steps surely take longer though the GPU surely needs less time, or the reverse."""
+        (low, high), other = self.interval, self.beside
+        return self.scope.one_host and ((low > 1 > other.high) or (high < 1 < other.low))
 
 
 def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) -> Claim:
@@ -114,36 +136,67 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
 
     cells: rows of `Comparison.cells`; timed: whether they are times.
     """
-    by_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
-    shown = cells[by_device] if by_device.any() else cells
-    shown = shown[shown["ratio"].gt(0) & ~shown["itself"].astype(bool)]
-    places = frozenset[str]().union(*cells["places"])
-    found, ends = MeanRatio(np.nan, np.nan, np.nan, differ=False), (np.nan, np.nan)
-    if len(shown):
-        logs, halves = np.log(shown["ratio"].to_numpy(float)), shown["half"].to_numpy(float)
-        logs = -logs if timed else logs
-        machines = 0.0 if len(places) == 1 else 2**0.5 * float(shown["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
-        found, ends = mean_ratio(logs, halves, machines), (ratio_of(logs.min()), ratio_of(logs.max()))
-    interval = found.low, found.high
-    walls = shown["wall_ratio"].to_numpy(float) if by_device.any() and "wall_ratio" in shown else np.empty(0)
-    walls = walls[walls > 0]
+    one_host = bool(cells["places"].map(len).max() < 2)
+    clock: Literal["device", "wall"] | None = "wall" if timed else None
+    beside = Gain(np.nan)
+    if timed and one_host and "device_verdict" in cells:
+        wall, device = (_mean_of(cells.assign(**_by(cells, one)), one_host=True, timed=True) for one in CLOCKS)
+        clock = deciding(wall.verdict, device.verdict)
+        found, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
+    else:
+        by_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
+        counted = cells[by_device] if by_device.any() else cells
+        found = _mean_of(cells, counted, one_host=one_host, timed=timed)
+        if by_device.any():
+            clock = "device"
+            walls = counted["wall_ratio"].to_numpy(float) if "wall_ratio" in counted else np.empty(0)
+            walls = walls[(walls > 0) & ~counted["itself"].to_numpy(bool)]
+            beside = Gain(ratio_of(-np.log(walls).mean()) if len(walls) else np.nan)
     return Claim(
         subject=subject,
         against=against,
-        gain=found.mean,
-        interval=interval,
-        verdict=_verdict(Counter(cells["verdict"]), interval),
-        clock=("device" if by_device.any() else "wall") if timed else None,
-        wall=ratio_of(-np.log(walls).mean()) if len(walls) else np.nan,
+        gain=found.gain.mean,
+        interval=(found.gain.low, found.gain.high),
+        verdict=found.verdict,
+        clock=clock,
+        beside=beside,
         scope=Scope(
-            verdicts=dict(Counter(cells["verdict"])),
+            verdicts=dict(found.counts),
             least=float(cells["least"].max()),
             itself=int(cells["itself"].sum()),
+            limited=int(cells["verdict"].eq(HOST_LIMITED).sum()),
             busy=sum(Flag.BUSY_HOST in flags for flags in cells["flags"]),
-            one_machine=len(places) == 1,
-            cells_differ=ends if found.differ else None,
+            one_host=one_host,
+            cells_differ=found.ends,
         ),
     )
+
+
+class _Mean(NamedTuple):
+    gain: Gain
+    ends: tuple[float, float] | None
+    """The smallest and the largest gain, if cells differ."""
+    counts: Counter[str]
+    verdict: Verdict
+
+
+def _by(cells: pd.DataFrame, clock: str) -> dict[str, pd.Series]:
+    return {name: cells[f"{clock}_{name}"] for name in CLAIMED}
+
+
+def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_host: bool, timed: bool) -> _Mean:
+    """Return what cells say together by one clock. counted: those of which the mean is; None: all."""
+    shown = cells if counted is None else counted
+    shown = shown[shown["ratio"].gt(0) & ~shown["itself"].astype(bool)]
+    counts, gain, ends = Counter(cells["verdict"]), Gain(np.nan), None
+    if len(shown):
+        logs, halves = np.log(shown["ratio"].to_numpy(float)), shown["half"].to_numpy(float)
+        logs = -logs if timed else logs
+        machines = 0.0 if one_host else 2**0.5 * float(shown["kind"].map(BETWEEN_MACHINES).fillna(0.0).mean())
+        found = mean_ratio(logs, halves, machines)
+        gain = Gain(found.mean, found.low, found.high)
+        ends = (ratio_of(logs.min()), ratio_of(logs.max())) if found.differ else None
+    return _Mean(gain, ends, counts, _verdict(counts, (gain.low, gain.high)))
 
 
 def _verdict(counts: Counter[str], interval: tuple[float, float]) -> Verdict:
@@ -163,8 +216,8 @@ def _verdict(counts: Counter[str], interval: tuple[float, float]) -> Verdict:
 def words(claim: Claim, form: Form = "sentence") -> str:
     """Return the claim in words.
 
-    form: `sentence` is complete; `gain` follows `A is`; `badge` has no interval; `clocks` gives each clock; `table`
-    adds the number of cells.
+    form: `sentence` is complete; `gain` follows `A is`, unless the host hides it; `badge` has no interval; `clocks`
+    gives each clock; `table` adds the number of cells.
     """
     scope, (amount, ends) = claim.scope, claim.amount
     is_sure = claim.verdict in ("better", "worse")
@@ -176,22 +229,30 @@ def words(claim: Claim, form: Form = "sentence") -> str:
     if form == "table":
         said = [f": {words(claim, 'clocks')}"] if not np.isnan(claim.gain) else [""]
         said += [f"{scope.itself} with the same attempts on both sides"] if scope.itself else []
-        said += [f"{limited} {HOST_LIMITED}"] if (limited := scope.verdicts.get(HOST_LIMITED, 0)) else []
+        said += [f"{scope.limited} {HOST_LIMITED}"] if scope.limited else []
         return f"{scope.cells} cell{'s'[: scope.cells > 1]}{'; '.join(said)}"
+    if form == "badge":
+        if is_sure and amount == UNSURE:
+            return f"{claim.subject}: {UNSURE}"
+        if is_sure:
+            if claim.is_hidden:
+                amount = f"{_time(claim.of_gpu)[0]} on the GPU"
+            elif claim.is_opposed:
+                amount = f"steps take {_longer(claim.of_steps)}"
+            return f"{amount} with {claim.subject}"
+        if claim.verdict == "same":
+            return f"{undecided} with {claim.subject}"
+        return f"cannot tell {claim.subject} from {claim.against}"
+    if is_sure and amount != UNSURE and (claim.is_hidden or claim.is_opposed):
+        return _of_both_clocks(claim, form)
     if form == "clocks":
         clock = "device time" if claim.clock == "device" else "time"
         said = [f"{clock} {amount}" + (f" [{ends.replace(' to ', ', ')}]" if ends else "")]
         said += [spread] if (spread := _range(claim)) else []
-        if not np.isnan(claim.wall):
-            wall, of_host = (Gain(one).words(timed=True)[0] for one in (claim.wall, claim.wall / claim.gain))
-            said.append(f"wall time {wall} (through the host {of_host})")
+        said += [beside(claim)] if not np.isnan(claim.beside.mean) else []
+        if not scope.one_host and not np.isnan(claim.beside.mean):
+            said[-1] += f" (through the host {Gain(claim.beside.mean / claim.gain).words(timed=True)[0]})"
         return (f"{undecided}; " if undecided and amount != UNSURE else "") + ", ".join(said)
-    if form == "badge":
-        if is_sure:
-            return f"{claim.subject}: {UNSURE}" if amount == UNSURE else f"{amount} with {claim.subject}"
-        if claim.verdict == "same":
-            return f"{undecided} with {claim.subject}"
-        return f"cannot tell {claim.subject} from {claim.against}"
     if form == "gain" and amount == UNSURE:
         return UNSURE
     if is_sure and amount != UNSURE:
@@ -203,6 +264,33 @@ def words(claim: Claim, form: Form = "sentence") -> str:
         return f"{claim.subject} and {claim.against}: {undecided}"
     counts = f" ({count_words(claim)})" if claim.verdict == "unknown" else ""
     return f"{claim.subject} against {claim.against}: {undecided or UNSURE}{counts}"
+
+
+def beside(claim: Claim) -> str:
+    """Return the gain by the other clock, `wall time 43 % faster`."""
+    return f"{'device' if claim.clock == 'wall' else 'wall'} time {Gain(claim.beside.mean).words(timed=True)[0]}"
+
+
+def _of_both_clocks(claim: Claim, form: Form) -> str:
+    """Return `the GPU needs 10 % less time than with A (9 to 11), but steps take 24 % longer: the host limits them`."""
+    (amount, ends), against = _time(claim.of_gpu), "" if form == "clocks" else f" than with {claim.against}"
+    shown = f" [{ends.replace(' to ', ', ')}]" if form == "clocks" else f" ({ends})"
+    said = f"the GPU needs {amount}{against}{shown if ends else ''}"
+    if claim.is_hidden:
+        said += f"; steps are not yet {'faster' if claim.of_gpu.mean > 1 else 'slower'}: the host limits them"
+    else:
+        said += f", but steps take {_longer(claim.of_steps)}: the host limits them"
+    return f"with {claim.subject} {said}" if form == "sentence" else said
+
+
+def _longer(gain: Gain) -> str:
+    return _time(gain)[0].replace("more time", "longer")
+
+
+def _time(gain: Gain) -> tuple[str, str]:
+    """Return `10 % less time`, and its interval."""
+    amount, ends = Gain(1 / gain.mean, 1 / gain.high, 1 / gain.low).words(timed=False)
+    return f"{amount} time", ends
 
 
 def _range(claim: Claim) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, Table, judge, judge_by_device
+from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, Table, judge, judge_clocks
 from lmsweep.analysis.comparison.claim import Claim, claim_of, words
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
@@ -83,7 +83,8 @@ class Comparison:
     """One row per cell: its keys; `value`; the medians `baseline` and `contrast` in `unit` and `ratio`, contrast /
     baseline, each with `_low` and `_high`; `verdict`; `flags` of both sides. Where they apply: `p`, adjusted for the
     number of cells; `processes`, the number on each side and the spread of their medians; `wall_ratio` of cells judged
-    by device time; `error_baseline` and `error_contrast`, the larger error of output and gradients against float64.
+    by device time, `device_ratio` of those judged by wall time on one host; `error_baseline` and `error_contrast`, the
+    larger error of output and gradients against float64.
     """
     keys: list[str]
     """Columns that distinguish the cells."""
@@ -116,7 +117,7 @@ class Comparison:
 
     def listing(self) -> Listing:
         units = dict.fromkeys(("baseline", "contrast"), self.unit)
-        units |= dict.fromkeys(("ratio", "wall_ratio", "p", *ERRORS), "1")
+        units |= dict.fromkeys(("ratio", "wall_ratio", "device_ratio", "p", *ERRORS), "1")
         counts = Counter(self.frame["verdict"])
         found = ", ".join(f"{counts[word]} {word}" for word in VERDICTS if counts[word])
         ends = self.least if len(self.least) < 3 else (self.least[0], self.least[-1])
@@ -196,6 +197,7 @@ def compare(
     least: float | None = None,
     same: float | None = None,
     variation: Known | None = None,
+    device_decides: bool = False,
 ) -> Comparison:
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
@@ -204,7 +206,7 @@ def compare(
     unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 1 % of device time,
     2 % of other values on GPUs and 5 % elsewhere. same: sides that surely differ by less are the same; by default 2 %
     on GPUs and 5 % elsewhere, and never less than `least`. variation: between processes, from `known_variation` of
-    whole stores; by default of these rows.
+    whole stores; by default of these rows. device_decides: on one host, too.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -251,18 +253,25 @@ def compare(
     cell_order = first["cell"].to_numpy()
     table = Table(cell_order, axes_of(first, keys[:-1]), Sizes(usual, np.maximum(within, usual)), known)
     judged = judge(cells, unit, table)
+    machines = places_of(cells, cell_order, stored_together=stores is None)
+    one_host = not device_decides and machines.map(len).max() < 2
     judges_times = values is None and unit == "s"
     if judges_times:
-        judged = judge_by_device(judged, whole, cells, table, by_device)
-        if "clock" in judged:
-            of_device = judged["clock"].to_numpy() == "device"
-            usual = np.where(of_device, by_device, usual)
-            frame["value"] = frame["value"].mask(of_device, frame["value"].map(device_time_of))
-            judged = judged.drop(columns="clock")
-    judged["p"] = holm(judged["p"].to_numpy(float))
-    frame = frame.join(judged.drop(columns=["p_same", "half", "kind", "itself", "widened", *VARIATION]))
-    machines = places_of(cells, cell_order, stored_together=stores is None)
-    claimed = frame.join(judged[["half", "kind", "itself"]]).assign(places=machines, least=table.sizes.same)
+        judged = judge_clocks(judged, whole, cells, table, by_device, one_host=one_host)
+        of_device = judged["clock"].eq("device").to_numpy()
+        usual = np.where(of_device, by_device, usual)
+        frame["value"] = frame["value"].mask(of_device, frame["value"].map(device_time_of))
+    of_clocks = judged.filter(regex="^(wall|device)_")
+    judged = judged.assign(p=holm(judged["p"].to_numpy(float))).drop(columns=of_clocks.columns)
+    frame = frame.join(
+        judged.drop(columns=["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION], errors="ignore")
+    )
+    claimed = frame.join(judged[["half", "kind", "itself"]]).join(of_clocks)
+    claimed = claimed.assign(places=machines, least=table.sizes.same)
+    beside = of_clocks.filter(like="_ratio").apply(
+        lambda one: one.mask(judged["clock"].eq(str(one.name).partition("_")[0]))
+    )
+    frame = frame.join(beside.dropna(axis="columns", how="all"))
     for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []

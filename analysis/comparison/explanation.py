@@ -186,7 +186,8 @@ def explain(
         side.check_profiled()
     found, profiles = (
         compare(
-            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known
+            *(one.rows, two.rows), between=between, stores=stores, across=across, values=values, variation=known,
+            device_decides=True,
         )
         for values in (None, ["step.kernel_time"])
     )  # fmt: skip

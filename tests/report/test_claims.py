@@ -21,8 +21,8 @@ from lmsweep.trials.store.parquet_file import encode
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 
-AMOUNT = r"(-?[\d.,]+(?:x| % faster| % slower| times as fast| times as long))(?!\.?\d)"
-INTERVAL = r"(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to) (-?[\d.]+)[\])])?"
+AMOUNT = r"(-?[\d.,]+(?:x| % faster| % slower| % longer| % less| % more| times as fast| times as long))(?!\.?\d)"
+INTERVAL = r"(?: time)?(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to) (-?[\d.]+)[\])])?"
 
 DEVICE, H100, H200 = "device_name", "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 BOTH = ("h100-devices", "h200-devices")
@@ -119,7 +119,7 @@ def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_large
     for precision, times in (("fp32", (10, 20, 40, 80)), ("tf32", (11, 21, 41, 81)), ("bf16", (12, 19, 30, 50))):
         for place, time in enumerate(times):
             trial = config(device="cuda", context_length=128 * 2**place, precision=precision)
-            values = {"step.device_time": samples(time / 1e3, time / 1e6), "step.time": samples(time / 500, time / 1e6)}
+            values = {"step.device_time": samples(time / 1e3, time / 1e6), "step.time": samples(time / 970, time / 1e6)}
             for _ in range(2):  # a lone process would be as uncertain as its table scatters
                 attempts.ok(trial, values)
     pair = Pair((), {"context_length": "1024"}, {"precision": "fp32"}, {"precision": "bf16"})
@@ -129,13 +129,13 @@ def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_large
 def check(said: dict[str, str]) -> None:
     claims = {name: claims_of(text) for name, text in said.items()}
     whole = json.dumps(said, indent=1)
-    for clock in ("gain", "wall"):
+    for clock in ("gain", "beside"):
         numbers = {amount for of_place in claims.values() for which, amount, *_ in of_place if which == clock}
         assert len(numbers) <= 1, whole
     assert len({ends for of_place in claims.values() for *_, ends in of_place if ends}) <= 1, whole
     clocks = {name: {which for which, *_ in of_place} for name, of_place in claims.items()}
     assert all(clocks[name] == clocks["terminal"] for name in {*said} - {"badge", "run"}), whole
-    assert clocks["badge"] == clocks["run"] == {"gain"}, whole
+    assert "gain" in clocks["run"] <= clocks["terminal"] and set() < clocks["badge"] <= clocks["run"], whole
 
 
 def sentences(store: str, pair: Pair, folder: Path) -> dict[str, str]:
@@ -182,10 +182,10 @@ def headline_on(page: str) -> str:
 
 def claims_of(text: str) -> set[tuple[str, str, str]]:
     """Return what the text says by each clock: the amount, and its interval, which may be empty."""
-    text = re.sub(r"\((?:through the host|the hosts explain) [^)]*\)", "", text)
+    text = re.sub(r"\((?:through the host|the hosts explain) [^)]*\)|[,;] cells [^,;)]*", "", text)
     found = set()
     for one in re.finditer(AMOUNT + INTERVAL, text):
-        by_wall = re.search(r"wall time $", text[: one.start()])
+        by_other = re.search(r"wall time $|(?:[,;]|by) device time $|steps take $", text[: one.start()])
         ends = " to ".join(filter(None, one.groups()[1:]))
-        found.add(("wall" if by_wall else "gain", str(one[1]), ends))
+        found.add(("beside" if by_other else "gain", str(one[1]), ends))
     return found

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.claim import BETTER, Claim, Gain, count_words, words
+from lmsweep.analysis.comparison.claim import BETTER, Claim, beside, count_words, words
 from lmsweep.analysis.data.columns import label, labels, natural_ranks
 from lmsweep.analysis.report.answers.question import BASELINE, option_name
 from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, cells_of_pair
@@ -84,7 +84,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> Lead:
         said = f"None of {count} is surely {better} than {found.baseline}; {winner} comes first"
         return Lead(said, claim, [_sentence(count_words(claim))])
     surely = second == found.baseline or _between(found, second, winner) == "better"
-    place = f"is the {most} of {count}" if surely else f"leads {count}"
+    place = f"is the {most} of {count}" if surely and not claim.is_hidden else f"leads {count}"
     measured = int(found.of(winner)["gain"].notna().sum())
     details = [f"It is first in {wins[winner]} of {measured} cells."] if wins[winner] < measured else []
     if not surely:
@@ -149,8 +149,8 @@ def _sentence(text: str) -> str:
 def _limits(lead: Lead) -> list[str]:
     """What the headline leaves out: the clock, and a busy host."""
     claim, said = lead.claim, []
-    if not np.isnan(claim.wall):
-        said.append(f"By device time; by wall time {Gain(claim.wall).words(timed=True)[0]}{lead.place}.")
+    if not np.isnan(claim.beside.mean) and not (claim.is_hidden or claim.is_opposed):
+        said.append(f"By {claim.clock} time; by {beside(claim)}{lead.place}.")
     busy, count = claim.scope.busy, claim.scope.cells
     if busy > LEAST_BUSY_SHARE * count:
         said.append(f"The host was busy in {busy} of {count} cells.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from lmsweep.analysis.comparison.cell_verdicts import CLAIMED, CLOCKS
 from lmsweep.analysis.comparison.claim import Claim, claim_of
 from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
 from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
@@ -22,8 +23,9 @@ OPTION = "option"
 """The column with the name of the option that a cell compares with the baseline."""
 
 CLAIM_COLUMNS = (
-    *("value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high", "wall_ratio", "verdict", "p", "flags"),
+    *("value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high", "verdict", "p", "flags"),
     *("half", "kind", "itself", "places", "least"),
+    *(f"{clock}_{name}" for clock in CLOCKS for name in CLAIMED),
 )
 """The columns of `Comparison.cells` that an answer keeps for each cell."""
 
