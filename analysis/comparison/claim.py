@@ -121,8 +121,9 @@ class Claim:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the GPU surely needs another time, while the host limits the steps."""
-        return self.clock == "device" and self.scope.one_host and self.scope.limited > 0
+        """Whether the GPU surely needs another time, but steps do not show it, because the host limits them."""
+        apart = abs(np.log(self.gain / self.beside.mean)) > np.log1p(self.scope.least)
+        return self.clock == "device" and self.scope.one_host and bool(apart)
 
     @property
     def is_opposed(self) -> bool:
@@ -142,6 +143,8 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     if timed and one_host and "device_verdict" in cells:
         wall, device = (_mean_of(cells.assign(**_by(cells, one)), one_host=True, timed=True) for one in CLOCKS)
         clock = deciding(wall.verdict, device.verdict)
+        if wall.verdict == "unknown" and (wall.gain.low > 1 or wall.gain.high < 1):  # all cells together can tell
+            wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
         found, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
     else:
         by_device = cells["value"].map(is_device_time).to_numpy(bool) if timed else np.zeros(len(cells), dtype=bool)
@@ -196,17 +199,18 @@ def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_ho
         found = mean_ratio(logs, halves, machines)
         gain = Gain(found.mean, found.low, found.high)
         ends = (ratio_of(logs.min()), ratio_of(logs.max())) if found.differ else None
-    return _Mean(gain, ends, counts, _verdict(counts, (gain.low, gain.high)))
+    return _Mean(gain, ends, counts, _verdict(counts, (gain.low, gain.high), timed=timed))
 
 
-def _verdict(counts: Counter[str], interval: tuple[float, float]) -> Verdict:
+def _verdict(counts: Counter[str], interval: tuple[float, float], *, timed: bool) -> Verdict:
     """Return the verdict of all cells together. It is better if some cells are better, none is worse, and the interval
     of the mean agrees."""
     better, worse = (sum(counts[word] for word in words) for words in (BETTER, WORSE))
     low, high = interval
+    gains, loses = (low > 1, high < 1) if timed else (high < 1, low > 1)
     if better and worse:
         return "mixed"
-    if (better or worse) and (low > 1 or high < 1):
+    if (better and gains) or (worse and loses):
         return "better" if better else "worse"
     if better + worse > counts.total() / 2:
         return ("better" if better else "worse") if np.isnan(low) else "mixed"
@@ -299,6 +303,8 @@ def _range(claim: Claim) -> str:
     if not ends:
         return ""
     low, high = (Gain(end).words(timed=claim.clock is not None)[0] for end in ends)
+    if ends[1] < 1:  # less and slower: the smaller difference first
+        low, high = high, low
     (first, *unit), rest = low.split(" "), high.split(" ", 1)
     return f"cells {first if unit == rest[1].split(' ') else low} to {high}"
 
