@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -94,18 +95,34 @@ def page_with(content: Content) -> Iterator[str]:
     )
 
 
-def _prices(results: Joined, first: Answer | None) -> list[tuple[str, float | None, float]]:
-    """For each device of the first answer: its name, dollars per hour, and mean speed."""
+class Priced(NamedTuple):
+    """A device of the first answer with its price."""
+
+    name: str
+    hourly: float | None
+    """Dollars per hour; None if unknown."""
+    speed: float
+    """How many times as fast its steps are as the first device's, by wall time: that is what is paid for."""
+    speeds: list[float]
+    """The same in each cell."""
+
+
+def _prices(results: Joined, first: Answer | None) -> list[Priced]:
+    """Return the devices of the first answer."""
     kinds = results.attempts[[DEVICE, "accelerator_type"]].drop_duplicates()
     types = kinds["accelerator_type"].astype(object).where(kinds["accelerator_type"].notna(), None)
     dollars = hourly_dollars(results.prices, sorted(zip(kinds[DEVICE], types, strict=True), key=str))
     by_name = {device: hourly for (device, _), hourly in dollars.items()}
     if first is None or first.question.fields != (DEVICE,) or not first.timed or first.cells.empty:
         return []
-    return [
-        (option.name, by_name.get(option.values[DEVICE]), 1.0 if place == 0 else first.claim(option.name).gain)
-        for place, option in enumerate(first.question.options)
-    ]
+    priced = []
+    for place, option in enumerate(first.question.options):
+        cells = first.of(option.name)
+        ratios = cells["wall_ratio"].fillna(cells["ratio"]) if "wall_ratio" in cells else cells["ratio"]
+        speeds = (1 / ratios[ratios > 0]).tolist() if place else []
+        speed = first.claim(option.name).of_steps.mean if place else 1.0
+        priced.append(Priced(option.name, by_name.get(option.values[DEVICE]), speed, speeds))
+    return priced
 
 
 def with_code(text: str) -> Markup:

@@ -117,11 +117,13 @@ def test_the_first_screen_has_the_answer_a_chart_and_at_most_90_words(glance: Pa
 def test_prices_are_edited_on_the_page(page: Page) -> None:
     assert page.input_value("#price-0") == "2"  # given with --price
     rows = page.locator(".prices tbody tr")
-    assert rows.nth(1).inner_text().split()[-1] == "$4.00/h"  # twice as fast at twice the price costs the same
+    assert rows.nth(1).inner_text().split()[-1] == "$2.00/h"  # its steps take as long: wall time is what is paid for
     page.click("#price-1")
     page.keyboard.type("3")
     page.keyboard.press("Tab")
-    wait_until(page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('0.750×')")
+    wait_until(
+        page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('1.50×, cheaper in 0 of 12 cells')"
+    )
     page.reload()
     assert page.input_value("#price-1") == "3"
 

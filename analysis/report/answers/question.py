@@ -51,6 +51,12 @@ MEASURES = (
 )
 """The quantities by which options are compared, the most important first."""
 
+STEP = "step"
+PASSES = {
+    "forward": "forward pass", "train_forward": "forward pass", "forward_backward": "forward and backward pass"
+}  # fmt: skip
+"""Mode -> what a step without an optimizer is called."""
+
 
 class Option(NamedTuple):
     """One configuration that is compared, with its rows of `lmsweep.load(..., pooled=False)`."""
@@ -141,9 +147,18 @@ def questions(
 
 
 def measures_of(frame: pd.DataFrame) -> list[Measure]:
-    """Return the measures that have a number in these rows."""
-    known = set(frame["workload"][frame["median"].notna()])
-    return [one for one in MEASURES if one.workload in known]
+    """Return the measures that have a number in these rows. Without the optimizer, a step is no training step."""
+    known = frame[frame["median"].notna()]
+    found = [one for one in MEASURES if one.workload in set(known["workload"])]
+    return [one._replace(name=_name_of(one, _measured(known, one))) for one in found]
+
+
+def _name_of(measure: Measure, rows: pd.DataFrame) -> str:
+    if not measure.name.endswith(STEP):
+        return measure.name
+    kind = measure.name.removesuffix(STEP).removesuffix("training ")
+    passes = (PASSES.get(mode, measure.name.removeprefix(kind)) for mode in rows["mode"].unique())
+    return kind + ", ".join(dict.fromkeys(passes))
 
 
 def option_name(values: Mapping[str, str]) -> str:
@@ -160,7 +175,7 @@ def _repeats(question: Question, others: Sequence[Question]) -> bool:
     """Whether one of the others compares the same rows by the same fields, against any baseline."""
     return any(
         set(one.fields) == set(question.fields)
-        and one.measure == question.measure
+        and one.measure.workload == question.measure.workload
         and sum(len(option.rows) for option in one.options) == sum(len(option.rows) for option in question.options)
         for one in others
     )
