@@ -127,7 +127,7 @@ _PROCESS = ["side", "attempt_id", "workload", "phase"]
 
 CLOCKS = ("wall", "device")
 CLAIMED = ("ratio", "half", "kind", "verdict")
-"""Columns from which claims are made; with both clocks also by each, as `wall_ratio` and `device_ratio`."""
+"""Columns that claims are made of; with both clocks also by each, as `wall_ratio` and `device_ratio`."""
 DIRECTED = frozenset({"faster", "slower", "better", "worse", "mixed"})
 """Verdicts of cells and of claims by which the sides differ."""
 
