@@ -163,10 +163,10 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about how many processes the cells come from, and how far processes are taken to differ."""
     varied = cells[cells["low"] < cells["high"]]
-    counts = sorted(set(varied["processes"].astype(int)))
+    one = varied[(varied["processes"] == 1) & (varied["variation"] > 0)]
+    counts = sorted({*one["processes"].astype(int), *varied["processes"][varied["processes"] > 1].astype(int)})
     if not counts:
         return ()
-    one = varied[varied["processes"] == 1]
     ends = dict.fromkeys(two_digits(100 * share) for share in (one["variation"].min(), one["variation"].max()))
     alone = f"the interval includes how far others would differ, about {' to '.join(ends)} %"
     if counts == [1]:
