@@ -11,7 +11,8 @@ from scipy.special import stdtrit
 
 from lmsweep.trials.statistics.median_interval import CONFIDENCE, NORMAL, Floats
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
-from lmsweep.trials.statistics.variation import WIDEST, centre, error_of_centre, moderated, reach
+from lmsweep.trials.statistics.significance import WIDEST
+from lmsweep.trials.statistics.variation import centre, error_of_centre, moderated, reach
 
 POOLED = (*STATISTICS, "processes", "spread")
 

@@ -16,18 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from lmsweep.trials.statistics.variation import (
-    WIDEST,
-    Floats,
-    Repeats,
-    error_of_sides,
-    p_different,
-    p_equivalent,
-    reach,
-)
+from lmsweep.trials.statistics.variation import Floats, Repeats, error_of_sides, p_different, p_equivalent, reach
 
 SIGNIFICANCE = 0.05
 """Family-wise error rate: probability that a comparison of equal sides calls any cell different."""
+
+WIDEST = float(np.log(4.0))
+"""Half the width of the widest interval, on a logarithmic scale: beyond it, the processes say next to nothing."""
 
 
 class Sizes(NamedTuple):

@@ -51,9 +51,6 @@ class Variation:
 BUSY, WAITS = 0.95, 0.8
 """Shares of a time for which the GPU was busy: above BUSY it decides the time, below WAITS the host does."""
 
-WIDEST = float(np.log(4.0))
-"""Half the width of the widest interval, on a logarithmic scale: beyond it, the processes say next to nothing."""
-
 MOST_FREEDOM = 10.0
 """Degrees of freedom that a prior and other cells are worth at most: cells of one store differ in their variation."""
 
