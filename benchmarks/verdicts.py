@@ -1,18 +1,15 @@
 """How often verdicts and intervals hold, simulated: ``python -m benchmarks.verdicts [PICTURE.png]``.
 
-tests/support/simulated_processes.py has the simulation; the first table is of the shipped stores.
+tests/support/simulated_processes.py has the simulation; the first two tables are of the shipped stores.
 """
 
 import sys
-from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 
-from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.process_variation import KIND
-from lmsweep.analysis.reference import stores
-from lmsweep.trials.statistics.variation import PRIORS, Kind, reach
+from lmsweep.trials.statistics.variation import Kind
+from tests.support.repeated_cells import repeated, traced
 from tests.support.simulated_processes import MEASURED, Noise, mean_over_machines, rates
 
 CASES: tuple[tuple[float, Noise], ...] = (
@@ -20,22 +17,6 @@ CASES: tuple[tuple[float, Noise], ...] = (
     *((1.0, "by a factor of 2"), (1.0, "lognormal")),
 )
 PROCESSES = (1, 2, 3, 5)
-
-
-def repeated() -> pd.DataFrame:
-    """Return a row for each cell of the shipped stores that several processes measured: its kind, the number of
-    processes, the variance of the logarithms of their medians, and how many pairs of processes the prior covers."""
-    cells = []
-    for name in stores():
-        rows = load(name, pooled=False)
-        rows = rows[rows["median"].gt(0) & rows["unit"].isin(["s", "J"])]
-        for keys, cell in rows.groupby(["measurement_id", "environment_id", "phase", "metric", KIND]):
-            if len(cell) > 1:
-                logs, prior = np.log(cell["median"].to_numpy(float)), PRIORS[keys[4]]
-                half = reach(np.array(prior.freedom)) * prior.scale * 2**0.5
-                inside = [bool(abs(after - before) <= half) for before, after in pairwise(logs)]
-                cells.append((keys[4], len(cell) - 1, logs.var(ddof=1), sum(inside), len(inside)))
-    return pd.DataFrame(cells, columns=["kind", "freedom", "variance", "covered", "pairs"])
 
 
 def plot(path: str) -> None:
@@ -75,6 +56,10 @@ def main() -> None:
         sizes = " | ".join(f"{100 * one:.2f} %" for one in (pooled, each.median(), each.quantile(0.9)))
         covered, pairs = cells["covered"].sum(), cells["pairs"].sum()
         print(f"| {kind} | {len(cells)} | {sizes} | {covered / pairs:.0%} of {pairs} |")
+    print("\n| kind | device times | steps of one process differ by: median, 90th percentile, most |\n|---|---|---|")
+    for kind, apart in traced().groupby(KIND)["apart"]:
+        sizes = ", ".join(f"{100 * one:.2f} %" for one in (apart.median(), apart.quantile(0.9), apart.max()))
+        print(f"| {kind} | {len(apart)} | {sizes} |")
     print("\n| kind | processes vary | processes | false | 1.5 % found | same | covered | half width | widened |")
     print("|---|---|---|---|---|---|---|---|---|")
     for kind in ("device", "device_capped", "wall"):

@@ -16,6 +16,7 @@ from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.statistics.median_interval import NORMAL
 from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach
 
 
@@ -159,14 +160,14 @@ def _cell(rows: pd.DataFrame) -> Cell:
 
 
 def _processes(row: Any, variation: Variation) -> Processes:
-    """Return what the processes of a pooled row measured. Samples that are too few for an interval have their range."""
+    """Return what the processes of a pooled row measured; without an interval, `within` is half the range."""
     if row.processes > 1:
         ends = np.cumsum(row.process_lengths)[:-1]
         medians = [float(np.median(one)) for one in np.split(np.asarray(row.samples, dtype=np.float64), ends)]
         return Processes(logs=tuple(log(max(one, SMALLEST_VALUE)) for one in medians), within=0.0, kind=row.kind)
     if row.low > 0:  # the interval of a pooled row has the variance between processes too: what is left is within
-        deviation = log(row.high / row.low) / 2 / float(reach(np.array(variation.freedom)))
-        within = sqrt(max(deviation**2 - variation.scale**2, 0.0))
+        between = float(reach(np.array(variation.freedom))) * variation.scale
+        within = sqrt(max((log(row.high / row.low) / 2) ** 2 - between**2, 0.0)) / NORMAL
     else:
         within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
     return Processes(logs=(log(max(row.median, SMALLEST_VALUE)),), within=within, kind=row.kind)

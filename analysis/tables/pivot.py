@@ -24,7 +24,6 @@ from lmsweep.trials.results.roles import OF_STEP, Role, determined_by, fields_wi
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.workloads import workloads
-from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED, LEAST_WORTH
 
 CONDITIONS = (
     "device_name",
@@ -164,10 +163,10 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about how many processes the cells come from, and how far processes are taken to differ."""
     varied = cells[cells["low"] < cells["high"]]
-    counts = sorted(set(varied["processes"].astype(int)))
+    one = varied[(varied["processes"] == 1) & (varied["variation"] > 0)]
+    counts = sorted({*one["processes"].astype(int), *varied["processes"][varied["processes"] > 1].astype(int)})
     if not counts:
         return ()
-    one = varied[varied["processes"] == 1]
     ends = dict.fromkeys(two_digits(100 * share) for share in (one["variation"].min(), one["variation"].max()))
     alone = f"the interval includes how far others would differ, about {' to '.join(ends)} %"
     if counts == [1]:
@@ -179,14 +178,15 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
 
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
-    """Return sentences about why numbers of several samples have no interval."""
-    without = cells[cells["low"].isna() & cells["median"].notna() & (cells["n"] > 1)]
-    several, few = without["processes"] > 1, without["n"] < FEWEST_BOUNDED
+    """Return sentences about why numbers have no interval."""
+    without = cells[cells["low"].isna() & cells["median"].notna()]
+    several, positive = without["processes"] > 1, without["min"] > 0
     reasons = {
         "the processes differ too much for so few": several,
-        f"fewer than {FEWEST_BOUNDED} samples": ~several & few,
-        f"the samples resemble their neighbours so much that they are worth fewer than {LEAST_WORTH:.0f} independent "
-        "ones, as on a busy machine; more measure_steps help": ~several & ~few,
+        "its samples, or the processes of other cells, differ too much; more measure_steps or `processes: 3` help": (
+            ~several & positive
+        ),
+        "how values of 0 or less vary is not known": ~several & ~positive,
     }
     counts = {why: int(holds.sum()) for why, holds in reasons.items() if holds.any()}
     return tuple(f"No interval in {count} cell{'s'[: count > 1]}: {why}." for why, count in counts.items())

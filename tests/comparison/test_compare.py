@@ -141,6 +141,23 @@ def test_samples_without_an_interval_decide_nothing(attempts: Attempts) -> None:
     assert "No interval of 2 medians: fewer than 6 samples" in analysis.render(comparison.listing(), "text")
 
 
+def test_tables_and_comparisons_agree_about_which_cells_have_an_interval(attempts: Attempts) -> None:
+    drift = tuple(np.exp(np.linspace(0, 5, 10)))
+    for compiled in ("none", "block"):
+        for context_length, times in ((128, (0.1, 0.11)), (256, (0.1,)), (512, drift), (1024, samples(0.1, 0.01))):
+            attempts.ok(gpu(compile=compiled, context_length=context_length), {"step.time": times})
+    compared = of(attempts, {"compile": "none"}, {"compile": "block"}).frame.set_index("context_length")
+    frame = analysis.load(attempts.store)
+    table = analysis.pivot(frame, rows=["context_length"], cols=["compile"], values=["step.time"], where={})
+    shown = {end: table.wide(end).to_numpy(float) for end in ("low", "high")}
+    for column, side in enumerate(("none", "block")):
+        name = {"none": "baseline", "block": "contrast"}[side]
+        place = list(table.wide("low").columns.get_level_values("compile")).index(side)
+        for end, numbers in shown.items():
+            assert compared[f"{name}_{end}"].to_numpy(float) == pytest.approx(numbers[:, place], nan_ok=True), column
+    assert list(compared["ratio_low"].isna()) == list(np.isnan(shown["low"][:, 0])) == [False, False, True, False]
+
+
 def test_the_comparison_says_what_it_knows_of_other_processes(attempts: Attempts) -> None:
     five = (0.1, 0.101, 0.099, 0.1005, 0.0995)
     for compiled in ("none", "block"):

@@ -33,7 +33,7 @@ def test_every_column_of_the_store_is_loaded_with_its_value(attempts: Attempts) 
     assert loaded["device_name"] == "NVIDIA H200" and loaded["precision"] == "bf16"
     assert list(loaded["samples"]) == [1.0, 2.0, 4.0] and list(loaded["flags"]) == ["host_bound"]
     assert loaded["started_at"] == row.started_at
-    assert (loaded["n"], loaded["median"]) == (3, 2.0) and np.isnan(loaded["low"]) and np.isnan(loaded["high"])
+    assert (loaded["n"], loaded["median"]) == (3, 2.0) and 0.4 < loaded["low"] < 0.5 and 9 < loaded["high"] < 10
     assert loaded["mean"] == pytest.approx(7 / 3) and loaded["std"] == pytest.approx(np.std([1, 2, 4], ddof=1))
 
 

@@ -371,6 +371,32 @@ def test_the_time_left_is_never_negative_nor_in_microseconds():
     assert [time_left(one) for one in (0.0, 0.99, 1.0)] == ["less than a second left"] * 2 + ["about 1.0 s left"]
 
 
+ONE_PROCESS = {
+    "devices": {"processes": [1], "warmup_steps": [5], "measure_steps": [20]},
+    "local-gpu": {"processes": [1], "warmup_steps": [5], "measure_steps": [10]},
+}
+"""The steps that would do in one process."""
+
+
+@pytest.mark.parametrize("name", ONE_PROCESS)
+def test_two_processes_of_a_packaged_sweep_run_all_cells_once_and_then_again_with_no_more_steps_than_one(
+    name: str, tmp_path: Path
+) -> None:
+    alone, twice = plan_of(name, tmp_path, **ONE_PROCESS[name]), plan_of(name, tmp_path)
+    once, estimate = (estimate_plan(one, Estimates(Store(str(tmp_path))), [NODE]) for one in (alone, twice))
+    order, cells = in_order(twice.to_run, estimate.trials), len(alone.to_run)
+    assert [one.process for one in order] == [1] * cells + [2] * cells
+    first, second = ([one.trial_id for one in half] for half in (order[:cells], order[cells:]))
+    assert len(set(first)) == cells and set(first) == set(second) == {one.trial_id for one in alone.to_run}
+    assert {one.trial.workloads for one in order} == {("timing",)}, "nothing that does not vary is repeated"
+    assert estimate.compiling == once.compiling, "the second process finds its graphs in the cache"
+
+    def steps(plan: Plan) -> int:
+        return sum(int(one.trial.config.warmup_steps) + int(one.trial.config.measure_steps) for one in plan.to_run)
+
+    assert steps(twice) <= steps(alone)
+
+
 @pytest.mark.parametrize(
     ("name", "memory", "took"),
     [("NVIDIA H200", 150_000_000_000, 102.6), ("NVIDIA H100 80GB HBM3", 85_000_000_000, 146.0)],  # on a slow host
@@ -378,7 +404,7 @@ def test_the_time_left_is_never_negative_nor_in_microseconds():
 def test_what_a_run_takes_lies_in_the_estimated_range(tmp_path, name, memory, took):
     there = replace(H200, device_name=name, device_memory=memory)
     node = replace(NODE, environments={"cuda": there})
-    plan = make_plan(load_sweep("local-gpu"), [node], Store(str(tmp_path)))
+    plan = make_plan(load_sweep("local-gpu", ONE_PROCESS["local-gpu"]), [node], Store(str(tmp_path)))
     found = estimate_plan(plan, Estimates(Store(str(tmp_path))), [node])
     assert found.between is not None and found.between[0] < took < found.between[1]
     assert re.search(r"in about \d min \d\d s \(1 min \d\d s to \d min \d\d s\)", text_of(plan, found))

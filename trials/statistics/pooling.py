@@ -9,14 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from lmsweep.trials.statistics.median_interval import CONFIDENCE, Floats
+from lmsweep.trials.statistics.median_interval import CONFIDENCE, NORMAL, Floats
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
+from lmsweep.trials.statistics.significance import WIDEST
 from lmsweep.trials.statistics.variation import centre, error_of_centre, moderated, reach
-
-REACH = 2.0
-"""How many times as large as the largest sample, or as small as the smallest, an end of an interval may be.
-
-Where it would be further out, the processes are too few for how much they differ, and there is no interval."""
 
 POOLED = (*STATISTICS, "processes", "spread")
 
@@ -67,33 +63,49 @@ def _pooled(each: dict[str, Floats], scale: Floats, freedom: Floats) -> dict[str
     }  # fmt: skip
 
 
+def distances_within(
+    median: Floats, low: Floats, high: Floats, std: Floats, *, positive: NDArray[np.bool_] | bool = True
+) -> tuple[Floats, Floats]:
+    """Return how far the interval of each process's samples reaches below and above its median.
+
+    On a logarithmic scale where `positive`. Samples without an interval count as one: they vary as their median does.
+    A single one adds nothing to what is known of other processes.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = NORMAL * np.nan_to_num(std) / np.where(positive, median, 1.0)
+        below, above = (
+            np.where(positive, np.log(end / start), end - start) for start, end in ((low, median), (median, high))
+        )
+    return np.where(np.isnan(below), alone, below), np.where(np.isnan(above), alone, above)
+
+
 def _interval(each: dict[str, Floats], scale: Floats, prior: Floats) -> tuple[Floats, Floats]:
     """Return the ends of the pooled median's interval, on a logarithmic scale if all values are positive."""
     k = each["median"].shape[1]
     positive = np.asarray((each["min"] > 0).all(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
-        medians, low, high, least, most = (
-            np.where(positive[:, None], np.log(each[name]), each[name])
-            for name in ("median", "low", "high", "min", "max")
+        medians, least, most = (
+            np.where(positive[:, None], np.log(each[name]), each[name]) for name in ("median", "min", "max")
         )
-    if k > 1:
-        low, high = np.where(np.isnan(low), least, low), np.where(np.isnan(high), most, high)
     variance = medians.var(axis=1, ddof=1) if k > 1 else np.zeros(len(medians))
-    prior = np.where(positive, prior, 0.0)
-    deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), np.where(positive, scale, 0.0), prior)
+    # How values without a logarithm vary, their samples alone can say.
+    unknown = ~positive & (scale > 0) & np.isnan(each["low"]).any(axis=1) & (k == 1)
+    prior, scale = (np.where(positive, of, 0.0) for of in (prior, scale))
+    deviation, freedom = moderated(variance, np.full(len(variance), k - 1.0), scale, prior)
     between = reach(freedom) * deviation * error_of_centre(np.array(float(k)))
     # The outliers of one process do not move the centre of several: the median of their distances counts.
-    distances = [np.median(np.abs(end - medians), axis=1) * error_of_centre(np.array(float(k))) for end in (low, high)]
+    within = distances_within(*(each[name] for name in ("median", "low", "high", "std")), positive=positive[:, None])
+    distances = [np.median(one, axis=1) * error_of_centre(np.array(float(k))) for one in within]
     below, above = (np.hypot(between, one) if k == 1 else np.maximum(between, one) for one in distances)
     median = centre(each["median"])
     with np.errstate(divide="ignore", invalid="ignore"):
         middle = np.where(positive, np.log(median), median)
     least, most = least.min(axis=1), most.max(axis=1)
-    limit = np.where(positive, np.log(REACH), most - least)
-    known = (middle - below >= least - limit) & (middle + above <= most + limit)
+    limit = np.where(positive, WIDEST, most - least)  # beyond the samples
+    known = (middle - below >= least - limit) & (middle + above <= most + limit) & ~unknown
     ends = []
     for end, distance in ((middle - below, below), (middle + above, above)):
-        value = np.where(positive, np.exp(np.where(positive, end, 0)), end)
+        value = np.where(positive, np.exp(np.where(positive & known, end, 0)), end)
         value = np.where(distance == 0, median, value)  # exp and log would change its last digit
         ends.append(np.where(known, value, np.nan))
     return ends[0], ends[1]

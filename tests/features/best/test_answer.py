@@ -254,11 +254,15 @@ def test_best_of_a_store_refuses_what_is_for_a_sweep(attempts: Attempts) -> None
     assert "is a store, in which nothing runs" in done.stderr
 
 
-def test_a_median_without_an_interval_has_half_the_range_of_its_samples_as_error(attempts: Attempts) -> None:
+def test_samples_too_few_for_an_interval_count_as_one_and_without_any_half_their_range_is_the_error(
+    attempts: Attempts,
+) -> None:
     attempts.ok(config(), {"step.time": (0.01, 0.03)})
     attempts.ok(config(context_length=512), {"step.time": (0.01,)})
+    attempts.ok(config(context_length=1024), {"step.time": (0.01, 0.1, 20.0)})
     found = [cell.values["step.time"].error.deviation for cell in cells_of(load(attempts.store))]
-    assert found == pytest.approx([np.hypot(np.log(3) / 2, 0.03), 0.03])  # 3 % between processes on a CPU
+    each = (np.std([0.01, 0.03], ddof=1) / 0.02, 0.0, np.log(2000) / 2)
+    assert found == pytest.approx(np.hypot(each, 0.03), rel=1e-3)  # 3 % between processes on a CPU
 
 
 def test_documents_windows_and_masks_are_other_jobs(attempts: Attempts) -> None:
