@@ -163,7 +163,7 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
 
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about how many processes the cells come from, and how far processes are taken to differ."""
-    varied = cells[cells["low"] < cells["high"]]
+    varied = cells.loc[cells["low"] < cells["high"], ["processes", "variation", "spread"]]
     counts = sorted(set(varied["processes"].astype(int)))
     if not counts:
         return ()
@@ -180,7 +180,7 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about why numbers of several samples have no interval."""
-    without = cells[cells["low"].isna() & cells["median"].notna() & (cells["n"] > 1)]
+    without = cells.loc[cells["low"].isna() & cells["median"].notna() & (cells["n"] > 1), ["processes", "n"]]
     several, few = without["processes"] > 1, without["n"] < FEWEST_BOUNDED
     reasons = {
         "the processes differ too much for so few": several,
