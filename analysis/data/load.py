@@ -2,7 +2,7 @@
 
 import shlex
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from os import PathLike
 from typing import Any
 
@@ -128,7 +128,7 @@ def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.D
     return frame[~absent].reset_index(drop=True)
 
 
-def frame_of(table: pa.Table, types: Any = None) -> pd.DataFrame:
+def frame_of(table: pa.Table, types: Callable[[pa.DataType], object] | None = None) -> pd.DataFrame:
     """Return a stored table, its text as objects: pandas copies columns of objects at once, of text one by one."""
     texts = [column.name for column in table.schema if pa.types.is_string(column.type)]
     others: pd.DataFrame = table.drop_columns(texts).to_pandas(types_mapper=types)

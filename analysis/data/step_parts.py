@@ -32,13 +32,13 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     mode. The column `mode` is null. A failed mode fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
-    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
+    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True).copy()  # joins columns of one type
     parts = [(part, rank, *source) for part, sources in _SOURCES.items() for rank, source in enumerate(sources)]
     rows = pd.DataFrame(parts, columns=["part", "rank", "mode", "source"], dtype=object).merge(timed, on="mode")
     rows = rows[rows["phase"].isna() | (rows["phase"] == rows["source"])]
     rows = rows.assign(phase=rows["part"], metric="time", failed=rows["status"] != Status.OK)
     best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_EXCEPT_MODE, "phase"])
-    return best.assign(mode=None).drop(columns=["part", "rank", "source", "failed"]).reset_index(drop=True)
+    return best.assign(mode=None)[timed.columns].reset_index(drop=True)
 
 
 def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
