@@ -14,7 +14,7 @@ from lmsweep.analysis.data.process_variation import KIND
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.metrics import PEAKS, WALL_TIME
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.stored_config import config_of, environment_of
+from lmsweep.trials.results.stored_config import StoredRow, config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import NORMAL
 from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach
@@ -130,27 +130,28 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
     Workloads of one configuration, mode and environment are one cell. The newest protocol counts.
     """
     steps = frame[frame["workload"].isin(["timing", "energy", "memory"])]
-    steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable")
-    return [_cell(rows) for _, rows in steps.groupby(["trial_id", "mode", "environment_id"], sort=False)]
+    steps = steps.rename(columns={KIND: "kind"}).sort_values("started_at", kind="stable", ignore_index=True)
+    groups = steps[[*_CELL, "status", "error", "phase", *_COLUMNS, *VARIATION]].groupby(_CELL, sort=False)
+    return [_cell(rows, steps.iloc[rows.index[-1]].to_dict()) for _, rows in groups]
 
 
+_CELL = ["trial_id", "mode", "environment_id"]
 _COLUMNS = ("metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind")
 
 
-def _cell(rows: pd.DataFrame) -> Cell:
+def _cell(rows: pd.DataFrame, last: StoredRow) -> Cell:
     values: dict[str, Value] = {}
     of_steps = rows[(rows["status"] == Status.OK) & rows["median"].notna() & (rows["phase"] == "step")]
     one: Any
-    for one in of_steps[[*_COLUMNS, *VARIATION]].itertuples(index=False):
+    for one in of_steps.itertuples(index=False):
         variation = Variation(scale=one.variation, freedom=one.variation_freedom)
         processes = _processes(one, variation)
         values[f"step.{one.metric}"] = Value(one.median, processes.error(variation), processes)
-    last = rows.iloc[-1]
     failed = rows[rows["status"] != Status.OK]
     end = failed.iloc[-1] if len(failed) and not values else None
     return Cell(
-        config=config_of(last.to_dict()),
-        environment=environment_of(last.to_dict()),
+        config=config_of(last),
+        environment=environment_of(last),
         environment_id=str(last["environment_id"]),
         values=values,
         processes=max((len(values[name].processes.logs) for name in REPEATED_VALUES if name in values), default=1),

@@ -17,6 +17,7 @@ from lmsweep.analysis.comparison.step_causes import (
     ProfiledStep,
     causes,
 )
+from lmsweep.analysis.data.load import frame_of
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.process_variation import Known, variation_of
 from lmsweep.analysis.metrics.kernels import classified
@@ -137,7 +138,7 @@ class Side:
 
     def step_of(self, key: ResultKey) -> tuple[str, ...]:
         """Return what identifies a step, whichever workload measured it."""
-        return tuple(_of(self.rows, _RESULT, key).iloc[0][_STEP])
+        return tuple(_of(self.rows[[*_RESULT, "trial_id", "mode"]], _RESULT, key).iloc[0][_STEP])
 
     def profiled(self, key: ResultKey, stated: "pd.Series[float]", name: str, known: Known) -> ProfiledStep:
         """Return the step of a result. stated: the line of the comparison; name: the column of this side."""
@@ -164,8 +165,7 @@ class Side:
 
 def kernels_of(location: str) -> pd.DataFrame:
     """Return the detail table of profiled kernels of the store at this location."""
-    found: pd.DataFrame = open_store(location).read("kernels")[0].to_pandas()
-    return found
+    return frame_of(open_store(location).read("kernels")[0])
 
 
 def explain(

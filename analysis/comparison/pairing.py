@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, in_order, label, labels
-from lmsweep.analysis.data.pooled_rows import rows_that_count
+from lmsweep.analysis.data.pooled_rows import RESULT, rows_that_count
 from lmsweep.analysis.data.selection import cells_of, usual_values
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import DERIVED, metric_of
@@ -67,11 +67,10 @@ def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
 def check_one_result(cells: pd.DataFrame) -> None:
     """Raise RequestError if the processes of one cell and side belong to different measurements."""
     for side, name in enumerate(SIDES):
-        of_side = cells[cells["side"] == side]
-        groups = of_side.groupby("cell")
-        several = groups[["measurement_id", "environment_id"]].nunique().max(axis=1) > 1
+        is_side = cells["side"] == side
+        several = cells.loc[is_side, ["cell", *RESULT]].groupby("cell").nunique().max(axis=1) > 1
         if several.any():
-            crowd = of_side[of_side["cell"] == several.idxmax()]
+            crowd = cells[is_side & (cells["cell"] == several.idxmax())]
             loose = [key for key in (*DISTINGUISHING_COLUMNS, "lmsweep_commit") if crowd[key].nunique(dropna=False) > 1]
             raise RequestError(
                 f"the {name} has several results for one cell; they differ in {_readings(crowd, loose)}. "

@@ -98,7 +98,7 @@ def beside(frame: pd.DataFrame, name: str, attempts: pd.DataFrame | None = None)
     theirs = _all_published() if every is None else _of_store(every, name)
     mine, theirs = (rows.assign(line=range(len(rows))) for rows in (mine, theirs))
     pairs = mine.merge(theirs, on=["workload", "part", "place"], suffixes=("", "_there"))
-    pairs = pairs[_compatible(pairs)]
+    pairs = pairs[_compatible(pairs)].copy()  # joins columns of one type
     if pairs.empty:
         raise NoCounterpartError(
             f"{name} has no time with the model, context length, precision, compilation and attention of a time in the "

@@ -2,8 +2,9 @@
 
 import shlex
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from os import PathLike
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ from lmsweep.trials.store.store import Store
 _PRECISION_OF_TYPE: dict[str | None, Precision] = {"bfloat16": "bf16", "float16": "fp16"}
 _PRECISION_OF_FLOAT32: dict[str | None, Precision] = {"ieee": "fp32", "tf32": "tf32", "bf16": "bf16"}
 
-_DEFAULTS = {
+_DEFAULTS: dict[str, Any] = {
     name: CONFIG_FIELDS[name].default
     for name in STORED_FIELDS
     if CONFIG_FIELDS[name].default is not None and name not in (*AUTO_FIELDS, "vocab_size")
@@ -66,16 +67,16 @@ def load(store: str | PathLike[str] | Store, *, pooled: bool = True, flops: Flop
     (`lmsweep.trials.analytic.flop_conventions`); a model of the user's own, and one with adapters, always by the model
     convention.
 
-    Lists stay in Arrow, integers are nullable, and the columns of AUTO_FIELDS hold numbers and the word "auto".
-    Files that are unreadable or of a newer lmsweep, and rows that are none of ours, are left out, each file with a
-    warning. Raises RequestError if there is no store.
+    Lists stay in Arrow, text is of type object, integers are nullable, and the columns of AUTO_FIELDS hold numbers and
+    the word "auto". Files that are unreadable or of a newer lmsweep, and rows that are none of ours, are left out, each
+    file with a warning. Raises RequestError if there is no store.
     """
     return of_stored_rows(stored_rows(open_store(store)), pooled=pooled, flops=flops)
 
 
 def of_stored_rows(frame: pd.DataFrame, *, pooled: bool, flops: FlopConvention) -> pd.DataFrame:
     """Return the rows of `stored_rows` with statistics and derived columns, as `load` does."""
-    return _with_speed(pool(frame) if pooled else frame, flops)
+    return _with_speed(pool(frame) if pooled else frame, flops).copy()  # a copy joins columns of one type
 
 
 def stored_rows(store: Store) -> pd.DataFrame:
@@ -95,7 +96,7 @@ def stored_rows(store: Store) -> pd.DataFrame:
 
 def described(table: pa.Table) -> pd.DataFrame:
     """Return rows of the table `measurements`, with the statistics of their samples."""
-    frame = table.to_pandas(types_mapper=_column_type)
+    frame = frame_of(table, _column_type)
     # Null is the default in a row that is older than the field; of the user's code, fields of OF_STEP are unknown.
     has_users_code = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():
@@ -128,6 +129,14 @@ def of_present_devices(frame: pd.DataFrame, where: Collection[str] = ()) -> pd.D
         raise RequestError(f"{words}, and the store has no others; `lmsweep doctor` lists what can run here")
     warnings.warn(f"{words}; they are left out. `lmsweep status` counts them.", stacklevel=2)
     return frame[~absent].reset_index(drop=True)
+
+
+def frame_of(table: pa.Table, types: Callable[[pa.DataType], object] | None = None) -> pd.DataFrame:
+    """Return a stored table, its text as objects: pandas copies columns of objects at once, of text one by one."""
+    texts = [column.name for column in table.schema if pa.types.is_string(column.type)]
+    others: pd.DataFrame = table.drop_columns(texts).to_pandas(types_mapper=types)
+    objects = pd.DataFrame({name: table[name].to_numpy() for name in texts}, others.index, dtype=object)
+    return others.join(objects).reindex(columns=table.column_names)
 
 
 def _column_type(column: pa.DataType) -> pd.api.extensions.ExtensionDtype | None:

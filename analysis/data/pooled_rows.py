@@ -48,10 +48,10 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
         return frame
     key = [*within, *RESULT]
     measured = pd.MultiIndex.from_frame(frame[key]).isin(pd.MultiIndex.from_frame(frame.loc[ok, key]))
-    failed = frame[~measured].sort_values(["started_at", "attempt_id"], kind="stable")
-    newest = failed.drop_duplicates(key, keep="last")[[*key, "attempt_id"]]
-    last = pd.MultiIndex.from_frame(frame[[*key, "attempt_id"]]).isin(pd.MultiIndex.from_frame(newest))
-    return frame[ok | (~measured & last)].reset_index(drop=True)
+    failed = frame.loc[~measured, [*key, "started_at", "attempt_id"]]
+    failed = failed.sort_values(["started_at", "attempt_id"], kind="stable").drop_duplicates(key, keep="last")
+    attempts, newest = (pd.MultiIndex.from_frame(one[[*key, "attempt_id"]]) for one in (frame, failed))
+    return frame[ok | (~measured & attempts.isin(newest))].reset_index(drop=True)
 
 
 def pool(frame: pd.DataFrame) -> pd.DataFrame:

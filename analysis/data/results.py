@@ -6,7 +6,7 @@ from functools import cached_property
 import pandas as pd
 
 from lmsweep.analysis.data.code_states import latest_code, with_code_states
-from lmsweep.analysis.data.load import of_present_devices, of_stored_rows, stored_rows
+from lmsweep.analysis.data.load import frame_of, of_present_devices, of_stored_rows, stored_rows
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooled_rows import newest_rows
 from lmsweep.analysis.data.selection import select
@@ -77,7 +77,7 @@ class Results:
     def newest(self, table: str) -> pd.DataFrame:
         """Return the rows of the newest attempts in a detail table, regardless of the conditions."""
         if table not in self._details:
-            frame = self.store.read(table)[0].to_pandas()
+            frame = frame_of(self.store.read(table)[0])
             # Only successful attempts store details.
             newest = frame if frame.empty else with_code_states(newest_rows(frame.assign(status=Status.OK)))
             self._details[table] = newest

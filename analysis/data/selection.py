@@ -39,7 +39,7 @@ def select(frame: pd.DataFrame, where: dict[str, str], *, option: str = "--where
         wanted = [text] if text in labels else text.split(",")
         meant = [found for word in wanted for found in _meant(word, labels, option, name)]
         chosen &= np.isin(codes, [labels.index(one) for one in meant])
-    return frame[chosen]
+    return frame[chosen] if where else frame
 
 
 def _meant(word: str, labels: list[str], option: str, name: str) -> list[str]:
@@ -97,7 +97,7 @@ def first_values(frame: pd.DataFrame) -> list[str]:
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
     usual = [DEVICE_TIME] if timed and timed <= worked else usual_values(frame)
-    return [*usual, *(name for name in ERRORS_OF_OWN if name in values_in(frame))]
+    return [*usual, *sorted({*ERRORS_OF_OWN} & {*values_in(frame)}, key=ERRORS_OF_OWN.index)]
 
 
 def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
@@ -108,10 +108,10 @@ def workloads_beside(chosen: pd.DataFrame, values: list[str]) -> list[str]:
 
 def values_in(frame: pd.DataFrame) -> list[str]:
     """Return every value that the rows hold, stored or derived, sorted."""
-    stored = frame[["phase", "metric"]].dropna().drop_duplicates()
+    stored = set(frame[["phase", "metric"]].dropna().itertuples(index=False, name=None))
     timed = frame["phase"][frame["tokens_per_second"].notna()].unique()
-    names = [f"{phase}.{metric}" for phase, metric in stored.itertuples(index=False)]
-    names += [f"{phase}.energy_per_token" for phase in stored["phase"][stored["metric"] == "energy"]]
+    names = [f"{phase}.{metric}" for phase, metric in stored]
+    names += [f"{phase}.energy_per_token" for phase, metric in stored if metric == "energy"]
     return sorted([*names, *(f"{phase}.{metric}" for phase in timed for metric in RATES)])
 
 
@@ -124,11 +124,11 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     """
     if frame.empty:
         raise RequestError("the store holds no results yet")
-    known = values_in(frame)
-    if known and value not in known:
-        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
     phase, _, metric = value.partition(".")
     holding = (frame["phase"] == phase) & (frame["metric"] == DERIVED.get(metric, metric))
+    known = [value] if metric not in DERIVED and holding.any() else values_in(frame)
+    if known and value not in known:
+        raise RequestError(f"--value {value}: the store has no such value{choices(value, known)}")
     # A failed trial has one row, without phase and metric. If all failed, these are all rows.
     workloads = frame["workload"][holding if known else frame["metric"].isna()].unique()
     failed = (chosen["status"] != Status.OK) & chosen["workload"].isin(workloads) & chosen["phase"].isna()

@@ -32,18 +32,13 @@ def parts_of_step(frame: pd.DataFrame) -> pd.DataFrame:
     mode. The column `mode` is null. A failed mode fills the parts that no other mode has measured.
     """
     timed = frame[(frame["workload"] == "timing") & ((frame["metric"] == "time") | (frame["status"] != Status.OK))]
-    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True)
-    # The frame has many columns, so its rows are taken once, for all parts.
-    found: list[tuple[str, int, int]] = []
-    for part, sources in _SOURCES.items():
-        for rank, (mode, phase) in enumerate(sources):
-            measures = (timed["mode"] == mode) & (timed["phase"].isna() | (timed["phase"] == phase))
-            found += [(part, rank, int(position)) for position in np.flatnonzero(measures)]
-    parts = pd.DataFrame(found, columns=["part", "rank", "position"]).astype({"part": "str"})
-    rows = timed.take(parts["position"].to_numpy(dtype=np.intp)).reset_index(drop=True)
-    rows = rows.assign(phase=parts["part"], metric="time", rank=parts["rank"], failed=rows["status"] != Status.OK)
+    timed = pd.concat([timed, _backward_and_optimizer(timed)], ignore_index=True).copy()  # joins columns of one type
+    parts = [(part, rank, *source) for part, sources in _SOURCES.items() for rank, source in enumerate(sources)]
+    rows = pd.DataFrame(parts, columns=["part", "rank", "mode", "source"], dtype=object).merge(timed, on="mode")
+    rows = rows[rows["phase"].isna() | (rows["phase"] == rows["source"])]
+    rows = rows.assign(phase=rows["part"], metric="time", failed=rows["status"] != Status.OK)
     best = rows.sort_values(["failed", "rank"], kind="stable").drop_duplicates([*_SAME_EXCEPT_MODE, "phase"])
-    return best.assign(mode=None).drop(columns=["rank", "failed"]).reset_index(drop=True)
+    return best.assign(mode=None)[timed.columns].reset_index(drop=True)
 
 
 def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:

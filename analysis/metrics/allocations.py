@@ -1,5 +1,6 @@
 """What the workload `memory` recorded of one trial: what is held at its peak, and its memory over one iteration."""
 
+import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import label
@@ -17,9 +18,9 @@ def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:
         rows = rows[rows["measurement_id"].str.startswith(trial) | rows["trial_id"].str.startswith(trial)]
     if rows.empty:
         raise RequestError(f"no memory measurement has an identifier that begins with {trial!r}")
-    first = rows.drop_duplicates(RESULT)
-    if len(first) == 1:
+    if len(rows[RESULT].drop_duplicates()) == 1:
         return rows
+    first = rows.drop_duplicates(RESULT)
     names = varying_keys(first, ["model", "context_length", "measurement_id"], [])
     lines = [", ".join(label(value) for value in row) for row in first[names].itertuples(index=False)]
     raise RequestError(
@@ -61,8 +62,8 @@ def memory_timeline(timelines: pd.DataFrame, trial: str | None = None) -> pd.Dat
     trial: as for `pick`. The rows of one position, an allocation or a free, add up to all bytes allocated after it.
     """
     chosen = pick(timelines, trial)
-    long = chosen[["phase", "category", "positions", "bytes"]].explode(["positions", "bytes"])
-    long = long.rename(columns={"positions": "position"}).astype({"position": "int64", "bytes": "int64"})
-    order = [pd.Categorical(long["phase"], PHASES), pd.Categorical(long["category"], CATEGORIES)]
-    long = long.assign(phase=order[0], category=order[1]).sort_values(["position", "category"], kind="stable")
-    return long[["position", "phase", "category", "bytes"]].reset_index(drop=True)
+    position, size = (np.concatenate([*chosen[name]]) for name in ("positions", "bytes"))
+    long = pd.DataFrame({"position": position, "bytes": size})
+    for name, order in (("category", CATEGORIES), ("phase", PHASES)):
+        long.insert(1, name, pd.Categorical(np.repeat(chosen[name].to_numpy(), chosen["positions"].map(len)), order))  # type: ignore[arg-type]
+    return long.sort_values(["position", "category"], kind="stable", ignore_index=True)

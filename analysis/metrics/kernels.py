@@ -1,6 +1,7 @@
 """Classifies profiled kernels by the phase of the step and by kind: matrix product, fused attention, other."""
 
 import re
+from functools import cache
 
 import pandas as pd
 
@@ -61,6 +62,7 @@ def phase_of(name: str) -> str:
     return "forward"  # its ranges have names of their own, as have the modules of the user's model
 
 
+@cache  # a profile launches a kernel in many places, and many tables show it
 def kind_of(operator: str, kernel: str) -> str:
     """Return the kind of a kernel, one of KINDS; `operator` is empty if unknown."""
     for kind in ("fused_attention", "matmul"):
@@ -69,6 +71,7 @@ def kind_of(operator: str, kernel: str) -> str:
     return "other"
 
 
+@cache
 def short_name(kernel: str) -> str:
     """Return a kernel's name without arguments and namespaces, at most MOST_LETTERS long.
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import KEY_COLUMNS, is_null, label, natural_ranks
-from lmsweep.analysis.data.selection import ADVICE, cells_of, unit_of, values_in
+from lmsweep.analysis.data.selection import ADVICE, cells_of, ok_rows, unit_of, values_in
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import CONDITIONS
 from lmsweep.trials.results.metrics import DERIVED, Unit
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 
@@ -52,14 +52,15 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
     flags, reasons = _Words(), _Words()
     flags.code(())
     reasons.code("")
-    narrow = frame[_READ_BY_CELLS]
-    values, stride = {}, _stride(frame)
+    narrow, sampled = frame[_READ_BY_CELLS], frame[["n", "samples", "warmup_samples"]]
+    values, stride, holding = {}, _stride(frame), narrow.groupby(["phase", "metric"]).indices
     for name in values_in(frame):
-        cells = cells_of(narrow, narrow, name)
-        cells = cells[cells["status"] == Status.OK]
+        phase, _, metric = name.partition(".")
+        rows = narrow.iloc[holding.get((phase, DERIVED.get(metric, metric)), [])]
+        cells = ok_rows(cells_of(narrow, rows, name))
         values[name] = _value(cells, name, result_of_row, flags, reasons)
         if name.partition(".")[2] not in DERIVED:
-            values[name] |= _samples(frame, cells, stride)
+            values[name] |= _samples(sampled.loc[cells.index], stride)
     return {
         "results": len(results),
         "keys": {name: _key(results, name) for name in AXES},
@@ -102,9 +103,8 @@ def _stride(frame: pd.DataFrame) -> int:
     return max(1, int(-(-frame["n"].where(frame["n"] > 1, 0).sum() // MOST_SAMPLES)))
 
 
-def _samples(frame: pd.DataFrame, cells: pd.DataFrame, stride: int) -> dict[str, Json]:
+def _samples(rows: pd.DataFrame, stride: int) -> dict[str, Json]:
     """The samples and the warm-up of each successful result of a value that has several; their lengths beside them."""
-    rows = frame.loc[cells.index]
     if not (rows["n"] > 1).any():
         return {}
     found: dict[str, Json] = {}

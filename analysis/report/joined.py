@@ -1,6 +1,7 @@
 """The results of the page's store and of the stores beside it, joined as if they were one store."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import pandas as pd
@@ -38,10 +39,8 @@ class Joined(Results):
     def details(self, table: str, workload: str) -> pd.DataFrame:
         found = {}
         for name, one in self.named.items():
-            try:
+            with suppress(RequestError):  # this store has none
                 found[name] = one.details(table, workload)
-            except RequestError:  # this store has none
-                continue
         if not found:
             raise nothing(workload)
         return self._together(found)

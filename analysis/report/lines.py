@@ -84,7 +84,7 @@ def chart_of(
     numbers = _numbers(shown, x)
     looks = _looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour)
     beside = {name: place for place, name in enumerate(dict.fromkeys(map(words, lines)))}
-    traces = []
+    drawn, traces = shown[["y", "low", "high", "limit", "text", "cell"]], []
     for place, of_panel in enumerate(panels.values()):
         for key in of_panel:
             name = words(key)
@@ -93,7 +93,7 @@ def chart_of(
             hue, dash = looks[key]
             rows = lines[key][np.argsort(codes[x][lines[key]], kind="stable")]
             traces.append(
-                _trace(shown.iloc[rows], codes[x][rows], numbers, shift)
+                _trace(drawn.iloc[rows], codes[x][rows], numbers, shift)
                 | {"name": name, "panel": place, "colour": hue, "dash": dash}
             )
     labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))

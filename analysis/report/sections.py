@@ -166,22 +166,18 @@ def _what_fits(results: Results) -> Section:
 
 
 def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> list[Figure]:
-    try:
+    with suppress(RequestError):  # the store has no data for this section
         return list(draw(results))
-    except RequestError:  # the store has no data for this section
-        return []
+    return []
 
 
 def _named_tables(results: Results) -> Iterator[NamedTable]:
     if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
         return
     for name, preset in PRESETS.items():
-        try:
-            table = preset.make(results)
-        except RequestError:  # the store lacks the results that this table shows
-            continue
-        if len(table) <= MOST_LINES:
-            yield _named(table, name, preset.question)
+        with suppress(RequestError):  # the store lacks the results that this table shows
+            if len(table := preset.make(results)) <= MOST_LINES:
+                yield _named(table, name, preset.question)
 
 
 def _named(table: Table | Listing, name: str, question: str) -> NamedTable:

@@ -93,9 +93,9 @@ def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:
     cells = found.cells.iloc[np.lexsort([order.to_numpy(float), *ranks])]
     gains = cells[["gain", "gain_low", "gain_high"]].to_numpy(float)
     position = _strip_scale(gains)
-    lines, numbered = [], []
-    options = [found.baseline, *found.cells[OPTION].unique()]
-    for number, row in enumerate(cells.to_dict("records")):
+    lines, numbered, options = [], [], [found.baseline, *found.cells[OPTION].unique()]
+    read = dict.fromkeys([*found.keys, OPTION, "baseline", "contrast", "verdict", "value", "one", "other"])
+    for number, row in enumerate(cells[[*read]].to_dict("records")):
         gain = Gain(*gains[number])
         amount, interval = ("", "") if np.isnan(gain.mean) else gain.words(timed=timed)
         sign, kind = SIGNS[row["verdict"]]

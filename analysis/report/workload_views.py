@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -48,17 +49,15 @@ _PREFERRED = {"memory": ["step.peak_allocated"]}
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where: str) -> Iterator[View]:
     """Yield the medians of each workload. where: the location in the command that prints the same table, if any."""
     order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
-    several = frame["workload"].nunique() > 1
+    several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
         rows = frame[frame["workload"] == workload]
         preferred = _shares(rows) if workload == "profile" else []
         preferred += [name for name in _PREFERRED.get(workload, []) if name in values_in(rows)]
-        try:
+        with suppress(RequestError):  # several results would share a cell
             layout = default_layout(rows, values=preferred or None)
-            if set(layout.values) <= set(values_in(frame)) or not values_in(frame):
+            if set(layout.values) <= {*known} or not known:
                 yield _of_workload(frame, workload, layout._asdict(), numbers, where, only=not several)
-        except RequestError:  # several results would share a cell
-            continue
 
 
 def _shares(rows: pd.DataFrame) -> list[str]:

@@ -162,7 +162,7 @@ def _host_notes(chosen: pd.DataFrame, values: list[str]) -> tuple[str, ...]:
 
 def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about how many processes the cells come from, and how far processes are taken to differ."""
-    varied = cells[cells["low"] < cells["high"]]
+    varied = cells.loc[cells["low"] < cells["high"], ["processes", "variation", "spread"]]
     one = varied[(varied["processes"] == 1) & (varied["variation"] > 0)]
     counts = sorted({*one["processes"].astype(int), *varied["processes"][varied["processes"] > 1].astype(int)})
     if not counts:
@@ -179,7 +179,7 @@ def process_notes(cells: pd.DataFrame) -> tuple[str, ...]:
 
 def missing_interval_notes(cells: pd.DataFrame) -> tuple[str, ...]:
     """Return sentences about why numbers have no interval."""
-    without = cells[cells["low"].isna() & cells["median"].notna()]
+    without = cells.loc[cells["low"].isna() & cells["median"].notna(), ["processes", "min"]]
     several, positive = without["processes"] > 1, without["min"] > 0
     reasons = {
         "the processes differ too much for so few": several,

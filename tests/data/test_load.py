@@ -46,6 +46,12 @@ def test_a_column_has_the_same_type_whether_or_not_it_holds_nulls(attempts: Atte
     assert (with_nulls.dtypes == without).all()
 
 
+def test_text_is_of_type_object_so_that_rows_of_all_its_columns_are_selected_at_once(attempts: Attempts) -> None:
+    attempts.ok(config(device="cuda"), {"step.time": samples(1, 0.1)})
+    texts = [column.name for column in schema_of(Record) if pa.types.is_string(column.type)]
+    assert {*analysis.load(attempts.store)[texts].dtypes} == {np.dtype(object)}
+
+
 def test_speed_is_the_work_of_the_phase_divided_by_the_median(attempts: Attempts) -> None:
     # Small: 12 layers, d 768, f 3072, V 10 000; T = 4 * 256 = 1024 tokens; FLOPs by the published formula.
     tokens, layers, d, f, vocabulary = 1024, 12, 768, 3072, 10_000

@@ -131,20 +131,16 @@ def kernels(results: Results) -> Iterator[Figure]:
         by_range = found.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
         ordered = by_range.sort_values("time").sort_values("phase", key=_from_bottom, kind="stable").index
         whole = by_range["time"].sum()
-        traces: list[JsonObject] = []
-        for colour, kind in enumerate(KINDS):
-            of_kind = found[found["kind"] == kind]
-            if of_kind.empty:
-                continue
-            times = of_kind.groupby("range")["time"].sum().reindex(ordered, fill_value=0.0)
-            longest = {name: _longest(one, unit.size, unit.name) for name, one in of_kind.groupby("range")}
-            traces.append(
-                {
-                    "type": "bar", "orientation": "h", "name": kind.replace("_", " "), "colour": colour,
-                    "y": list(ordered), "x": list(times / unit.size),
-                    "lines": [longest.get(name, []) for name in ordered],
-                }
-            )  # fmt: skip
+        times = found.groupby(["range", "kind"])["time"].sum().unstack(fill_value=0).loc[ordered]
+        longest = _longest(found, unit)
+        traces: list[JsonObject] = [
+            {
+                "type": "bar", "orientation": "h", "name": kind.replace("_", " "), "colour": colour,
+                "y": list(ordered), "x": list(times[kind] / unit.size),
+                "lines": [longest.get((kind, name), []) for name in ordered],
+            }
+            for colour, kind in enumerate(KINDS) if kind in times
+        ]  # fmt: skip
         layout: JsonObject = {
             "barmode": "stack", "height": 120 + 24 * len(ordered),
             "annotations": [
@@ -219,9 +215,14 @@ def _from_bottom(phases: pd.Series) -> pd.Series:
     return -phases.map(STEP_PHASES.index)
 
 
-def _longest(kernels: pd.DataFrame, size: float, unit: str) -> list[str]:
-    times = kernels.groupby(kernels["kernel"].map(short_name))["time"].sum().nlargest(_NAMED_KERNELS)
-    return [f"{number_text(time / size)} {unit}  {name}" for name, time in times.items()]
+def _longest(kernels: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[str]]:
+    """Kind and range -> the time and name of their longest kernels."""
+    found: dict[tuple[str, str], list[str]] = {}
+    times = kernels.groupby(["kind", "range", kernels["kernel"].map(short_name)])["time"].sum().reset_index()
+    longest = times.sort_values("time", ascending=False, kind="stable").groupby(["kind", "range"]).head(_NAMED_KERNELS)
+    for kind, part, name, time in longest.itertuples(index=False, name=None):
+        found.setdefault((kind, part), []).append(f"{number_text(time / unit.size)} {unit.name}  {name}")
+    return found
 
 
 def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -51,12 +51,12 @@ def pieces(found: pd.DataFrame) -> list[Piece]:
     sums = named.groupby(["place", "phase", "range", "of_part", "kernel"], as_index=False)[["time", "calls"]].sum()
     sums = sums.sort_values(["place", "of_part", "range", "time"], ascending=[True, False, True, False])
     sums["start"] = sums["time"].cumsum() - sums["time"]
+    start, time, calls = (sums[name].to_numpy(float) for name in ("start", "time", "calls"))
     for level in range(1, len(_LEVELS) + 1):
-        for _, rows in sums.groupby(list(_LEVELS[:level]), sort=False):
-            first = rows.iloc[0]
-            name, phase = str(first[_LEVELS[level - 1]]), str(first["phase"])
-            start, time, calls = rows["start"].min(), rows["time"].sum(), rows["calls"].sum()
-            made.append(Piece(level, name, phase, float(start), float(time), float(calls)))
+        names, groups = sums[_LEVELS[level - 1]].to_numpy(), sums.groupby(list(_LEVELS[:level])).indices.values()
+        for rows in sorted(groups, key=lambda places: places[0]):  # from left to right
+            first, sizes = rows[0], (start[rows].min(), time[rows].sum(), calls[rows].sum())
+            made.append(Piece(level, str(names[first]), str(sums["phase"].iloc[first]), *map(float, sizes)))
     return made
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.allocations import CATEGORIES, held_at_peak
 from lmsweep.analysis.report.drilled import JsonObject
@@ -20,16 +21,13 @@ _PEAKS = ("peak_allocated", "peak_tensors")
 def largest_pieces(results: Results) -> Iterator[Figure]:
     """Yield the largest pieces of each trial. Raises RequestError if the store has no allocations."""
     trials = list(each_trial(held_at_peak(results.details("allocations", "memory"))))
-    if not trials:
-        return
     unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
-    frame = results.measurements
+    frame = results.measurements[[*RESULT, "phase", "metric", "median"]]
+    steps = frame[(frame["phase"] == "step") & frame["median"].notna()]
+    known = steps.drop_duplicates([*RESULT, "metric"]).set_index([*RESULT, "metric"])["median"].to_dict()
     for title, rows in trials:
-        same = (frame["measurement_id"] == rows["measurement_id"].iloc[0]) & (
-            frame["environment_id"] == rows["environment_id"].iloc[0]
-        )
-        known = [frame.loc[same & (frame["phase"] == "step") & (frame["metric"] == name), "median"] for name in _PEAKS]
-        peaks = [float(values.iloc[0]) for values in known if values.notna().any()]
+        trial = tuple(rows[RESULT].iloc[0])
+        peaks = [float(known[*trial, name]) for name in _PEAKS if (*trial, name) in known]
         yield _figure(title, rows, unit, peaks[0] if peaks else None)
 
 
@@ -37,20 +35,16 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
     rows = rows[["piece", "category", "phase", "held", "at_peak", "bytes"]]
     totals = rows.groupby("piece")["held"].sum().nlargest(MOST_PIECES).sort_values()
     shown = rows[rows["piece"].isin(totals.index)]
-    traces: list[JsonObject] = []
-    for colour, category in enumerate(CATEGORIES):
-        of_category = shown[shown["category"] == category]
-        if of_category.empty:
-            continue
-        held = of_category.groupby("piece")["held"].sum().reindex(totals.index, fill_value=0)
-        counts = {str(name): _counts(one, unit) for name, one in of_category.groupby("piece")}
-        traces.append(
-            {
-                "type": "bar", "orientation": "h", "name": category, "colour": colour,
-                "y": list(totals.index), "x": list(held / unit.size),
-                "lines": [counts.get(str(name), []) for name in totals.index],
-            }
-        )  # fmt: skip
+    held = shown.groupby(["piece", "category"])["held"].sum().unstack(fill_value=0).loc[totals.index]
+    counts = _counts(shown, unit)
+    traces: list[JsonObject] = [
+        {
+            "type": "bar", "orientation": "h", "name": category, "colour": colour,
+            "y": list(totals.index), "x": list(held[category] / unit.size),
+            "lines": [counts.get((category, name), []) for name in totals.index],
+        }
+        for colour, category in enumerate(CATEGORIES) if category in held
+    ]  # fmt: skip
     words = f"held at the peak ({unit.name}){', and its share' if peak else ''}"
     top = 1.45 * float(totals.max()) / unit.size
     layout: JsonObject = {
@@ -64,11 +58,15 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
     return Figure(title=title, traces=traces, layout=layout, top=top)
 
 
-def _counts(rows: pd.DataFrame, unit: Unit) -> list[str]:
-    """The kinds of a piece, the largest first: count, size, and the phase that allocated them."""
-    top = rows.nlargest(4, "held")
-    columns = zip(top["at_peak"].astype(int), top["bytes"].astype(float), top["phase"], strict=True)
-    return [f"{count} of {number_text(size / unit.size)} {unit.name}, from {phase}" for count, size, phase in columns]
+def _counts(rows: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[str]]:
+    """Category and piece -> its largest kinds: count, size, and the phase that allocated them."""
+    found: dict[tuple[str, str], list[str]] = {}
+    top = rows.sort_values("held", ascending=False, kind="stable").groupby(["category", "piece"]).head(4)
+    columns = top[["category", "piece", "at_peak", "bytes", "phase"]]
+    for category, piece, count, size, phase in columns.itertuples(index=False, name=None):
+        words = f"{count:.0f} of {number_text(float(size) / unit.size)} {unit.name}, from {phase}"
+        found.setdefault((category, piece), []).append(words)
+    return found
 
 
 def _share(held: float, unit: Unit, peak: float | None) -> str:
