@@ -7,6 +7,6 @@ read.py          status, table, compare, explain, diff, schema
 json_schemas.py  the JSON Schema of what --format json prints
 write.py         report
 sweep_files.py   sweeps, show, notebooks
-one_trial.py     `trial`: whether it fits here, its software, its live line
+one_trial.py     `trial`: its software, whether it fits here, what it says while it runs
 text/            what verbs print
 """
