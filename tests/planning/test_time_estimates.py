@@ -22,9 +22,9 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS, PlanEstimate, Range, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.planning.time_estimate import Estimates, Took
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.progress.eta import Correction, DeviceEta, Eta, Running, Took
+from lmsweep.orchestrator.running.progress.eta import Correction, DeviceEta, Eta, Running
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, took_by
 from lmsweep.orchestrator.running.run_plan import prepare
 from lmsweep.orchestrator.sweep.ranges import seconds_of

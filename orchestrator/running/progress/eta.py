@@ -10,7 +10,7 @@ from threading import RLock
 from typing import NamedTuple
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.planning.time_estimate import Estimate, Took
 
 
 @dataclass(kw_only=True)
@@ -24,13 +24,6 @@ class Correction:
         """Return the ratio, with one trial as estimated added, so that the first trial does not decide alone."""
         usual = self.estimated / ended if ended else 0.0
         return (self.taken + usual) / (self.estimated + usual) if usual else 1.0
-
-
-class Took(NamedTuple):
-    """Seconds of a trial, by its rows: without the start of Ray's worker, for which the first trial waits."""
-
-    overhead: float
-    iterating: float
 
 
 class Running(NamedTuple):

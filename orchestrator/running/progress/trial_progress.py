@@ -14,7 +14,8 @@ from rich.text import Text
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import Range
-from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Took
+from lmsweep.orchestrator.planning.time_estimate import Took
+from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta
 from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
 from lmsweep.orchestrator.terminal import OutputError, continuing, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.machine.live_phase import read_phase
