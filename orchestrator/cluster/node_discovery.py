@@ -38,23 +38,16 @@ Answer = TypeVar("Answer")
 def find_nodes(
     address: str | None, cluster_file: str | None = None, *, waits: bool = False, starts_ray: bool = False
 ) -> list[Node]:
-    """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
+    """Return this machine, or of the cluster at this address every node with cores to assign, and every kind of node
+    that the autoscaler could start.
 
     waits: for the nodes that `ray up` is starting. starts_ray: here, while this machine describes itself. Raises
-    RequestError as `cluster_nodes` does.
+    RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
     """
-    if address is not None:
-        return cluster_nodes(address, cluster_file, waits=waits)
-    if cluster_file:
-        raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
-    return [this_machine(start_early if starts_ray else lambda: None)]
-
-
-def cluster_nodes(address: str, cluster_file: str | None = None, *, waits: bool = False) -> list[Node]:
-    """Return every node with cores to assign, and every kind of node that the autoscaler could start.
-
-    Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
-    """
+    if address is None:
+        if cluster_file:
+            raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
+        return [this_machine(start_early if starts_ray else lambda: None)]
     with_cores = nodes_with_cores(address, waits=waits)
     descriptions = ask_nodes(with_cores, describe)
     started = [_node(live, text) for live, text in zip(with_cores, descriptions, strict=True)]
@@ -68,7 +61,7 @@ def cluster_nodes(address: str, cluster_file: str | None = None, *, waits: bool 
 
 
 def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
-    """Join the cluster and return its nodes that have cores to assign. Raises RequestError as `cluster_nodes` does."""
+    """Join the cluster and return its nodes that have cores to assign. Raises RequestError as `find_nodes` does."""
     connect(address)
     await_promised(lambda: len(live_nodes()), waits=waits)
     alive = live_nodes()
