@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ class Predictions:
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
         """Trials below `least` bytes are not predicted; with `each`, up to MOST are, one by one. `operators`: those of
         steps on GPUs are wanted too."""
-        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
+        self._digest = cache(code_digest)
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, Question] = {}
         """Key -> what is asked. Trials that need the same memory share a key."""
@@ -239,13 +240,7 @@ class Predictions:
     def _key(self, trial: Trial, subject: Subject) -> str:
         asked = (trial.config, subject)
         if asked not in self._keys:
-            digest = None
-            if trial.code is not None:
-                state = (trial.config.references, trial.code)
-                if state not in self._digests:
-                    self._digests[state] = code_digest(trial.config.references, trial.code)
-                digest = self._digests[state]
-            self._keys[asked] = memory_id(trial.config, subject, digest)
+            self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
         return self._keys[asked]
 
     def _verdict_key(self, question: FitQuestion) -> str:

@@ -20,6 +20,7 @@ from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.results.environment import Fingerprint, environment_id, expected_with
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Attempt, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.reference import Code
@@ -50,6 +51,11 @@ class PlannedTrial:
     def required_placement(self) -> Placement:
         assert self.placement is not None, "a trial that runs is placed"
         return self.placement
+
+    def failures(self, status: Status, error: str) -> list[Row]:
+        """Return a row of this status for each of its workloads."""
+        attempt = Attempt.begin(self.trial)
+        return [attempt.failure(name, status, error, self.environment) for name in self.trial.workloads]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +354,7 @@ class _Decisions:
         self._done = done
         self._predictions = predictions
         self._places: dict[tuple[str, int, int, str | None], _Places] = {}  # by device, world_size, nodes and software
-        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
+        self._digest = cache(code_digest)
         self._promises: dict[str, list[Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
@@ -399,10 +405,7 @@ class _Decisions:
         return replace(planned, trial=replace(planned.trial, flops=flops))
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
-        key = (trial.references, code)
-        if key not in self._digests:
-            self._digests[key] = code_digest(trial.references, code)
-        digest = self._digests[key]
+        digest = self._digest(trial.references, code)
         with_code = [
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
             for one in environments.values()
