@@ -10,10 +10,11 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environmen
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
 from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
 from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
+from lmsweep.orchestrator.predicting.device_rates import datasheet_of
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
-from lmsweep.trials.analytic.datasheets import capabilities_of, device_named, find_device
+from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.code.digest import code_digest
@@ -190,7 +191,8 @@ class Question:
     def excluded(self, config: TrialConfig, workload: str, environment: str) -> str | None:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
         there = self.environments[environment]
-        device = _capabilities(there.device_name, there.device_memory) if config.takes_gpus else None
+        datasheet = datasheet_of(there) if config.takes_gpus else None
+        device = capabilities_of(datasheet) if datasheet else None
         missing = self.missing.get(environment)
         if reason := why_not(config, workload):
             return reason
@@ -331,12 +333,6 @@ def decide(asked: Question) -> list[Decision]:
             index = asked.index + len(decision.planned)
             asked = replace(asked, index=index, trial=replace(asked.trial, workloads=left))
     return found
-
-
-@cache
-def _capabilities(name: str, memory: int | None) -> Capabilities | None:
-    datasheet = find_device(name, memory) or device_named(name)
-    return capabilities_of(datasheet) if datasheet else None
 
 
 @dataclass(frozen=True, kw_only=True)
