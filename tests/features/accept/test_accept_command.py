@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import torch
 
-from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.features.accept.accepting import judge
 from lmsweep.orchestrator.features.accept.node_trials import measure_node
+from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.store.store import Store
