@@ -158,7 +158,8 @@ def plan_sweep(
             on_error.callback(standby.close)
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run, starts_ray=certain)
         if layout and where.device:
-            nodes = [replace(with_devices(nodes[0], where.device), gpus=layout.gpus)] * layout.nodes
+            _, one = counted(where.device)
+            nodes = [with_devices(nodes[0], one, layout.gpus)] * layout.nodes
         if predictions:
             predictions.bound(rooms_of(nodes))
         again = frozenset(map(Status, how.retry))
