@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.allocations import CATEGORIES, held_at_peak
 from lmsweep.analysis.report.drilled import JsonObject
@@ -15,6 +16,7 @@ MOST_PIECES = 12
 """Maximum number of pieces of a chart."""
 
 _PEAKS = ("peak_allocated", "peak_tensors")
+"""In the order of their names: the allocator's is preferred."""
 
 
 def largest_pieces(results: Results) -> Iterator[Figure]:
@@ -23,14 +25,10 @@ def largest_pieces(results: Results) -> Iterator[Figure]:
     if not trials:
         return
     unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
-    frame = results.measurements
+    steps = results.measurements.query("phase == 'step' and metric in @_PEAKS").dropna(subset="median")
+    peaks = steps.sort_values("metric").groupby(RESULT)["median"].first()
     for title, rows in trials:
-        same = (frame["measurement_id"] == rows["measurement_id"].iloc[0]) & (
-            frame["environment_id"] == rows["environment_id"].iloc[0]
-        )
-        known = [frame.loc[same & (frame["phase"] == "step") & (frame["metric"] == name), "median"] for name in _PEAKS]
-        peaks = [float(values.iloc[0]) for values in known if values.notna().any()]
-        yield _figure(title, rows, unit, peaks[0] if peaks else None)
+        yield _figure(title, rows, unit, peaks.get(tuple(rows[RESULT].iloc[0])))
 
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:
