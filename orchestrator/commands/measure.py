@@ -233,15 +233,6 @@ def trial(
     kept = Store(store) if store else None
     if kept:
         kept.check_writable()
-    unmade = None
-    try:
-        continue_with(asked.config.software)
-    except SoftwareError as error:
-        unmade = error
-    if how.predict and not unmade:
-        check_fit(asked)
-    from lmsweep.trials.bench.run_trial import run_watched
-
     line, failed = ProgressLine(), False
 
     def show(rows: list[Row]) -> None:
@@ -253,9 +244,15 @@ def trial(
         show_trial(records)
         failed = any(not Status(record.status).is_final for record in records)
 
-    if unmade:
-        show(unmade_rows(asked, unmade))
+    try:
+        continue_with(asked.config.software)
+    except SoftwareError as error:
+        show(unmade_rows(asked, error))
     else:
+        if how.predict:
+            check_fit(asked)
+        from lmsweep.trials.bench.run_trial import run_watched
+
         try:
             run_watched(asked, show, lambda *taken: line.show(lambda: running_words(asked, *taken)))
         finally:
