@@ -2,23 +2,15 @@
 
 import hashlib
 import importlib.metadata
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from lmsweep.orchestrator.cluster.autoscaler import await_promised, startable_nodes
 from lmsweep.orchestrator.cluster.joining import connect, line_of
-from lmsweep.orchestrator.cluster.nodes import (
-    PATIENCE,
-    Node,
-    accelerator_names,
-    environment_here,
-    look_at_machine,
-    node_from_json,
-    this_machine,
-)
+from lmsweep.orchestrator.cluster.nodes import PATIENCE, Node, accelerator_names, this_machine
 from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_early
 from lmsweep.trials.spec.config import RequestError
@@ -49,8 +41,7 @@ def find_nodes(
             raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
         return [this_machine(start_early if starts_ray else lambda: None)]
     with_cores = nodes_with_cores(address, waits=waits)
-    descriptions = ask_nodes(with_cores, describe)
-    started = [_node(live, text) for live, text in zip(with_cores, descriptions, strict=True)]
+    started = list(map(_node, with_cores, ask_nodes(with_cores, this_machine)))
     some = started[0] if started else this_machine()
     found = started + startable_nodes(started, some.environments["cpu"], cluster_file)
     if not found:
@@ -102,28 +93,17 @@ def ask_nodes(
     return answers
 
 
-def describe() -> str:
-    """Return the node's description as JSON; runs on the node."""
-    done = subprocess.run(
-        look_at_machine(), capture_output=True, env=environment_here(), text=True, check=False, timeout=PATIENCE
-    )
-    if done.returncode:
-        raise RuntimeError(f"python -m lmsweep.trials.bench.fingerprint: {done.stderr.strip()[-500:]}")
-    return done.stdout
-
-
-def _node(live: LiveNode, description: str) -> Node:
-    described = node_from_json(description)
+def _node(live: LiveNode, described: Node) -> Node:
+    """Return the node as it describes itself, with what Ray may assign there."""
     gpus = int(live.resources.get("GPU", 0))
     names = (accelerator_names(live.resources) or [*described.names]) if gpus else []
-    return Node(
+    return replace(
+        described,
         cpus=int(live.resources["CPU"]),
         gpus=gpus,
         accelerator_type=names[-1] if names else None,
         also_called=tuple(names[:-1]),
         node_id=live.node_id,
-        cpu_rates=described.cpu_rates,
-        missing=described.missing,
         environments={name: one for name, one in described.environments.items() if gpus or name not in GPU_DEVICES},
     )
 
