@@ -4,10 +4,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
-from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
+from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import expected_with
@@ -51,13 +49,8 @@ def check_fit(trial: Trial) -> None:
     if predictions.asked:
         say("predicting its memory; --no-predict skips it", error=True)
     environment = fingerprint(trial.config.device_type)
-    name = environment.device_name
-    prediction, room = predictions.of(trial, name), budget(trial.config, environment)
-    if not (isinstance(prediction, Prediction) and room):
-        return
-    question = FitQuestion(trial=trial, device_name=name, budget=room)
-    predictions.settle([question])
-    if reason := why_too_large(prediction, room, predictions.verdict(question)):
+    predictions.settle([(trial, environment)])
+    if reason := predictions.why_too_large(trial, environment):
         raise RequestError(f"trial: {reason}; --no-predict runs it anyway")
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.planning.memory_budget import Budget, depends_on_order
+from lmsweep.orchestrator.planning.memory_budget import budget, depends_on_order, why_too_large
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -28,6 +27,7 @@ from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, 
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
@@ -49,12 +49,6 @@ OPERATORS = " operators"
 
 SMALL = 2 * 10**9
 """Bytes that every device has. A trial that needs less fits, without a prediction."""
-
-
-class FitQuestion(NamedTuple):
-    trial: Trial
-    device_name: str
-    budget: Budget
 
 
 class Predictions:
@@ -186,34 +180,35 @@ class Predictions:
                 return Refusal(reason)
         return None
 
-    def settle(self, questions: Iterable[FitQuestion]) -> None:
-        """Simulate the allocator for all questions that only this decides. Raises RequestError."""
+    def settle(self, asked: Iterable[tuple[Trial, Fingerprint]]) -> None:
+        """Simulate the allocator where only this decides whether a trial fits there. Raises RequestError."""
         if self._limit:
             return  # in a plan this large, undecided trials run
-        asked: dict[str, FitQuestion] = {}
-        for question in questions:
-            prediction = self.of(question.trial, question.device_name)
-            if isinstance(prediction, Prediction) and depends_on_order(prediction, question.budget):
-                asked[self._verdict_key(question)] = question
-        self._known |= self._cache.read(set(asked)) if asked else {}
-        if keys := [key for key in asked if key not in self._known]:
-            verdicts = [
-                Question(
-                    config=memory_config(one.trial.config),
-                    subject=subject_of(one.trial) or "model",
-                    rooms=(Room(one.device_name, one.budget.bytes),),
-                    wants=("verdict",),
+        questions: dict[str, Question] = {}
+        for trial, environment in asked:
+            room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
+            if room and isinstance(prediction, Prediction) and depends_on_order(prediction, room):
+                there = Room(environment.device_name, room.bytes)
+                config, subject = memory_config(trial.config), subject_of(trial) or "model"
+                questions[self._verdict_key(trial, there)] = Question(
+                    config=config, subject=subject, rooms=(there,), wants=("verdict",)
                 )
-                for one in (asked[key] for key in keys)
-            ]
-            answers = Answers(
-                verdicts, self._code, on_answer=lambda index, answer: self._cache.keep(keys[index], answer)
-            ).wait()
+        self._known |= self._cache.read(set(questions)) if questions else {}
+        if keys := [key for key in questions if key not in self._known]:
+
+            def keep(index: int, answer: Answer) -> None:
+                self._cache.keep(keys[index], answer)
+
+            answers = Answers([questions[key] for key in keys], self._code, on_answer=keep).wait()
             self._known |= zip(keys, answers, strict=True)
 
-    def verdict(self, question: FitQuestion) -> bool | None:
-        found = self._known.get(self._verdict_key(question)) if subject_of(question.trial) else None
-        return found.fits if found else None
+    def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
+        """Return why the trial does not fit there; None if it may."""
+        room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
+        if room is None or isinstance(prediction, Refusal):
+            return None
+        key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
+        return why_too_large(prediction, room, self._known.get(key, Answer()).fits)
 
     def _collect(self) -> None:
         if not self._answers:
@@ -230,11 +225,10 @@ class Predictions:
             self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
         return self._keys[asked]
 
-    def _verdict_key(self, question: FitQuestion) -> str:
-        subject = subject_of(question.trial)
+    def _verdict_key(self, trial: Trial, room: Room) -> str:
+        subject = subject_of(trial)
         assert subject is not None, "a trial with a prediction has a subject"
-        workspace = cublas_workspace(question.device_name)
-        return f"{self._key(question.trial, subject)} in {question.budget.bytes} with {workspace}"
+        return f"{self._key(trial, subject)} in {room.bytes} with {cublas_workspace(room.device_name)}"
 
     def close(self) -> None:
         if self._answers:

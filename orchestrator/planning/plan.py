@@ -8,14 +8,12 @@ from typing import Literal, NamedTuple
 from lmsweep.orchestrator.cluster.autoscaler import recall
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environment
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
-from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
-from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.predicting.device_rates import datasheet_of
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.datasheets import capabilities_of
-from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.isolation.standby import Standby
@@ -355,13 +353,11 @@ class _Decisions:
 
     def settle(self, trials: Sequence[Trial]) -> None:
         if self._predictions:
-            questions = (
-                FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
+            self._predictions.settle(
+                (trial, environment)
                 for trial in trials
                 for environment in self._where(trial.config).environments.values()
-                if (room := budget(trial.config, environment))
             )
-            self._predictions.settle(questions)
 
     def about(self, trial: Trial, *, index: int) -> list[PlannedTrial]:
         config, places = trial.config, self._where(trial.config)
@@ -384,7 +380,7 @@ class _Decisions:
                 done=self._done,
                 missing=missing,
                 promises=self._promises,
-                why_too_large=self._why_too_large,
+                why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
         )
         for decision in found:
@@ -419,15 +415,6 @@ class _Decisions:
             environments = {_id_of(one, config): expected_with(one, config.software) for one in there}
             self._places[key] = _Places(able=able, environments=environments)
         return self._places[key]
-
-    def _why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
-        prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
-        room = budget(trial.config, environment)
-        if not (self._predictions and room) or isinstance(prediction, Refusal | None):
-            return None
-        question = FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
-        verdict = self._predictions.verdict(question) if isinstance(prediction, Prediction) else None
-        return why_too_large(prediction, room, verdict)
 
 
 def _id_of(environment: Fingerprint, config: TrialConfig) -> str:
