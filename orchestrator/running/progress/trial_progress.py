@@ -91,7 +91,7 @@ class LiveView:
             lines.add_column(no_wrap=True, overflow="ellipsis", width=width, ratio=None if width else 1)
         running = sorted(device.running.items(), key=lambda each: each[1].began)
         for index, trial in running[:MOST_RUNNING]:
-            expected = device.corrected(trial.overhead, trial.iterating)
+            expected = device.corrected(trial.parts)
             times = format_seconds(now - trial.began)
             if now - trial.began < expected:
                 times += f" of ~{format_seconds(expected)}"
