@@ -6,6 +6,6 @@ options.py       options of several verbs; checks before slow imports
 read.py          status, table, compare, explain, diff
 write.py         report
 sweep_files.py   sweeps, show
-one_trial.py     `trial`: its software, whether it fits here, what it says while it runs
+one_trial.py     `trial`: its software, whether it fits here, its line of progress
 text/            what verbs print
 """

@@ -1,4 +1,4 @@
-"""Helps `lmsweep trial`: its software, whether it fits here, and what is said while it runs."""
+"""Helps `lmsweep trial`: its software, whether it fits here, and its line of progress."""
 
 import os
 import sys

@@ -46,8 +46,8 @@ class DeviceEta:
     """What these took."""
 
     def corrected(self, parts: Parts) -> float:
-        """Return estimated seconds, corrected by what trials took, with one as estimated added: the first trial does
-        not decide alone."""
+        """Return estimated seconds, corrected by the trials that succeeded. One more that takes what was estimated is
+        added to these, so that the first does not decide alone."""
         usual = self.estimated / max(self.done, 1)
         factors = np.divide(self.taken + usual, self.estimated + usual, out=np.ones(2), where=usual > 0)
         return float(parts @ factors)
