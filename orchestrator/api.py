@@ -29,7 +29,7 @@ from lmsweep.orchestrator.running.before_run import make_software, other_runs, s
 from lmsweep.orchestrator.running.progress.trial_words import plan_summary
 from lmsweep.orchestrator.running.run_plan import Run, prepare, run_plan
 from lmsweep.orchestrator.running.store_writer import upload_left_over
-from lmsweep.orchestrator.sweep.ranges import Shard, seconds_of
+from lmsweep.orchestrator.sweep.ranges import seconds_of, shard
 from lmsweep.orchestrator.sweep.sweep import Sweep, WrittenSweep, parse_overrides, read_sweep
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.machine.host_memory import memory_asked_for
@@ -104,7 +104,7 @@ def find_sweep(what: What, where: Where, *, will_run: bool = False) -> tuple[Swe
     if what.profile:
         sweep = replace(sweep, trials=tuple(trial.profiled() for trial in sweep.trials))
     if what.shard:
-        sweep = replace(sweep, trials=Shard.parse(what.shard).of(sweep.trials))
+        sweep = replace(sweep, trials=sweep.trials[shard(what.shard)])
     if what.nsys:
         from lmsweep.trials.profiling.nsys import check_nsys
 
@@ -158,7 +158,8 @@ def plan_sweep(
             on_error.callback(standby.close)
         nodes = nodes or find_nodes(where.address, where.cluster_file, waits=will_run, starts_ray=certain)
         if layout and where.device:
-            nodes = [replace(with_devices(nodes[0], where.device), gpus=layout.gpus)] * layout.nodes
+            _, one = counted(where.device)
+            nodes = [with_devices(nodes[0], one, layout.gpus)] * layout.nodes
         if predictions:
             predictions.bound(rooms_of(nodes))
         again = frozenset(map(Status, how.retry))

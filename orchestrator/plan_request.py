@@ -46,9 +46,9 @@ class What:
         if self.code is not None and not Path(self.code).expanduser().is_dir():
             raise RequestError(f"--code {self.code}: there is no such folder")
         if self.shard:
-            from lmsweep.orchestrator.sweep.ranges import Shard
+            from lmsweep.orchestrator.sweep.ranges import shard
 
-            Shard.parse(self.shard)
+            shard(self.shard)
 
     def trial_command(self) -> str:
         """Return the command that repeats a trial of the sweep, without the identifier that ends it."""

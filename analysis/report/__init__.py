@@ -15,6 +15,6 @@ summary.py          what ran where; flags, failed trials and environments
 `report.css` the style, and `assets` the scripts and Plotly.js.
 """
 
-from lmsweep.analysis.report.page import page_of, page_with, write_page, write_report
+from lmsweep.analysis.report.page import page_with, write_page, write_report
 
-__all__ = ["page_of", "page_with", "write_page", "write_report"]
+__all__ = ["page_with", "write_page", "write_report"]

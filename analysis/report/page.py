@@ -37,8 +37,8 @@ def write_report(
     *,
     history: bool = False,
 ) -> int:
-    """Write the page to a file and return its size in bytes. Arguments and errors are those of `page_of`."""
-    return write_page(page_of(location, others, prices, across, history=history), Path(output))
+    """Write the page to a file and return its size in bytes. Arguments and errors are those of `content_of`."""
+    return write_page(page_with(content_of(location, others, prices, across, history=history)), Path(output))
 
 
 def write_page(page: Iterable[str], output: Path) -> int:
@@ -49,18 +49,6 @@ def write_page(page: Iterable[str], output: Path) -> int:
     except OSError as error:
         raise RequestError(f"-o {output}: cannot be written ({error.strerror})") from error
     return output.stat().st_size
-
-
-def page_of(
-    location: str,
-    others: Sequence[str] = (),
-    prices: Sequence[Price] = (),
-    across: Sequence[str] = (),
-    *,
-    history: bool = False,
-) -> Iterator[str]:
-    """Return the page of the store at this location, in pieces. Arguments and errors are those of `content_of`."""
-    return page_with(content_of(location, others, prices, across, history=history))
 
 
 def page_with(content: Content) -> Iterator[str]:

@@ -66,7 +66,7 @@ def remember(owner: psutil.Process, folder: str, known: set[psutil.Process]) -> 
 
 
 def kill(known: set[psutil.Process]) -> None:
-    """Kill these processes and what they have started."""
+    """Kill these processes and what they have started, and add that to them."""
     for process in list(known):
         with suppress(psutil.NoSuchProcess):
             known |= set(process.children(recursive=True))

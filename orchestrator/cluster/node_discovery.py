@@ -2,23 +2,15 @@
 
 import hashlib
 import importlib.metadata
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from lmsweep.orchestrator.cluster.autoscaler import await_promised, startable_nodes
 from lmsweep.orchestrator.cluster.joining import connect, line_of
-from lmsweep.orchestrator.cluster.nodes import (
-    PATIENCE,
-    Node,
-    accelerator_names,
-    environment_here,
-    look_at_machine,
-    node_from_json,
-    this_machine,
-)
+from lmsweep.orchestrator.cluster.nodes import PATIENCE, Node, accelerator_names, this_machine
 from lmsweep.orchestrator.cluster.placement import LiveNode, live_nodes
 from lmsweep.orchestrator.cluster.ray_session import start_early
 from lmsweep.trials.spec.config import RequestError
@@ -38,26 +30,18 @@ Answer = TypeVar("Answer")
 def find_nodes(
     address: str | None, cluster_file: str | None = None, *, waits: bool = False, starts_ray: bool = False
 ) -> list[Node]:
-    """Return this machine, or the nodes of the cluster at this address with those that the autoscaler may start.
+    """Return this machine, or of the cluster at this address every node with cores to assign, and every kind of node
+    that the autoscaler could start.
 
     waits: for the nodes that `ray up` is starting. starts_ray: here, while this machine describes itself. Raises
-    RequestError as `cluster_nodes` does.
+    RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
     """
-    if address is not None:
-        return cluster_nodes(address, cluster_file, waits=waits)
-    if cluster_file:
-        raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
-    return [this_machine(start_early if starts_ray else lambda: None)]
-
-
-def cluster_nodes(address: str, cluster_file: str | None = None, *, waits: bool = False) -> list[Node]:
-    """Return every node with cores to assign, and every kind of node that the autoscaler could start.
-
-    Raises RequestError if the cluster is unreachable, a node does not answer, or its software differs from ours.
-    """
+    if address is None:
+        if cluster_file:
+            raise RequestError(f"--cluster {cluster_file}: also give the cluster's --address")
+        return [this_machine(start_early if starts_ray else lambda: None)]
     with_cores = nodes_with_cores(address, waits=waits)
-    descriptions = ask_nodes(with_cores, describe)
-    started = [_node(live, text) for live, text in zip(with_cores, descriptions, strict=True)]
+    started = list(map(_node, with_cores, ask_nodes(with_cores, this_machine)))
     some = started[0] if started else this_machine()
     found = started + startable_nodes(started, some.environments["cpu"], cluster_file)
     if not found:
@@ -68,7 +52,7 @@ def cluster_nodes(address: str, cluster_file: str | None = None, *, waits: bool 
 
 
 def nodes_with_cores(address: str, *, waits: bool) -> list[LiveNode]:
-    """Join the cluster and return its nodes that have cores to assign. Raises RequestError as `cluster_nodes` does."""
+    """Join the cluster and return its nodes that have cores to assign. Raises RequestError as `find_nodes` does."""
     connect(address)
     await_promised(lambda: len(live_nodes()), waits=waits)
     alive = live_nodes()
@@ -109,28 +93,17 @@ def ask_nodes(
     return answers
 
 
-def describe() -> str:
-    """Return the node's description as JSON; runs on the node."""
-    done = subprocess.run(
-        look_at_machine(), capture_output=True, env=environment_here(), text=True, check=False, timeout=PATIENCE
-    )
-    if done.returncode:
-        raise RuntimeError(f"python -m lmsweep.trials.bench.fingerprint: {done.stderr.strip()[-500:]}")
-    return done.stdout
-
-
-def _node(live: LiveNode, description: str) -> Node:
-    described = node_from_json(description)
+def _node(live: LiveNode, described: Node) -> Node:
+    """Return the node as it describes itself, with what Ray may assign there."""
     gpus = int(live.resources.get("GPU", 0))
     names = (accelerator_names(live.resources) or [*described.names]) if gpus else []
-    return Node(
+    return replace(
+        described,
         cpus=int(live.resources["CPU"]),
         gpus=gpus,
         accelerator_type=names[-1] if names else None,
         also_called=tuple(names[:-1]),
         node_id=live.node_id,
-        cpu_rates=described.cpu_rates,
-        missing=described.missing,
         environments={name: one for name, one in described.environments.items() if gpus or name not in GPU_DEVICES},
     )
 

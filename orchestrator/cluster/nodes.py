@@ -89,11 +89,11 @@ def this_machine(meanwhile: Callable[[], object] = lambda: None) -> Node:
         raise RequestError(
             "this machine could not be described; run `python -m lmsweep.trials.bench.fingerprint` to see why"
         )
-    return node_from_json(answer)
+    return _node_from_json(answer)
 
 
 def look_at_machine() -> list[str]:
-    """Return the command whose output `node_from_json` reads. It needs `environment_here()`."""
+    """Return the command whose output `this_machine` reads. It needs `environment_here()`."""
     return command("lmsweep.trials.bench.fingerprint", str(os.getpid()))
 
 
@@ -118,7 +118,7 @@ def environment_here() -> dict[str, str]:
     return ours
 
 
-def node_from_json(text: str) -> Node:
+def _node_from_json(text: str) -> Node:
     """Return the node that ``python -m lmsweep.trials.bench.fingerprint`` described."""
     found = json.loads(text.strip().splitlines()[-1])
     environments = {device: Fingerprint(**content) for device, content in found["devices"].items()}

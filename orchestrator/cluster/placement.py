@@ -151,16 +151,13 @@ def all_nodes() -> tuple[list[LiveNode], set[str]]:
     return alive, {node["NodeID"] for node in nodes if not node["Alive"] and node["DeathReason"] == DRAINED}
 
 
-def can_hold(asked: Placement, alive: Mapping[str, Mapping[str, float]]) -> bool:
-    """Return whether live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it.
-
-    alive: resources by Ray's identifier of the node.
-    """
+def can_hold(asked: Placement, alive: Sequence[LiveNode]) -> bool:
+    """Return whether live nodes, busy or not, can hold a trial, or an autoscaler could start a node for it."""
     able = [
-        name
-        for name, has in alive.items()
-        if (name in asked.node_ids or not asked.node_ids)
-        and all(has.get(resource, 0) >= amount for resource, amount in asked.bundle)
+        node
+        for node in alive
+        if (node.node_id in asked.node_ids or not asked.node_ids)
+        and all(node.resources.get(resource, 0) >= amount for resource, amount in asked.bundle)
     ]
     return asked.startable or len(able) >= asked.nodes
 
@@ -190,6 +187,5 @@ class LiveNodes:
     def can_hold(self, placement: Placement) -> bool:
         self.look()
         if placement not in self._can_hold:
-            alive = {node.node_id: node.resources for node in self._alive}
-            self._can_hold[placement] = can_hold(placement, alive)
+            self._can_hold[placement] = can_hold(placement, self._alive)
         return self._can_hold[placement]

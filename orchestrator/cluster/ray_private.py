@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from lmsweep.orchestrator.cluster.guard import kill
 from lmsweep.orchestrator.interrupt import RayFailedError
 from lmsweep.trials.machine.interpreter import ROOT
 from lmsweep.trials.machine.processes import await_end, exit_words, is_stopped
@@ -137,9 +138,7 @@ def starting_here(seconds: float) -> Iterator[None]:
 
 def kill_at_shutdown() -> None:
     """Make `ray.shutdown` kill the processes that `ray.init` has started: they ignore the SIGTERM that it sends."""
-    import ray
-
-    node = _private(_private(ray, "_private").worker, "_global_node")
+    node = _node()
     started = _private(node, "all_processes")
     _private(node, "kill_all_processes")
 
@@ -151,26 +150,27 @@ def kill_at_shutdown() -> None:
     node.kill_all_processes = kill_all
 
 
+def _node() -> Any:
+    """Return what Ray knows of its processes here; None if this process has started none."""
+    import ray
+
+    return _private(_private(ray, "_private").worker, "_global_node")
+
+
 def _kill(started: "list[subprocess.Popen[bytes]]") -> None:
     """Kill these processes and their children: Ray's agents would look for their dead node for a minute."""
-    processes = []
+    processes = set()
     for one in started:
         if one.poll() is None:  # else it has ended, and another process may have its number
             with suppress(psutil.NoSuchProcess):
-                process = psutil.Process(one.pid)
-                processes += [process, *process.children(recursive=True)]
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+                processes.add(psutil.Process(one.pid))
+    kill(processes)
     await_end(processes, KILL_SECONDS)
 
 
 def started_here() -> dict[str, psutil.Process]:
     """Return the main processes, by name, of the Ray that this process has started."""
-    import ray
-
-    node = _private(_private(ray, "_private").worker, "_global_node")
-    started = _private(node, "all_processes") if node else {}
+    started = _private(_node(), "all_processes") if _node() else {}
     infos = [(name, info) for name in MAIN for info in started.get(name, ())]
     return {name: psutil.Process(info.process.pid) for name, info in infos if info.process.poll() is None}
 
@@ -188,10 +188,7 @@ def starts_worker() -> bool:
 
 def last_line_of_log() -> str:
     """Return the last line of what Ray's processes here have last written to standard error."""
-    import ray
-
-    node = _private(_private(ray, "_private").worker, "_global_node")
-    logs = [path for path in Path(_private(node, "get_logs_dir_path")()).glob("*.err") if path.stat().st_size]
+    logs = [path for path in Path(_private(_node(), "get_logs_dir_path")()).glob("*.err") if path.stat().st_size]
     lines = max(logs, key=lambda path: path.stat().st_mtime).read_text(errors="replace").split("\n") if logs else []
     return next((line.strip() for line in reversed(lines) if line.strip()), "(it is empty)")
 

@@ -3,10 +3,9 @@
 app.py           the verbs
 measure.py       plan, run, trial
 options.py       options of several verbs; checks before slow imports
-read.py          status, table, compare, explain, diff, schema
-json_schemas.py  the JSON Schema of what --format json prints
+read.py          status, table, compare, explain, diff
 write.py         report
-sweep_files.py   sweeps, show, notebooks
-one_trial.py     `trial`: whether it fits here, its software, its live line
+sweep_files.py   sweeps, show
+one_trial.py     `trial`: its software, whether it fits here, its line of progress
 text/            what verbs print
 """

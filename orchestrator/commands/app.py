@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CORE: dict[Job, list[Callable[..., None]]] = {
     "Measure": [measure.plan, measure.run, measure.trial],
-    "Read": [read.status, read.table, read.compare, read.explain, read.diff, read.schema, write.report],
-    "Share": [sweep_files.notebooks],
+    "Read": [read.status, read.table, read.compare, read.explain, read.diff, write.report],
+    "Share": [],
     "Set up": [sweep_files.sweeps, sweep_files.show],
 }
 """Job -> the core's verbs for it, in the order of help."""

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
-from lmsweep.orchestrator.terminal import on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import ProgressLine, on_terminal, say, say_data
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record_json import json_of
@@ -203,10 +203,10 @@ def trial(
       lmsweep trial quick --id bf76f90b
     """
     from lmsweep.orchestrator.commands.one_trial import (
-        LiveLine,
         check_fit,
         check_possible,
         continue_with,
+        running_words,
         unmade_rows,
         wrong_in,
     )
@@ -233,31 +233,29 @@ def trial(
     kept = Store(store) if store else None
     if kept:
         kept.check_writable()
-    unmade = None
-    try:
-        continue_with(asked.config.software)
-    except SoftwareError as error:
-        unmade = error
-    if how.predict and not unmade:
-        check_fit(asked)
-    from lmsweep.trials.bench.run_trial import run_watched
-
-    line = LiveLine(asked)
-    failed = False
+    line, failed = ProgressLine(), False
 
     def show(rows: list[Row]) -> None:
         nonlocal failed
-        line.stop()
+        line.end()
         records = kept.keep(rows) if kept else records_of(rows)
         if wrong := wrong_in(records):
             raise RequestError(f"trial: {wrong}")
         show_trial(records)
         failed = any(not Status(record.status).is_final for record in records)
 
-    if unmade:
-        show(unmade_rows(asked, unmade))
+    try:
+        continue_with(asked.config.software)
+    except SoftwareError as error:
+        show(unmade_rows(asked, error))
     else:
-        with line:
-            run_watched(asked, show, line.show)
+        if how.predict:
+            check_fit(asked)
+        from lmsweep.trials.bench.run_trial import run_watched
+
+        try:
+            run_watched(asked, show, lambda *taken: line.show(lambda: running_words(asked, *taken)))
+        finally:
+            line.end()
     if failed:
         raise typer.Exit(1)

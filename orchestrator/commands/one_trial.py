@@ -1,18 +1,11 @@
-"""Helps `lmsweep trial`: checks whether the trial fits here, and shows a live line while it runs."""
+"""Helps `lmsweep trial`: its software, whether it fits here, and its line of progress."""
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
-
-from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
-from lmsweep.orchestrator.planning.memory_predictions import SMALL, FitQuestion, Predictions
+from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.results.environment import expected_with
@@ -20,9 +13,6 @@ from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.rules.combination_rules import why_not
-
-SHOW_SECONDS = 1.0
-"""Seconds between two updates of the line; they are few, as the measuring process itself writes it."""
 
 
 def continue_with(software: str | None) -> None:
@@ -59,13 +49,8 @@ def check_fit(trial: Trial) -> None:
     if predictions.asked:
         say("predicting its memory; --no-predict skips it", error=True)
     environment = fingerprint(trial.config.device_type)
-    name = environment.device_name
-    prediction, room = predictions.of(trial, name), budget(trial.config, environment)
-    if not (isinstance(prediction, Prediction) and room):
-        return
-    question = FitQuestion(trial=trial, device_name=name, budget=room)
-    predictions.settle([question])
-    if reason := why_too_large(prediction, room, predictions.verdict(question)):
+    predictions.settle([(trial, environment)])
+    if reason := predictions.why_too_large(trial, environment):
         raise RequestError(f"trial: {reason}; --no-predict runs it anyway")
 
 
@@ -79,34 +64,7 @@ def unmade_rows(trial: Trial, error: SoftwareError) -> list[Row]:
     return [attempt.failure(name, error.status, str(error), expected) for name in trial.workloads]
 
 
-class LiveLine:
-    """A line on the terminal with the trial's running time and host memory; without a terminal it prints nothing."""
-
-    def __init__(self, trial: Trial) -> None:
-        console = Console(stderr=True)
-        self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
-        )
-        self._on = console.is_terminal
-        self._what = ", ".join(trial.workloads)
-        self._most = format_seconds(trial.config.timeout_seconds)
-        self._shown = -SHOW_SECONDS
-
-    def __enter__(self) -> Self:
-        if self._on:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Remove the line."""
-        self._live.stop()
-
-    def show(self, seconds: float, held: int) -> None:
-        """seconds: since the start. held: bytes of host memory."""
-        if self._on and seconds - self._shown >= SHOW_SECONDS:
-            self._shown = seconds
-            words = f"{self._what}: {format_seconds(seconds)} of at most {self._most}, {gib(held)} of host memory"
-            self._live.update(Text(words), refresh=True)
+def running_words(trial: Trial, seconds: float, held: int) -> str:
+    """Return `timing: 3.0 s of at most 15 min 00 s, 2 GiB of host memory`."""
+    most = format_seconds(trial.config.timeout_seconds)
+    return f"{', '.join(trial.workloads)}: {format_seconds(seconds)} of at most {most}, {gib(held)} of host memory"

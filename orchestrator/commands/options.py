@@ -30,14 +30,9 @@ def one_of(*words: str) -> Callable[[CallbackParam, Text], Text]:
 
     def check(text: str, option: str) -> None:
         if text not in words:
-            raise RequestError(f"{option} {text}: write {' or '.join(words)}")
+            raise RequestError(f"{option} {text}: no such {option.lstrip('-')}{choices(text, words)}")
 
     return checked(check)
-
-
-def _of_table(text: str, option: str) -> None:
-    if text not in TABLE_FORMATS:
-        raise RequestError(f"{option} {text}: no such format{choices(text, TABLE_FORMATS)}")
 
 
 def _priced(texts: list[str]) -> list[str]:
@@ -53,7 +48,7 @@ def paired(param: CallbackParam, texts: list[str]) -> list[str]:
 
 StoreArgument = Annotated[str, Argument(help="Where results are stored: a folder or a URI.")]
 Format = Annotated[
-    str, Option(callback=checked(_of_table), help=f"{', '.join(TABLE_FORMATS[:-1])} or {TABLE_FORMATS[-1]}.")
+    str, Option(callback=one_of(*TABLE_FORMATS), help=f"{', '.join(TABLE_FORMATS[:-1])} or {TABLE_FORMATS[-1]}.")
 ]
 JsonFormat = Annotated[str, Option(callback=one_of("text", "json"), help="text or json.")]
 Prices = Annotated[Texts, Option("--price", callback=_priced, help="H100=2.5: price in dollars per hour; repeatable.")]

@@ -1,6 +1,5 @@
-"""The verbs that print results, and what they mean: status, table, compare, explain, diff, schema."""
+"""The verbs that print results, and what they mean: status, table, compare, explain, diff."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -224,18 +223,3 @@ def diff(
         say(found.notes[0])
         return
     show_table(found, format)
-
-
-def schema(verb: Annotated[str, Argument(help="A verb with --format json.")]) -> None:
-    """Print the JSON Schema of what a verb prints with --format json.
-
-    \b
-    Example:
-      lmsweep schema compare
-    """
-    from lmsweep.orchestrator.commands.json_schemas import printing_verbs, schema_of
-    from lmsweep.trials.spec.suggestions import choices
-
-    if verb not in printing_verbs():
-        raise RequestError(f"{verb} has no --format json{choices(verb, printing_verbs())}")
-    say_data(json.dumps(schema_of(verb), indent=2))

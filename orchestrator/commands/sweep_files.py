@@ -1,14 +1,7 @@
-"""The verbs that list or write files and measure nothing: sweeps, show, notebooks."""
-
-import shutil
-from importlib.resources import as_file, files
-from pathlib import Path
-from typing import Annotated
-
-from typer import Argument
+"""The verbs about packaged sweeps: sweeps, show."""
 
 from lmsweep.orchestrator.plan_request import What, takes_request
-from lmsweep.orchestrator.terminal import say, say_data
+from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
@@ -85,29 +78,3 @@ def show(what: What) -> None:
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
     say_data(packaged[sweep].rstrip("\n"))
-
-
-def notebooks(
-    folder: Annotated[str, Argument(help="The folder to copy them to. It is created if it is not there.")],
-) -> None:
-    """Copy the Jupyter notebooks that ship with lmsweep. They run as they are, on results that ship with it, too.
-
-    \b
-    Example:
-      lmsweep notebooks notebooks
-    """
-    target = Path(folder).expanduser()
-    with as_file(files("lmsweep.analysis") / "notebooks") as source:
-        shipped = sorted(source.glob("*.ipynb"))
-        for notebook in shipped:
-            if (target / notebook.name).exists():
-                raise RequestError(f"{target / notebook.name} exists already; nothing was copied")
-        try:
-            target.mkdir(parents=True, exist_ok=True)
-            for notebook in shipped:
-                shutil.copyfile(notebook, target / notebook.name)
-        except OSError as error:
-            raise RequestError(f"{target}: cannot be written ({error.strerror})") from error
-    names = "\n".join(f"  {notebook.name}" for notebook in shipped)
-    say(f"{target} has {len(shipped)} notebooks:\n{names}")
-    say(f"To open them: pip install jupyterlab matplotlib duckdb && jupyter lab {target}")

@@ -1,7 +1,7 @@
 """The verb that writes a page: report."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -46,20 +46,29 @@ def report(
             f"-o {output}: the report is an HTML file; give a name that ends in .html, or - for standard output. "
             "For PDF, print it from a browser; for other formats, use `lmsweep table --format`"
         )
-    from lmsweep.analysis.report import page_of, write_page
+    from lmsweep.analysis.report import page_with, write_page
+    from lmsweep.analysis.report.content import content_of
 
-    if is_answer:
-        _write(lambda: [_page_of_answer(store)], output, write_page)
-        return
-    prices, others = parse_prices(price), [*more, *others]
-    if charts:
+    beside, prices = [*more, *others], parse_prices(price)
+    if charts and not is_answer:
         from lmsweep.analysis.report.chart_files import write_charts
 
         folder = Path(charts).expanduser()
-        written = write_charts(store, folder, others, prices, names_of(across), history=history, image=format)
+        written = write_charts(store, folder, beside, prices, names_of(across), history=history, image=format)
         say(f"{charts}: {len(written)} charts as {format.upper()}")
         return
-    _write(lambda: page_of(store, others, prices, names_of(across), history=history), output, write_page)
+    page: Iterable[str]
+    if is_answer:
+        page = [_page_of_answer(store)]
+    else:
+        page = page_with(content_of(store, beside, prices, names_of(across), history=history))
+    if output == "-":
+        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+        sys.stdout.writelines(page)
+        return
+    path = Path(output).expanduser()
+    size = write_page(page, path)
+    say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")
 
 
 def _page_of_answer(location: str) -> str:
@@ -78,13 +87,3 @@ def _page_of_answer(location: str) -> str:
             written: str = resolve_name(page)(TypeAdapter(resolve_name(outputs[verb])).validate_json(text, strict=True))
             return written
     raise RequestError(f"{location}: not what `lmsweep {' or '.join(pages)} ... --format json > FILE` writes")
-
-
-def _write(page: Callable[[], Iterable[str]], output: str, write_page: Callable[[Iterable[str], Path], int]) -> None:
-    if output == "-":
-        sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-        sys.stdout.writelines(page())
-        return
-    path = Path(output).expanduser()
-    size = write_page(page(), path)
-    say(f"{path} ({size / 2**20:.1f} MiB); open it in a browser")

@@ -87,15 +87,14 @@ def between(bounds: Bounds) -> str:
     return f"at least {low}" if low else f"at most {high}" if high else "?"
 
 
-def with_devices(node: Node, text: str) -> Node:
-    """Return the node with the GPUs meant by `H100`, `24GB` or `8xH100`. Raises RequestError if there are none."""
-    count, _ = counted(text)
+def with_devices(node: Node, text: str, gpus: int) -> Node:
+    """Return the node with so many of the GPUs meant by `H100` or `24GB`. Raises RequestError if there are none."""
     name, memory = device_memory(text)
     some = node.environments.get("cuda") or node.environments["cpu"]
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     on_gpus = {**node.environments, "cuda": there}
     # What is installed there is unknown, as its driver is.
-    return replace(node, gpus=count, accelerator_type=None, environments=on_gpus, missing=frozenset())
+    return replace(node, gpus=gpus, accelerator_type=None, environments=on_gpus, missing=frozenset())
 
 
 def counted(text: str) -> tuple[int, str]:
@@ -106,11 +105,10 @@ def counted(text: str) -> tuple[int, str]:
 
 def device_memory(text: str) -> tuple[str, int]:
     """Return name and bytes of the device meant by `H100`, `A100 80GB` or `24GB`. Raises RequestError."""
-    _, one = counted(text)
-    size = bytes_of(one)
+    size = bytes_of(text)
     if size is not None:
-        return f"a {one.strip()} device", size
-    first, *_ = devices_meant(one)
+        return f"a {text.strip()} device", size
+    first, *_ = devices_meant(text)
     return first.name, first.memory
 
 

@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from lmsweep import trials
 from lmsweep.orchestrator.cluster.nodes import Refusal
-from lmsweep.orchestrator.planning.memory_budget import Budget, depends_on_order
+from lmsweep.orchestrator.planning.memory_budget import budget, depends_on_order, why_too_large
 from lmsweep.orchestrator.planning.prediction_process import Answers
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.analytic.memory_bounds import Bounds
@@ -27,6 +27,7 @@ from lmsweep.trials.analytic.prediction_question import Answer, Question, Room, 
 from lmsweep.trials.analytic.rates.operators import Operators, from_values
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.machine.scratch import cache_folder
+from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.config import StepFlops, Trial, TrialConfig
 from lmsweep.trials.spec.reference import Code
 from lmsweep.trials.spec.workloads import Subject
@@ -50,19 +51,13 @@ SMALL = 2 * 10**9
 """Bytes that every device has. A trial that needs less fits, without a prediction."""
 
 
-class FitQuestion(NamedTuple):
-    trial: Trial
-    device_name: str
-    budget: Budget
-
-
 class Predictions:
     """The predictions of trials. Those missing in the cache are started at once, in the background."""
 
     def __init__(self, trials: Iterable[Trial], *, least: int = 0, each: bool = False, operators: bool = False) -> None:
         """Trials below `least` bytes are not predicted; with `each`, up to MOST are, one by one. `operators`: those of
         steps on GPUs are wanted too."""
-        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
+        self._digest = cache(code_digest)
         self._keys: dict[tuple[TrialConfig, Subject], str] = {}
         self._wanted: dict[str, Question] = {}
         """Key -> what is asked. Trials that need the same memory share a key."""
@@ -71,28 +66,22 @@ class Predictions:
             if subject := subject_of(trial):
                 self._wanted[self._key(trial, subject)] = Question(config=trial.config, subject=subject)
                 self._code = self._code or trial.code
-        self._known: dict[str, Prediction | Bounds | Refusal] = {
-            key: Refusal(f"it needs less than {least} bytes")
+        small = {
+            key: Answer(reason=f"it needs less than {least} bytes")
             for key, one in (self._wanted.items() if least else ())
             if (most := upper_bound(one.config, one.subject)) is not None and most < least
         }
-        self._flops: dict[str, StepFlops] = {}
         self.has_operators = operators
-        self._operators: dict[str, Rows | Refusal] = {}
-        """Key -> the operators of a step, or why there are none."""
-        self._verdicts: dict[str, bool | None] = {}
         self._cache = _Cache()
         kept = self._cache.read({name for key in self._wanted for name in (key, key + OPERATORS)})
         self._kept = {key: kept[key] for key in self._wanted if key in kept}
-        count = len(self._wanted) - len(self._known)
-        for key, answer in self._kept.items():
-            self._learn(key, answer)
-        for key in self._wanted:
-            self._learn_step(key, kept.get(key + OPERATORS, Answer()))
+        self._known: dict[str, Answer] = small | kept
+        """Name in the cache -> what is known: of the memory of a key, of its operators alone, of a verdict."""
+        count = len(self._wanted) - len(small)
         self._limit: float | None = BOUND_SECONDS if count > MOST else None
         """Seconds after which what is missing is not predicted; None: all is."""
         on_gpu = [key for key, one in self._wanted.items() if one.config.device_type == "cuda"]
-        self._steps = [key for key in on_gpu if key not in self._operators] if operators and not self._limit else []
+        self._steps = [key for key in on_gpu if self._step(key) is None] if operators and not self._limit else []
         """Trials whose operators are wanted and not known."""
         is_large = count > (MOST if each else FEW)
         self._asked = [key for key in self._wanted if key not in self._known or (key in self._steps and not is_large)]
@@ -118,11 +107,11 @@ class Predictions:
             if not there:
                 known = config.device_type in rooms
                 why = "the memory size of its device is unknown" if known else f"no {config.device_type} device is here"
-                self._known[key] = Refusal(f"{why}; in a plan this large, --for H100 predicts")
+                self._known[key] = Answer(reason=f"{why}; in a plan this large, --for H100 predicts")
             elif (most := upper_bound(config, self._wanted[key].subject)) is None and self._limit:
-                self._known[key] = Refusal("in a plan this large, your own code is not predicted")
+                self._known[key] = Answer(reason="in a plan this large, your own code is not predicted")
             elif most is not None and most <= min(room.bytes for room in there):
-                self._known[key] = Bounds(high=most)
+                self._known[key] = Answer(bounds=Bounds(high=most))
             else:
                 self._asked.append(key)
         if self._asked:
@@ -138,11 +127,11 @@ class Predictions:
 
     def _start(self, questions: Sequence[Question]) -> None:
         """Ask about the memory of `_asked` and, in the same process, about the operators of `_steps`."""
-        names = [*self._asked, *(key + OPERATORS for key in self._steps)]
+        self._names = [*self._asked, *(key + OPERATORS for key in self._steps)]
 
         def keep(index: int, answer: Answer) -> None:
             if not questions[index].kept:
-                self._cache.keep(names[index], answer)
+                self._cache.keep(self._names[index], answer)
 
         self._answers = Answers(questions, self._code, on_answer=keep, most=SOME if self._limit else None)
 
@@ -156,15 +145,18 @@ class Predictions:
         if subject is None:
             return Refusal(f"the memory of the workload {' and '.join(trial.workloads)} is not predicted")
         self._collect()
-        found = self._known.get(self._key(trial, subject), Refusal("only its larger workload is predicted"))
-        return found.on(device_name) if isinstance(found, Prediction) else found
+        found = self._known.get(self._key(trial, subject), Answer(reason="only its larger workload is predicted"))
+        if found.prediction:
+            return found.prediction.on(device_name)
+        return found.bounds or Refusal(str(found.why_not))
 
     def flops(self, trial: Trial) -> StepFlops | None:
         """Return the FLOPs of a trial whose closed form does not count them, if the prediction has."""
         if not trial.config.has_counted_flops or (subject := subject_of(trial)) is None:
             return None
         self._collect()
-        return self._flops.get(self._key(trial, subject))
+        found = self._known.get(self._key(trial, subject))
+        return found.flops if found else None
 
     def operators(self, trial: Trial) -> Operators | Refusal:
         """Return what one iteration of the trial computes and moves, or why that is unknown. Raises RequestError."""
@@ -173,86 +165,70 @@ class Predictions:
             return Refusal(f"the step of the workload {' and '.join(trial.workloads)} is not predicted")
         self._collect()
         key = self._key(trial, subject)
-        found = self._operators.get(key)
+        found = self._step(key)
         if found is None:
-            known = self._known.get(key)
-            return known if isinstance(known, Refusal) else Refusal("in a plan this large, not every step is predicted")
+            known = self._known.get(key, Answer())
+            return Refusal(known.reason or "in a plan this large, not every step is predicted")
         return found if isinstance(found, Refusal) else from_values(found)
 
-    def settle(self, questions: Iterable[FitQuestion]) -> None:
-        """Simulate the allocator for all questions that only this decides. Raises RequestError."""
+    def _step(self, key: str) -> Rows | Refusal | None:
+        """Return the operators of a step, or why there are none; None if no answer says."""
+        for answer in (self._known.get(name, Answer()) for name in (key + OPERATORS, key)):
+            if answer.operators:
+                return answer.operators
+            if reason := answer.untimed or answer.refused or answer.failure:
+                return Refusal(reason)
+        return None
+
+    def settle(self, asked: Iterable[tuple[Trial, Fingerprint]]) -> None:
+        """Simulate the allocator where only this decides whether a trial fits there. Raises RequestError."""
         if self._limit:
             return  # in a plan this large, undecided trials run
-        asked: dict[str, FitQuestion] = {}
-        for question in questions:
-            prediction = self.of(question.trial, question.device_name)
-            if isinstance(prediction, Prediction) and depends_on_order(prediction, question.budget):
-                asked[self._verdict_key(question)] = question
-        for key, answer in self._cache.read(set(asked)).items() if asked else ():
-            self._verdicts[key] = answer.fits
-            del asked[key]
-        if asked:
-            keys = list(asked)
-            verdicts = [
-                Question(
-                    config=memory_config(one.trial.config),
-                    subject=subject_of(one.trial) or "model",
-                    rooms=(Room(one.device_name, one.budget.bytes),),
-                    wants=("verdict",),
+        questions: dict[str, Question] = {}
+        for trial, environment in asked:
+            room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
+            if room and isinstance(prediction, Prediction) and depends_on_order(prediction, room):
+                there = Room(environment.device_name, room.bytes)
+                config, subject = memory_config(trial.config), subject_of(trial) or "model"
+                questions[self._verdict_key(trial, there)] = Question(
+                    config=config, subject=subject, rooms=(there,), wants=("verdict",)
                 )
-                for one in asked.values()
-            ]
-            answers = Answers(
-                verdicts, self._code, on_answer=lambda index, answer: self._cache.keep(keys[index], answer)
-            ).wait()
-            self._verdicts |= {key: answer.fits for key, answer in zip(keys, answers, strict=True)}
+        self._known |= self._cache.read(set(questions)) if questions else {}
+        if keys := [key for key in questions if key not in self._known]:
 
-    def verdict(self, question: FitQuestion) -> bool | None:
-        return self._verdicts.get(self._verdict_key(question)) if subject_of(question.trial) else None
+            def keep(index: int, answer: Answer) -> None:
+                self._cache.keep(keys[index], answer)
+
+            answers = Answers([questions[key] for key in keys], self._code, on_answer=keep).wait()
+            self._known |= zip(keys, answers, strict=True)
+
+    def why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
+        """Return why the trial does not fit there; None if it may."""
+        room, prediction = budget(trial.config, environment), self.of(trial, environment.device_name)
+        if room is None or isinstance(prediction, Refusal):
+            return None
+        key = self._verdict_key(trial, Room(environment.device_name, room.bytes))
+        return why_too_large(prediction, room, self._known.get(key, Answer()).fits)
 
     def _collect(self) -> None:
         if not self._answers:
             return
         answers = self._answers.within(self._limit) if self._limit else dict(enumerate(self._answers.wait()))
         self._answers = None
-        late = Refusal(f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
-        for index, key in enumerate(self._asked):
-            if index in answers:
-                self._learn(key, answers[index])
-            else:
-                self._known.setdefault(key, late)
-        for index, key in enumerate(self._steps, len(self._asked)):
-            self._learn_step(key, answers[index])  # all are there: with a limit no operators are asked for
-
-    def _learn(self, key: str, answer: Answer) -> None:
-        if answer.flops:
-            self._flops[key] = answer.flops
-        self._learn_step(key, answer)
-        self._known[key] = answer.prediction or answer.bounds or Refusal(str(answer.why_not))
-
-    def _learn_step(self, key: str, answer: Answer) -> None:
-        if answer.operators:
-            self._operators[key] = answer.operators
-        elif reason := answer.untimed or answer.refused or answer.failure:
-            self._operators[key] = Refusal(reason)
+        late = Answer(reason=f"in a plan this large, only what {BOUND_SECONDS:g} s suffice for is predicted")
+        self._known = dict.fromkeys(self._names, late) | self._known
+        self._known |= {self._names[index]: answer for index, answer in answers.items()}
 
     def _key(self, trial: Trial, subject: Subject) -> str:
         asked = (trial.config, subject)
         if asked not in self._keys:
-            digest = None
-            if trial.code is not None:
-                state = (trial.config.references, trial.code)
-                if state not in self._digests:
-                    self._digests[state] = code_digest(trial.config.references, trial.code)
-                digest = self._digests[state]
-            self._keys[asked] = memory_id(trial.config, subject, digest)
+            self._keys[asked] = memory_id(trial.config, subject, self._digest(trial.config.references, trial.code))
         return self._keys[asked]
 
-    def _verdict_key(self, question: FitQuestion) -> str:
-        subject = subject_of(question.trial)
+    def _verdict_key(self, trial: Trial, room: Room) -> str:
+        subject = subject_of(trial)
         assert subject is not None, "a trial with a prediction has a subject"
-        workspace = cublas_workspace(question.device_name)
-        return f"{self._key(question.trial, subject)} in {question.budget.bytes} with {workspace}"
+        return f"{self._key(trial, subject)} in {room.bytes} with {cublas_workspace(room.device_name)}"
 
     def close(self) -> None:
         if self._answers:

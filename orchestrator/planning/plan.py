@@ -8,18 +8,18 @@ from typing import Literal, NamedTuple
 from lmsweep.orchestrator.cluster.autoscaler import recall
 from lmsweep.orchestrator.cluster.nodes import Node, Refusal, missing_environment
 from lmsweep.orchestrator.cluster.placement import Placement, able_nodes, place
-from lmsweep.orchestrator.planning.memory_budget import budget, why_too_large
-from lmsweep.orchestrator.planning.memory_predictions import FitQuestion, Predictions
+from lmsweep.orchestrator.planning.memory_predictions import Predictions
+from lmsweep.orchestrator.predicting.device_rates import datasheet_of
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import counting
-from lmsweep.trials.analytic.datasheets import capabilities_of, device_named, find_device
-from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.rates.rate_set import Network
 from lmsweep.trials.code.digest import code_digest
 from lmsweep.trials.isolation.standby import Standby
 from lmsweep.trials.results.environment import Fingerprint, environment_id, expected_with
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Attempt, Row
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.reference import Code
@@ -50,6 +50,11 @@ class PlannedTrial:
     def required_placement(self) -> Placement:
         assert self.placement is not None, "a trial that runs is placed"
         return self.placement
+
+    def failures(self, status: Status, error: str) -> list[Row]:
+        """Return a row of this status for each of its workloads."""
+        attempt = Attempt.begin(self.trial)
+        return [attempt.failure(name, status, error, self.environment) for name in self.trial.workloads]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +189,8 @@ class Question:
     def excluded(self, config: TrialConfig, workload: str, environment: str) -> str | None:
         """Return why a rule excludes the workload in an environment; None if it may run there."""
         there = self.environments[environment]
-        device = _capabilities(there.device_name, there.device_memory) if config.takes_gpus else None
+        datasheet = datasheet_of(there) if config.takes_gpus else None
+        device = capabilities_of(datasheet) if datasheet else None
         missing = self.missing.get(environment)
         if reason := why_not(config, workload):
             return reason
@@ -327,12 +333,6 @@ def decide(asked: Question) -> list[Decision]:
     return found
 
 
-@cache
-def _capabilities(name: str, memory: int | None) -> Capabilities | None:
-    datasheet = find_device(name, memory) or device_named(name)
-    return capabilities_of(datasheet) if datasheet else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Places:
     able: list[Node] | Refusal
@@ -348,18 +348,16 @@ class _Decisions:
         self._done = done
         self._predictions = predictions
         self._places: dict[tuple[str, int, int, str | None], _Places] = {}  # by device, world_size, nodes and software
-        self._digests: dict[tuple[tuple[str, ...], Code], str | None] = {}
+        self._digest = cache(code_digest)
         self._promises: dict[str, list[Promise]] = {}  # by measurement_id
 
     def settle(self, trials: Sequence[Trial]) -> None:
         if self._predictions:
-            questions = (
-                FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
+            self._predictions.settle(
+                (trial, environment)
                 for trial in trials
                 for environment in self._where(trial.config).environments.values()
-                if (room := budget(trial.config, environment))
             )
-            self._predictions.settle(questions)
 
     def about(self, trial: Trial, *, index: int) -> list[PlannedTrial]:
         config, places = trial.config, self._where(trial.config)
@@ -382,7 +380,7 @@ class _Decisions:
                 done=self._done,
                 missing=missing,
                 promises=self._promises,
-                why_too_large=self._why_too_large,
+                why_too_large=self._predictions.why_too_large if self._predictions else lambda trial, there: None,
             )
         )
         for decision in found:
@@ -399,10 +397,7 @@ class _Decisions:
         return replace(planned, trial=replace(planned.trial, flops=flops))
 
     def _with_code(self, environments: dict[str, Fingerprint], trial: Trial, code: Code) -> dict[str, Fingerprint]:
-        key = (trial.references, code)
-        if key not in self._digests:
-            self._digests[key] = code_digest(trial.references, code)
-        digest = self._digests[key]
+        digest = self._digest(trial.references, code)
         with_code = [
             replace(one, code_digest=digest, code_revision=code.revision, code_dirty=code.dirty)
             for one in environments.values()
@@ -420,15 +415,6 @@ class _Decisions:
             environments = {_id_of(one, config): expected_with(one, config.software) for one in there}
             self._places[key] = _Places(able=able, environments=environments)
         return self._places[key]
-
-    def _why_too_large(self, trial: Trial, environment: Fingerprint) -> str | None:
-        prediction = self._predictions.of(trial, environment.device_name) if self._predictions else None
-        room = budget(trial.config, environment)
-        if not (self._predictions and room) or isinstance(prediction, Refusal | None):
-            return None
-        question = FitQuestion(trial=trial, device_name=environment.device_name, budget=room)
-        verdict = self._predictions.verdict(question) if isinstance(prediction, Prediction) else None
-        return why_too_large(prediction, room, verdict)
 
 
 def _id_of(environment: Fingerprint, config: TrialConfig) -> str:

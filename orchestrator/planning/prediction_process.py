@@ -26,6 +26,23 @@ _WHAT: dict[Want, str] = {
 """What a process predicts, in messages about its progress."""
 
 
+def start_without_gpu(module: str, request: str) -> "subprocess.Popen[bytes]":
+    """Start a module of lmsweep that reads a request, in a process group of its own, which ends with this process.
+
+    It needs no GPU, and what it forks after CUDA has been initialized could not use one.
+    """
+    with tempfile.TemporaryFile(dir=temporary_folder()) as file:  # the process has its own handle
+        file.write(request.encode())
+        file.seek(0)
+        return subprocess.Popen(
+            command(module, str(os.getpid())),
+            stdin=file,
+            stdout=subprocess.PIPE,
+            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
+            start_new_session=True,
+        )
+
+
 class Answers:
     """The answers to questions, from a process that starts at once."""
 
@@ -48,18 +65,8 @@ class Answers:
         self._began = time.monotonic()
         self._error = "see above"
         self._over = Event()
-        request = tempfile.TemporaryFile(dir=temporary_folder())  # noqa: SIM115 - the process has its own handle
-        request.write(as_text({"questions": questions, "code": code, "most": most}).encode())
-        request.seek(0)
-        # In a process group of its own, which ends with this process. Without a GPU: no prediction needs one, and
-        # processes forked after CUDA has been initialized could not use it.
-        self._process = subprocess.Popen(
-            command("lmsweep.trials.prediction.predict", str(os.getpid())),
-            stdin=request,
-            stdout=subprocess.PIPE,
-            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
-            start_new_session=True,
-        )
+        request = as_text({"questions": questions, "code": code, "most": most})
+        self._process = start_without_gpu("lmsweep.trials.prediction.predict", request)
         self._reader = Thread(target=self._read, name="answers", daemon=True)
         self._reader.start()
 

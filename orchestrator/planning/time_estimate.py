@@ -52,7 +52,9 @@ class DeviceSpeed:
     """Median of measured over modelled seconds of all iterations."""
 
 
-class _Times(NamedTuple):
+class Took(NamedTuple):
+    """Seconds of a trial, by its rows: without the start of Ray's worker, for which the first trial waits."""
+
     overhead: float
     iterating: float
 
@@ -70,7 +72,7 @@ class Estimates:
         self._step_of = step_of
         self._rates = DeviceRates(store, nodes)
         self._durations = durations
-        self._measured: dict[tuple[str, str], _Times] = {}  # by device_name and measurement_id
+        self._measured: dict[tuple[str, str], Took] = {}  # by device_name and measurement_id
         self._speeds: dict[tuple[str, str, bool], DeviceSpeed] = {}  # by device_name, workload and whether it compiles
         if store.exists():
             self._learn(store)
@@ -133,7 +135,7 @@ class Estimates:
             parts = {row["metric"]: sum(row["samples"] or ()) for row in rows}
             overhead = sum(parts.get(f"{what}_time", 0.0) for what in ("setup", "checked", "compile"))
             iterating = sum(parts.get(f"{what}_time", 0.0) for what in ("warmup", "measured", "profiled"))
-            self._measured.setdefault((device_name, measurement), _Times(overhead, iterating))
+            self._measured.setdefault((device_name, measurement), Took(overhead, iterating))
             if age < NEWEST and is_known(workload):  # unless the package that defined it is not installed
                 try:
                     config = config_of(rows[-1])

@@ -23,7 +23,7 @@ from lmsweep.orchestrator.running.progress.trial_words import count_trials
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.digest import pack
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Attempt, Record, Row, records_of
+from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
@@ -176,7 +176,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     try:
         for planned in run.planned.plan.trials:
             if planned.action in RULED_OUT:
-                writer.put(planned, ruled_out_rows(planned))
+                assert planned.reason is not None, "a trial that does not run has a reason"
+                writer.put(planned, planned.failures(RULED_OUT[planned.action], planned.reason))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             if standby is None and address is None:
                 standby = start_standby([planned.trial.config for planned in run.to_run])
@@ -229,13 +230,6 @@ def compact(store: Store, progress: RunProgress) -> None:
             store.compact()
     except (OSError, RequestError) as error:
         progress.say(f"could not merge the files of {store.location}: {error}")
-
-
-def ruled_out_rows(planned: PlannedTrial) -> list[Row]:
-    attempt = Attempt.begin(planned.trial)
-    assert planned.reason is not None, "a trial that does not run has a reason"
-    status = RULED_OUT[planned.action]
-    return [attempt.failure(name, status, planned.reason, planned.environment) for name in planned.trial.workloads]
 
 
 def count_slots(plan: Plan, nodes: list[Node]) -> int:

@@ -25,7 +25,7 @@ from lmsweep.orchestrator.running.chooser import Chooser
 from lmsweep.orchestrator.running.supervisor import Supervisor, resources
 from lmsweep.trials.machine.scratch import scratch_folder
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Attempt, Row
+from lmsweep.trials.results.record import Row
 
 OnStart = Callable[[PlannedTrial], None]
 OnRows = Callable[[PlannedTrial, list[Row]], None]
@@ -239,10 +239,7 @@ class ResultCollector(NotPickled, TrialProgressCallback):
         self.lose(self._planned(trial), f"the worker or its node died: {ray_private.last_error(trial)}")
 
     def lose(self, planned: PlannedTrial, reason: str) -> None:
-        """Report a row with status `lost` for each workload of the trial."""
-        attempt = Attempt.begin(planned.trial)
-        names = planned.trial.workloads
-        self._on_rows(planned, [attempt.failure(name, Status.LOST, reason, planned.environment) for name in names])
+        self._on_rows(planned, planned.failures(Status.LOST, reason))
 
     def _planned(self, trial: TuneTrial) -> PlannedTrial:
         return self._trials[int(trial.config["position"])]

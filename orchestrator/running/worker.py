@@ -16,7 +16,7 @@ from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpre
 from lmsweep.trials.machine.cpu_affinity import Gpu, cores_of, find_cores, find_gpus
 from lmsweep.trials.machine.gpu.cuda_keepalive import ReadyCudaDriver
 from lmsweep.trials.machine.scratch import scratch_folder
-from lmsweep.trials.results.record import Attempt, Record, Row
+from lmsweep.trials.results.record import Record, Row
 
 LEAST_AHEAD = 4
 """Graphs that are compiled ahead together, even on a machine with fewer cores."""
@@ -82,8 +82,7 @@ class Worker:
         try:
             runner = self._runner_with(trial.config.software)
         except SoftwareError as error:
-            attempt = Attempt.begin(trial)
-            return [attempt.failure(name, error.status, str(error), planned.environment) for name in trial.workloads]
+            return planned.failures(error.status, str(error))
         seconds = self._compile_ahead(position, likely, runner) if trial.config.compiles else None
         if trial.code and self._code_folder:
             trial = replace(trial, code=replace(trial.code, folder=self._code_folder))

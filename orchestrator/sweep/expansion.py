@@ -73,7 +73,6 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
     """Yield the arguments of each TrialConfig that is not excluded. Mark in `matched` the rows that exclude any."""
     names = list(block.values)
     rows = block.together or [{}]
-    has_arguments = block.has_arguments
     for values, row in ((values, row) for values in product(*block.values.values()) for row in rows):
         arguments = spread(dict(zip(names, values, strict=True)) | row)
         excluded = False
@@ -87,7 +86,7 @@ def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]
                 arguments[name] = arguments[f"model_args.{name}"]
         if arguments.get("model_code") is None and all(arguments.get(name) is not None for name in PLAIN_DIMENSIONS):
             arguments["model"] = _label(tuple(arguments.get(name, _DEFAULTS[name]) for name in DIMENSIONS))
-        yield in_json(arguments) if has_arguments else arguments
+        yield in_json(arguments)
 
 
 @cache

@@ -40,13 +40,6 @@ class Block:
         together = [row["device"] for row in self.together if "device" in row]
         return [str(device) for device in together or self.values.get("device") or [CONFIG_FIELDS["device"].default]]
 
-    @property
-    def has_arguments(self) -> bool:
-        """Whether any value is, or comes with, an argument of the user's code."""
-        listed = [*self.values.items(), *((name, [row[name]]) for row in self.together for name in row)]
-        several = (value.values for _, values in listed for value in values if isinstance(value, Fields))
-        return any("." in name for names in ([name for name, _ in listed], *several) for name in names)
-
     def problem(self, message: str) -> Problem:
         return Problem(line=self.line, path=self.path, message=message)
 

@@ -86,6 +86,8 @@ def registered(field: str) -> dict[str, str]:
 def in_json(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a configuration with those like `model_args.theta` collected as JSON in `model_args`."""
     found = {name: value for name, value in arguments.items() if "." not in name}
+    if len(found) == len(arguments):
+        return found
     for field in ARGUMENTS.values():
         users = {name.partition(".")[2]: value for name, value in arguments.items() if argument_of(name) == field}
         if users:

@@ -8,7 +8,7 @@ import pytest
 from lmsweep.orchestrator.cluster.autoscaler import startable_nodes
 from lmsweep.orchestrator.cluster.node_discovery import differences, find_nodes, software
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.cluster.placement import Placement, can_hold
+from lmsweep.orchestrator.cluster.placement import LiveNode, Placement, can_hold
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, make_plan
 from lmsweep.orchestrator.sweep.sweep import load_sweep
@@ -233,16 +233,19 @@ def test_a_cluster_file_without_a_cluster_is_a_wrong_request():
 
 
 def test_dead_nodes_hold_nothing_and_live_ones_only_trials_placed_there(plan_of):
-    resources = {"CPU": 64.0, "GPU": 8.0, "accelerator_type:H200": 1.0}
+    def live(name: str, **resources: float) -> LiveNode:
+        return LiveNode(node_id=name, address="10.0.0.1", resources={"CPU": 64.0} | resources)
+
+    gpus = {"GPU": 8.0, "accelerator_type:H200": 1.0}
     kept = only(plan_of(CLUSTER, "cuda:H200"))
     free = only(plan_of(H200S, "cuda"))
-    assert can_hold(replace(kept, node_ids=("h200-1",)), {"h200-1": resources})
-    assert not can_hold(replace(kept, node_ids=("h200-1",)), {"h200-2": resources})
-    assert can_hold(free, {"another": resources})
-    assert not can_hold(free, {"another": {"CPU": 64.0}})
-    assert not can_hold(replace(free, nodes=2), {"another": resources})
-    assert not can_hold(free, {})
-    assert can_hold(only(plan_of([*H200S, STARTABLE], "cuda")), {}), "an autoscaler could start another"
+    assert can_hold(replace(kept, node_ids=("h200-1",)), [live("h200-1", **gpus)])
+    assert not can_hold(replace(kept, node_ids=("h200-1",)), [live("h200-2", **gpus)])
+    assert can_hold(free, [live("another", **gpus)])
+    assert not can_hold(free, [live("another")])
+    assert not can_hold(replace(free, nodes=2), [live("another", **gpus)])
+    assert not can_hold(free, [])
+    assert can_hold(only(plan_of([*H200S, STARTABLE], "cuda")), []), "an autoscaler could start another"
 
 
 @pytest.mark.parametrize(

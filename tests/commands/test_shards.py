@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.planning.plan import Plan, Planned
-from lmsweep.orchestrator.sweep.ranges import Shard, seconds_until
+from lmsweep.orchestrator.sweep.ranges import seconds_until, shard
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
@@ -19,7 +19,7 @@ from tests.support.command import answer_here, lmsweep, lmsweep_here, write_swee
 @pytest.mark.parametrize("count", [1, 3, 16, 500])
 def test_shards_partition_the_sweep(count: int) -> None:
     trials = load_sweep("full").trials
-    shards = [Shard.parse(f"{number}/{count}").of(trials) for number in range(1, count + 1)]
+    shards = [trials[shard(f"{number}/{count}")] for number in range(1, count + 1)]
     assert sorted(map(repr, trials)) == sorted(repr(trial) for shard in shards for trial in shard)
     assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
@@ -27,7 +27,7 @@ def test_shards_partition_the_sweep(count: int) -> None:
 @pytest.mark.parametrize("text", ["0/4", "5/4", "4", "a/b", "1/0", ""])
 def test_a_shard_that_does_not_exist_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="write NUMBER/COUNT"):
-        Shard.parse(text)
+        shard(text)
 
 
 @pytest.mark.parametrize(

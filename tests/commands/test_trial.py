@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.commands.one_trial import LiveLine
+from lmsweep.orchestrator.commands.one_trial import running_words
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from tests.support.command import ROOT, start
 
@@ -57,15 +57,17 @@ def test_a_trial_ends_at_its_memory_limit(tmp_path: Path) -> None:
     assert statuses(tmp_path / "greedy") == {"timing": "oom"}
 
 
-def test_the_live_line_of_a_trial_is_for_terminals(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_that_runs_says_how_long_it_may_take_and_what_memory_it_holds() -> None:
     trial = Trial(config=TrialConfig(d_model=2), workloads=("timing", "memory"), sweep="trial")
-    with LiveLine(trial) as line:
-        line.show(3.0, 2**31)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
-    with LiveLine(trial) as line:
-        line.show(3.0, 2**31)
-    assert "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of host memory" in capsys.readouterr().err
+    said = running_words(trial, 3.0, 2**31)
+    assert said == "timing, memory: 3.0 s of at most 15 min 00 s, 2 GiB of host memory"
+
+
+@pytest.mark.slow  # a running trial says so after ten seconds
+def test_a_trial_says_once_elsewhere_than_on_a_terminal_that_it_runs() -> None:
+    running = start("trial", *ENDLESS, "workloads=timing", "timeout_seconds=13")
+    _, err = running.communicate(timeout=120)
+    assert len(re.findall(r"^timing: [\d.]+ m?s of at most 13\.0 s, .* of host memory$", err, re.MULTILINE)) == 1, err
 
 
 WATCHED = """

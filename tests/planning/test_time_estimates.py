@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event, Thread
 
+import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
@@ -22,9 +23,9 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS, PlanEstimate, Range, estimate_plan
 from lmsweep.orchestrator.planning.run_order import in_order
-from lmsweep.orchestrator.planning.time_estimate import Estimates
+from lmsweep.orchestrator.planning.time_estimate import Estimates, Took
 from lmsweep.orchestrator.running.admission import Gate
-from lmsweep.orchestrator.running.progress.eta import Correction, DeviceEta, Eta, Running, Took
+from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Running
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress, took_by
 from lmsweep.orchestrator.running.run_plan import prepare
 from lmsweep.orchestrator.sweep.ranges import seconds_of
@@ -310,20 +311,18 @@ def test_the_timeout_bounds_the_expected_time(tmp_path):
 
 
 def test_what_trials_took_corrects_the_time_that_is_left():
-    device = DeviceEta(
-        name="x", slots=2, running={1: Running(100.0, overhead=0.0, iterating=10.0)}, left=4, iterating_left=40.0
-    )
+    running = {1: Running(100.0, np.array([0.0, 10.0]))}
+    device = DeviceEta(name="x", slots=2, running=running, left=4, parts_left=np.array([0.0, 40.0]))
     assert device.seconds_left(now=100.0) == pytest.approx(25.0)
-    device.done, device.iterating = 1, Correction(estimated=10.0, taken=30.0)
+    device.done, device.estimated, device.taken = 1, np.array([0.0, 10.0]), np.array([0.0, 30.0])
     assert device.seconds_left(now=100.0) == pytest.approx(2 * 25.0), "the first trial does not decide alone"
-    device.done, device.iterating = 20, Correction(estimated=200.0, taken=600.0)
+    device.done, device.estimated, device.taken = 20, np.array([0.0, 200.0]), np.array([0.0, 600.0])
     assert device.seconds_left(now=100.0) == pytest.approx(3 * 25.0, rel=0.1)
 
 
 def test_the_overhead_of_a_slow_host_is_not_taken_for_slow_iterations():
-    device = DeviceEta(name="x", slots=1, running={}, left=2, overhead_left=2.0, iterating_left=100.0, done=20)
-    device.overhead = Correction(estimated=20.0, taken=60.0)  # short trials came first
-    device.iterating = Correction(estimated=10.0, taken=10.0)
+    device = DeviceEta(name="x", slots=1, running={}, left=2, parts_left=np.array([2.0, 100.0]), done=20)
+    device.estimated, device.taken = np.array([20.0, 10.0]), np.array([60.0, 10.0])  # short trials came first
     assert device.seconds_left(now=0.0) == pytest.approx(3 * 2.0 + 100.0, rel=0.02)
 
 
@@ -366,7 +365,7 @@ def test_profiled_iterations_count_as_iterations():
 
 
 def test_the_time_left_is_never_negative_nor_in_microseconds():
-    device = DeviceEta(name="x", slots=2, running={}, iterating_left=-2.24e-16)
+    device = DeviceEta(name="x", slots=2, running={}, parts_left=np.array([0.0, -2.24e-16]))
     assert device.seconds_left(now=0.0) == 0.0
     assert [time_left(one) for one in (0.0, 0.99, 1.0)] == ["less than a second left"] * 2 + ["about 1.0 s left"]
 

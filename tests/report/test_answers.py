@@ -18,7 +18,7 @@ from lmsweep.analysis.report.answers.question import Asked, asked_in, questions
 from lmsweep.analysis.report.answers.verdicts import OPTION, Answer, answer, cells_of_pair
 from lmsweep.analysis.report.content import content_of
 from lmsweep.analysis.report.joined import joined
-from lmsweep.analysis.report.page import page_of
+from lmsweep.analysis.report.page import page_with
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import H200 as NAMELESS
 from tests.support.made_up_results import Attempts, config, samples
@@ -155,7 +155,7 @@ def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
 def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) -> None:
     asked = {"ask": "How long?", "where": {"workload": "timing"}}
     times = {"fp32": [12.0, 24.0], "bf16": [10.0, 20.0]}
-    text = "".join(page_of(grid(tmp_path, times, question=json.dumps(asked))))
+    text = "".join(page_with(content_of(grid(tmp_path, times, question=json.dumps(asked)))))
     assert "<h1>How long?</h1>" in text
     assert re.findall(r'class="headline">([^<]*)', text)[0] == "Training step: 10 ms to 24 ms, in 4 cells"
     assert re.findall(r'<select id="view"><option value="0">([^<]*)', text)[0].startswith("How long does a")
@@ -178,7 +178,7 @@ def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
         trial = config(device="cuda", context_length=length)
         attempts.ok(trial, {f"{phase}.time": time for phase in ("backward", "optimizer", "step")})
     copytree(tmp_path / "mine", tmp_path / "copy")
-    page = "".join(page_of(str(tmp_path / "mine"), [str(tmp_path / "copy")]))
+    page = "".join(page_with(content_of(str(tmp_path / "mine"), [str(tmp_path / "copy")])))
     assert "no difference above 2 %" in re.findall(r'class="headline">([^<]*)', page)[0]
 
 

@@ -29,7 +29,7 @@ def test_every_chart_is_a_file(tmp_path: Path) -> None:
     again = lmsweep.charts(attempts.store.location, tmp_path / "again")
     assert [one.read_bytes() for one in again] == [one.read_bytes() for one in sorted((tmp_path / "charts").iterdir())]
     refused = answer_here("report", attempts.store.location, "--charts", tmp_path, "--format", "gif")
-    assert (refused.returncode, refused.stderr) == (2, "lmsweep: --format gif: write svg or png\n")
+    assert (refused.returncode, refused.stderr) == (2, "lmsweep: --format gif: no such format (one of: svg, png)\n")
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis.report.answers.history import headline_of_history, histories
-from lmsweep.analysis.report.content import histories_of
+from lmsweep.analysis.report.content import content_of, histories_of
 from lmsweep.analysis.report.joined import joined
-from lmsweep.analysis.report.page import page_of
+from lmsweep.analysis.report.page import page_with
 from lmsweep.analysis.report.views import view_of_answer
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.statistics.variation import PRIORS, Kind
@@ -59,7 +59,7 @@ def test_states_of_code_and_stores_are_stages(tmp_path: Path) -> None:
     [found] = histories_of(joined(locations[0], locations[1:], history=True), ())
     assert [one.name for one in found.question.options] == ["tuesday, 2026-11-02", "monday, 2026-11-03"]
     assert "change" in headline_of_history(found)[0] and not found.changes
-    page = "".join(page_of(locations[0], locations[1:], history=True))
+    page = "".join(page_with(content_of(locations[0], locations[1:], history=True)))
     assert "in 2 stores" in page and "Preset tables" not in page
 
 
@@ -67,7 +67,7 @@ def test_one_day_is_no_history(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     measured(attempts, 1.0, 0)
     with pytest.raises(RequestError, match="no device has a cell in two states of the code"):
-        page_of(attempts.store.location, history=True)
+        content_of(attempts.store.location, history=True)
 
 
 def days_of(folder: Path, count: int, metrics: tuple[str, ...]) -> pd.DataFrame:

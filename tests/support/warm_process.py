@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from lmsweep.orchestrator.features.check import code_check
 from lmsweep.orchestrator.planning import prediction_process
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import die_with_parent, kill_group
@@ -38,7 +37,7 @@ CLIENT = str(Path(__file__).with_name("warm_client.py"))
 @contextlib.contextmanager
 def warm_programs() -> Iterator[None]:
     """Inside, this process starts its programs from the one that has imported PyTorch."""
-    with patch.object(prediction_process, "command", _command), patch.object(code_check, "command", _command):
+    with patch.object(prediction_process, "command", _command):
         yield
 
 

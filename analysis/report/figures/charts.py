@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from lmsweep.analysis.data.columns import in_order, label, natural_ranks
+from lmsweep.analysis.data.pooled_rows import RESULT
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, held_at_peak, memory_timeline
 from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
@@ -23,7 +24,6 @@ from lmsweep.trials.spec.config import RequestError
 MOST_FIGURES = 60
 """Figures per section; they are of the store's first trials in natural order."""
 
-_PROFILE = ["measurement_id", "environment_id"]
 _DECADES = {"dtick": "D2", "tickformat": "~r"}
 """Ticks of a logarithmic axis at 1, 2 and 5."""
 
@@ -57,7 +57,7 @@ def timelines(results: Results) -> Iterator[Figure]:
     unit = choose_unit("B", [float(totals.max()) for totals in sums])
     asked = _most_held(results, unit)
     for (title, rows, points), totals in zip(trials, sums, strict=True):
-        trial = tuple(rows[_PROFILE].iloc[0])
+        trial = tuple(rows[RESULT].iloc[0])
         peak = float(totals.max())
         wide = points.pivot_table(index="position", columns="category", values="bytes", observed=True, aggfunc="last")
         traces: list[JsonObject] = [
@@ -103,9 +103,9 @@ def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
         rows = held_at_peak(results.details("allocations", "memory"))
     except RequestError:
         return {}
-    held = rows.groupby([*_PROFILE, "category", "piece"], sort=False)["held"].sum().reset_index()
-    largest = held.sort_values("held").drop_duplicates([*_PROFILE, "category"], keep="last")
-    names = largest[[*_PROFILE, "category"]].itertuples(index=False, name=None)
+    held = rows.groupby([*RESULT, "category", "piece"], sort=False)["held"].sum().reset_index()
+    largest = held.sort_values("held").drop_duplicates([*RESULT, "category"], keep="last")
+    names = largest[[*RESULT, "category"]].itertuples(index=False, name=None)
     return {
         name: f"<br>at the peak {number_text(size / unit.size)} {unit.name} from {escape(piece)}"
         for name, size, piece in zip(names, largest["held"].astype(float), largest["piece"].astype(str), strict=True)
@@ -227,10 +227,10 @@ def _longest(kernels: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[st
 
 def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the keys that distinguish each trial, as a text, and its rows, for the first MOST_FIGURES trials."""
-    first = rows.drop_duplicates(_PROFILE)
+    first = rows.drop_duplicates(RESULT)
     names = varying_keys(first, ["model", "context_length"], [])
     first = in_order(first, names).head(MOST_FIGURES)
-    groups = dict(list(rows.groupby(_PROFILE)))
+    groups = dict(list(rows.groupby(RESULT)))
     for trial in first.itertuples():
         title = ", ".join(f"{name} {label(getattr(trial, name))}" for name in names)
         yield title, groups[trial.measurement_id, trial.environment_id]

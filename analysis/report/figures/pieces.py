@@ -16,19 +16,21 @@ MOST_PIECES = 12
 """Maximum number of pieces of a chart."""
 
 _PEAKS = ("peak_allocated", "peak_tensors")
+"""In the order of their names: the allocator's is preferred."""
 
 
 def largest_pieces(results: Results) -> Iterator[Figure]:
     """Yield the largest pieces of each trial. Raises RequestError if the store has no allocations."""
     trials = list(each_trial(held_at_peak(results.details("allocations", "memory"))))
     unit = choose_unit("B", [float(rows["held"].max()) for _, rows in trials])
-    frame = results.measurements[[*RESULT, "phase", "metric", "median"]]
-    steps = frame[(frame["phase"] == "step") & frame["median"].notna()]
-    known = steps.drop_duplicates([*RESULT, "metric"]).set_index([*RESULT, "metric"])["median"].to_dict()
+    steps = (
+        results.measurements[[*RESULT, "phase", "metric", "median"]]
+        .query("phase == 'step' and metric in @_PEAKS")
+        .dropna(subset="median")
+    )
+    peaks = steps.sort_values("metric").groupby(RESULT)["median"].first()
     for title, rows in trials:
-        trial = tuple(rows[RESULT].iloc[0])
-        peaks = [float(known[*trial, name]) for name in _PEAKS if (*trial, name) in known]
-        yield _figure(title, rows, unit, peaks[0] if peaks else None)
+        yield _figure(title, rows, unit, peaks.get(tuple(rows[RESULT].iloc[0])))
 
 
 def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> Figure:

@@ -20,7 +20,6 @@ from lmsweep.orchestrator.features.best.cell_costs import error_of, keeps_limit,
 from lmsweep.orchestrator.features.best.standing import (
     FEWEST_CELLS,
     MOST_WRONG,
-    RIGHT_MARGIN,
     SURROGATE_REACH,
     Standing,
     believed,
@@ -49,8 +48,6 @@ class Beaten:
     """The 95 % interval of `ratio`, the variation between processes included."""
     chance: float
     """Probability that the winner is better at all."""
-    is_close: bool
-    """Whether it may be better by more than RIGHT_MARGIN."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +189,6 @@ def _beaten(cell: Cell, stands: Standing, place: int) -> Beaten:
         low=exp(ahead - within),
         high=exp(ahead + within),
         chance=float(stands.chance()[place]),
-        is_close=bool(stands.chance(RIGHT_MARGIN)[place] < 1 - MOST_WRONG),
     )
 
 

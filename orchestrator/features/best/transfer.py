@@ -65,8 +65,6 @@ class Transfer:
     target: Device
     factor: float
     """Measured over scaled device time, the geometric mean over the cells measured on both; 1 if there are none."""
-    calibrated_by: int
-    """How many cells were measured on both."""
     cells: tuple[Predicted, ...]
 
     @property
@@ -116,7 +114,6 @@ def _transfer(source: str, cells: dict[str, tuple[Cell, Ratio]], target: Device,
         source=source,
         target=target,
         factor=exp(float(np.mean([*off.values()]))) if off else 1.0,
-        calibrated_by=len(off),
         cells=tuple(predicted),
     )
 

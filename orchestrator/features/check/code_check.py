@@ -1,19 +1,15 @@
 """Asks the process that imports the user's code whether it works, and lays out its findings."""
 
 import json
-import os
-import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import NamedTuple
 
+from lmsweep.orchestrator.planning.prediction_process import start_without_gpu
 from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.missing_packages import install_words, missing_packages
 from lmsweep.trials.code.source import find_source, line_of
-from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
-from lmsweep.trials.machine.scratch import temporary_folder
 from lmsweep.trials.results.roles import MODEL, arguments_for
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.spec.reference import HUGGING_FACE, REFERENCES, Code, is_reference, parse_reference
@@ -51,17 +47,8 @@ def questions(trials: Sequence[Trial]) -> list[Question]:
 
 def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[Answer]:
     """Yield the answers of a process without a GPU; `seconds` limits each. Raises RequestError if it fails."""
-    request = {"code": code, "questions": asked, "seconds": seconds}
-    with tempfile.TemporaryFile(dir=temporary_folder()) as file:
-        file.write(json.dumps(request, default=vars).encode())
-        file.seek(0)
-        process = subprocess.Popen(
-            command("lmsweep.trials.numerics.check_code", str(os.getpid())),
-            stdin=file,
-            stdout=subprocess.PIPE,
-            env=environment() | {"CUDA_VISIBLE_DEVICES": ""},
-            start_new_session=True,
-        )
+    request = json.dumps({"code": code, "questions": asked, "seconds": seconds}, default=vars)
+    process = start_without_gpu("lmsweep.trials.numerics.check_code", request)
     count = 0
     try:
         assert process.stdout is not None, "it is a pipe"

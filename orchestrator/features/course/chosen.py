@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from lmsweep.analysis.data.results import Results
+from lmsweep.orchestrator.running.progress.trial_words import describe
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.roles import MODEL, OF_STEP, PARTITION, arguments_for, varying_fields
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
@@ -55,7 +56,7 @@ def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
     """Return how many of the measurements of these trials are among the rows of `lmsweep.load`."""
     names = varying_fields(trial.config for trial in trials)
     asked = {
-        measurement_id(trial.config, workload): f"{workload}: {_described(trial.config, names)}"
+        measurement_id(trial.config, workload): f"{workload}: {describe(trial.config, names, otherwise='the trial')}"
         for trial in trials
         for workload in trial.workloads
     }
@@ -71,11 +72,6 @@ def found_in(frame: pd.DataFrame, trials: Sequence[Trial]) -> Found:
             f"{words}: {statuses.get(one, 'missing')}" for one, words in asked.items() if one not in succeeded
         ),
     )
-
-
-def _described(config: TrialConfig, names: Sequence[str]) -> str:
-    values = {name: getattr(config, name) for name in names}
-    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None) or "the trial"
 
 
 def rows_of_trials(frame: pd.DataFrame, trials: Sequence[Trial]) -> pd.DataFrame:

@@ -9,42 +9,26 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.time_estimate import Estimate
+from lmsweep.orchestrator.planning.time_estimate import Estimate, Took
 
-
-@dataclass(kw_only=True)
-class Correction:
-    """Measured over estimated time of one part of the trials that succeeded, in seconds."""
-
-    estimated: float = 0.0
-    taken: float = 0.0
-
-    def factor(self, ended: int) -> float:
-        """Return the ratio, with one trial as estimated added, so that the first trial does not decide alone."""
-        usual = self.estimated / ended if ended else 0.0
-        return (self.taken + usual) / (self.estimated + usual) if usual else 1.0
-
-
-class Took(NamedTuple):
-    """Seconds of a trial, by its rows: without the start of Ray's worker, for which the first trial waits."""
-
-    overhead: float
-    iterating: float
+Parts = NDArray[np.float64]
+"""Seconds of overhead, and of iterations."""
 
 
 class Running(NamedTuple):
     began: float
     """time.monotonic() at its start."""
-    overhead: float
-    """Estimated seconds."""
-    iterating: float
-    """Estimated seconds."""
+    parts: Parts
+    """Estimated."""
 
 
 @dataclass(kw_only=True)
 class DeviceEta:
-    """The trials of one device. Seconds are estimates, summed over trials."""
+    """The trials of one device. Seconds are summed over trials."""
 
     name: str
     slots: int
@@ -54,26 +38,29 @@ class DeviceEta:
     failed: int = 0
     left: int = 0
     """Trials that have not started."""
-    overhead_left: float = 0.0
-    iterating_left: float = 0.0
-    overhead: Correction = field(default_factory=Correction)
-    iterating: Correction = field(default_factory=Correction)
+    parts_left: Parts = field(default_factory=lambda: np.zeros(2))
+    """Estimates of these."""
+    estimated: Parts = field(default_factory=lambda: np.zeros(2))
+    """Estimates of the trials that succeeded."""
+    taken: Parts = field(default_factory=lambda: np.zeros(2))
+    """What these took."""
 
-    def corrected(self, overhead: float, iterating: float) -> float:
-        return overhead * self.overhead.factor(self.done) + iterating * self.iterating.factor(self.done)
+    def corrected(self, parts: Parts) -> float:
+        """Return estimated seconds, corrected by the trials that succeeded. One more that takes what was estimated is
+        added to these, so that the first does not decide alone."""
+        usual = self.estimated / max(self.done, 1)
+        factors = np.divide(self.taken + usual, self.estimated + usual, out=np.ones(2), where=usual > 0)
+        return float(parts @ factors)
 
-    def forget(self, overhead: float, iterating: float) -> None:
+    def forget(self, parts: Parts) -> None:
         """Take a trial from those that have not started."""
         self.left -= 1
-        self.overhead_left -= overhead
-        self.iterating_left -= iterating
+        self.parts_left = self.parts_left - parts
 
     def seconds_left(self, now: float) -> float:
-        rest = [
-            max(0.0, self.corrected(one.overhead, one.iterating) - (now - one.began)) for one in self.running.values()
-        ]
+        rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
         # Rounding may leave the sums of what has not started a little below 0.
-        return max([0.0, (self.corrected(self.overhead_left, self.iterating_left) + sum(rest)) / self.slots, *rest])
+        return max([0.0, (self.corrected(self.parts_left) + sum(rest)) / self.slots, *rest])
 
 
 class Eta:
@@ -92,8 +79,9 @@ class Eta:
         """
         self.alone = alone
         self._until = until
-        self._parts = {index: (one.seconds - one.iterating, one.iterating) for index, one in estimates.items()}
-        """Seconds of overhead and of iterations, by the index of a trial."""
+        self._parts = {
+            index: np.array([one.seconds - one.iterating, one.iterating]) for index, one in estimates.items()
+        }
         self._lock = RLock()
         self.devices: dict[str, DeviceEta] = {}
         for planned in trials:
@@ -101,17 +89,15 @@ class Eta:
             device = self.devices.setdefault(name, DeviceEta(name=name, slots=1, running={}))
             device.slots = max(device.slots, planned.placement.slots if planned.placement else 1)
             device.left += 1
-            overhead, iterating = self._parts[planned.index]
-            device.overhead_left += overhead
-            device.iterating_left += iterating
+            device.parts_left = device.parts_left + self._parts[planned.index]
 
     def started(self, planned: PlannedTrial) -> None:
         with self._lock:
             device = self.devices[planned.environment.device_name]
-            overhead, iterating = self._parts[planned.index]
+            parts = self._parts[planned.index]
             if planned.index not in device.running:  # else it runs again, after its node died
-                device.forget(overhead, iterating)
-            device.running[planned.index] = Running(time.monotonic(), overhead, iterating)
+                device.forget(parts)
+            device.running[planned.index] = Running(time.monotonic(), parts)
 
     def ended(self, planned: PlannedTrial, took: Took | None) -> None:
         """`took` is what its rows say; None if it failed, which says nothing about other trials."""
@@ -119,20 +105,18 @@ class Eta:
             device = self.devices[planned.environment.device_name]
             if planned.index not in device.running:  # its node died before it could begin
                 self.started(planned)
-            _, overhead, iterating = device.running.pop(planned.index)
+            _, parts = device.running.pop(planned.index)
             if took is None:
                 device.failed += 1
                 return
             device.done += 1
-            device.overhead.estimated += overhead
-            device.overhead.taken += took.overhead
-            device.iterating.estimated += iterating
-            device.iterating.taken += took.iterating
+            device.estimated = device.estimated + parts
+            device.taken = device.taken + took
 
     def expected(self, planned: PlannedTrial) -> float:
         """Return the corrected estimate of a trial, in seconds."""
         with self._lock:
-            return self.devices[planned.environment.device_name].corrected(*self._parts[planned.index])
+            return self.devices[planned.environment.device_name].corrected(self._parts[planned.index])
 
     def still_expected(self, planned: PlannedTrial) -> float:
         """Return the corrected estimate of what is left of a trial, in seconds."""
@@ -144,7 +128,7 @@ class Eta:
     def left_out(self, planned: PlannedTrial) -> None:
         """Forget a trial that will not begin."""
         with self._lock:
-            self.devices[planned.environment.device_name].forget(*self._parts[planned.index])
+            self.devices[planned.environment.device_name].forget(self._parts[planned.index])
 
     def seconds_left(self) -> float:
         with self._lock:

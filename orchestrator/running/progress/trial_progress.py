@@ -14,7 +14,8 @@ from rich.text import Text
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import Range
-from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta, Took
+from lmsweep.orchestrator.planning.time_estimate import Took
+from lmsweep.orchestrator.running.progress.eta import DeviceEta, Eta
 from lmsweep.orchestrator.running.progress.trial_words import descriptions, outcome
 from lmsweep.orchestrator.terminal import OutputError, continuing, folded, format_seconds, harmless, say, time_left
 from lmsweep.trials.machine.live_phase import read_phase
@@ -90,7 +91,7 @@ class LiveView:
             lines.add_column(no_wrap=True, overflow="ellipsis", width=width, ratio=None if width else 1)
         running = sorted(device.running.items(), key=lambda each: each[1].began)
         for index, trial in running[:MOST_RUNNING]:
-            expected = device.corrected(trial.overhead, trial.iterating)
+            expected = device.corrected(trial.parts)
             times = format_seconds(now - trial.began)
             if now - trial.began < expected:
                 times += f" of ~{format_seconds(expected)}"

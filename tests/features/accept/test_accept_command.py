@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import torch
 
-from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.features.accept.accepting import judge
 from lmsweep.orchestrator.features.accept.node_trials import measure_node
+from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.results.record import records_of
 from lmsweep.trials.store.store import Store
@@ -41,7 +41,7 @@ def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
         (("--as", "H20x"), "--as H20x: no such device; did you mean H20?"),
         (("-o", "page.pdf"), "-o page.pdf: the page is an HTML file"),
         (("-o", "nowhere/page.html"), "there is no folder nowhere"),
-        (("--format", "yaml"), "--format yaml: write text or json"),
+        (("--format", "yaml"), "--format yaml: no such format (one of: text, json)"),
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_is_measured(words: tuple[str, ...], said: str) -> None:

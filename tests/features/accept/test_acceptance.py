@@ -10,7 +10,6 @@ import jsonschema
 import pytest
 
 from lmsweep.analysis.tables.render import render
-from lmsweep.orchestrator.commands.json_schemas import schema_of
 from lmsweep.orchestrator.features.accept.accept_text import (
     advice,
     compared_with,
@@ -23,6 +22,7 @@ from lmsweep.orchestrator.features.accept.accept_text import (
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, UnitVerdict, accept
 from lmsweep.orchestrator.features.accept.accepting import predicted_phase, write_page
 from lmsweep.orchestrator.features.accept.parts import Process, shipped
+from lmsweep.orchestrator.features.schema.json_schemas import schema_of
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.analytic.datasheets import Device, device_named
 from lmsweep.trials.results.outcome import Flag

@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.commands.json_schemas import printing_verbs, schema_of
+from lmsweep.orchestrator.features.schema.json_schemas import printing_verbs, schema_of
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.golden_files import check_golden
 
