@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmsweep.trials.analytic.rates.hardware import Hardware
+from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator
 from lmsweep.trials.analytic.rates.surface import Surface, logs
 
@@ -71,13 +72,11 @@ class Attention(NamedTuple):
     bytes: int
 
 
-def attention_of(
-    name: str, shapes: tuple[tuple[int, ...], ...], *, dtype: str, flops: int, bytes: int, is_causal: bool
-) -> Attention:
-    """Return an attention from the shapes of an operator's inputs; in backward, the output's gradient is the first."""
-    is_backward = "backward" in name
-    kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in name), _FLASH)
-    tensors = [shape for shape in shapes if len(shape) >= 3]
+def attention_of(operator: Operator | MeasuredOperator) -> Attention:
+    """Return an attention from the shapes of its inputs; in backward, the output's gradient is the first."""
+    is_backward = "backward" in operator.name
+    kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in operator.name), _FLASH)
+    tensors = [shape for shape in operator.shapes if len(shape) >= 3]
     query, key = (
         (tensors[1], tensors[2])
         if is_backward and len(tensors) > 3
@@ -86,14 +85,14 @@ def attention_of(
     return Attention(
         kernel=kernel,
         is_backward=is_backward,
-        is_causal=is_causal,
-        is_wide=dtype in ("float32", "tf32"),
+        is_causal=operator.is_causal,
+        is_wide=operator.dtype in ("float32", "tf32"),
         batch_heads=math.prod(query[:-2]),
         queries=query[-2],
         keys=key[-2],
         head=query[-1],
-        flops=flops,
-        bytes=bytes,
+        flops=operator.flops,
+        bytes=operator.bytes,
     )
 
 
@@ -102,14 +101,7 @@ class AttentionRates:
         self._hardware = hardware
         found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
         for point in points:
-            attention = attention_of(
-                point.name,
-                point.shapes,
-                dtype=point.dtype,
-                flops=point.flops,
-                bytes=point.bytes,
-                is_causal=point.is_causal,
-            )
+            attention = attention_of(point)
             places, ratios = found.setdefault(_key(attention), ([], []))
             places.append(_place(attention))
             ratios.append(point.seconds / self.formula(attention))

@@ -1,7 +1,6 @@
 """How long a collective takes: from measured or published ones within a node, by the adapters between nodes."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import LINKS, Device, find_device
 from lmsweep.trials.analytic.rates.rate_data import public_collectives
+from lmsweep.trials.analytic.rates.surface import Curve
 from lmsweep.trials.spec.words import Collective
 
 LATENCY_SECONDS = 20e-6
@@ -51,15 +51,7 @@ class CollectiveTimes:
         points = self.measured.get(kind, ())
         if not points:
             return self.latency + factor * size / self.bandwidth
-        sizes = [point.size for point in points]
-        if size <= sizes[0]:
-            return points[0].seconds
-        if size >= sizes[-1]:
-            return points[-1].seconds * size / sizes[-1]
-        above = bisect_left(sizes, size)  # between two sizes the time is a power of the size
-        (small, short), (large, long) = points[above - 1], points[above]
-        power = math.log(long / short) / math.log(large / small)
-        return short * math.exp(power * math.log(size / small))
+        return Curve(points).at(size)
 
 
 @cache

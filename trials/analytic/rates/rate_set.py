@@ -20,7 +20,7 @@ from lmsweep.trials.analytic.rates.product_rates import (
     product_of,
 )
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
-from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION
+from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION, Cost
 from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {
@@ -57,15 +57,6 @@ ASSUMED = (
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
-
-
-class Cost(NamedTuple):
-    seconds: float
-    """Time of one repetition on the device, without the launch."""
-    source: str
-    """Where the time comes from, in words for a user."""
-    unsure: tuple[float, float] = NO_ASSUMPTION
-    """Least and most time over `seconds`, for an operator that was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,15 +185,7 @@ class Rates:
             seconds, least, most = self._products.seconds(product)
             unsure = least / seconds, most / seconds
         elif kind == "attention":
-            attention = attention_of(
-                operator.name,
-                operator.shapes,
-                dtype=operator.dtype,
-                flops=operator.flops,
-                bytes=operator.bytes,
-                is_causal=operator.is_causal,
-            )
-            seconds = self._attention.seconds(attention)
+            seconds = self._attention.seconds(attention_of(operator))
         else:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None
@@ -292,6 +275,3 @@ def _name(point: MeasuredOperator) -> str | None:
 def _device_name(full_name: str) -> str | None:
     found = find_device(full_name)
     return found.name if found else None
-
-
-__all__ = ["REFERENCE", "Cost", "MeasuredRates", "Network", "Rates", "rates_of", "rates_with"]
