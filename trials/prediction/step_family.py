@@ -12,7 +12,8 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, wit
 from lmsweep.trials.analytic.prediction_question import Largest, Room
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace, operators_grown
+from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace
+from lmsweep.trials.prediction.depth.operator_growth import operators_grown
 from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
 from lmsweep.trials.prediction.step_operators import operators_of_batch, why_untimed

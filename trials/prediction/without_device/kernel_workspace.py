@@ -15,6 +15,7 @@ from lmsweep.trials.machine.torch_private import (
     SOFTMAX_BACKWARD,
     VARLEN_BACKWARD,
 )
+from lmsweep.trials.prediction.without_device.caching_allocator import round_up
 from lmsweep.trials.spec.config import TrialConfig
 
 aten = torch.ops.aten
@@ -98,8 +99,8 @@ def _flash_backward(result: tuple[Tensor, ...]) -> int:
     """The gradient of q and one number per row, in float32, with context and head dimension rounded up (mha_bwd in
     aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp)."""
     batch, heads, context, d_head = result[0].shape
-    width = _round_up(d_head, 32) if d_head <= 192 else 256
-    return 4 * batch * heads * _round_up(context, 128) * (width + 1)
+    width = round_up(d_head, 32) if d_head <= 192 else 256
+    return 4 * batch * heads * round_up(context, 128) * (width + 1)
 
 
 def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
@@ -116,7 +117,7 @@ def _copy(tensor: Tensor) -> int:
 def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
     """As `_flash_backward`, with 128 rows more for each document (mha_varlen_bwd in the same file)."""
     tokens, heads, d_head = result[0].shape
-    width = _round_up(d_head, 32) if d_head <= 192 else 256
+    width = round_up(d_head, 32) if d_head <= 192 else 256
     return 4 * (tokens + 128 * documents) * heads * (width + 1)
 
 
@@ -124,7 +125,7 @@ def _efficient_backward(result: tuple[Tensor, ...]) -> int:
     """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns. Measured on an
     H200."""
     batch, heads, context, d_head = result[0].shape
-    width = 0 if result[0].dtype == torch.float32 else _round_up(d_head, 64)
+    width = 0 if result[0].dtype == torch.float32 else round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)
 
 
@@ -144,7 +145,3 @@ _SCRATCH: dict[Any, Callable[[Any], int]] = {
     EFFICIENT_BACKWARD: _efficient_backward,
     CUDNN_BACKWARD: _flash_backward,
 }
-
-
-def _round_up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple
