@@ -174,8 +174,5 @@ def _at_most(parameters: int) -> Iterator[None]:
             raise _TooLargeError
 
     hook: Callable[..., None] = counted
-    handle = register_module_parameter_registration_hook(hook)
-    try:
+    with register_module_parameter_registration_hook(hook):
         yield
-    finally:
-        handle.remove()

@@ -83,13 +83,8 @@ class OperatorLog:
         def leave(*_: object) -> None:
             self._running.pop()
 
-        entering = register_module_forward_pre_hook(enter)
-        leaving = register_module_forward_hook(leave, always_call=True)
-        try:
+        with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
             yield
-        finally:
-            entering.remove()
-            leaving.remove()
 
     def begin(self, phase: str) -> None:
         """Start a phase. Operators of `init` and `dropped` are not collected."""
