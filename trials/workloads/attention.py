@@ -10,12 +10,11 @@ import torch
 
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
-from lmsweep.trials.bench.iterations import Series, take_queued_series, time_rows
+from lmsweep.trials.bench.iterations import Series, compile_rows, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
@@ -58,7 +57,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             step.give_gradient()
         timer = _timer(config, step, phases)
         if config.compiles:
-            yield from _compile(bench, step, timer, phases)
+            yield from compile_rows(bench, timer.from_idle, phases, cuda_graphs=step.uses_cuda_graphs)
         series = take_queued_series(bench, timer, watch)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
@@ -97,16 +96,6 @@ def _timer(config: TrialConfig, step: AttentionStep, phases: Sequence[str]) -> Q
         before_each=l2_flusher(config.device_type) if config.cold_l2 else None,
         drop=step.drop,
     )
-
-
-def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer, phases: Sequence[str]) -> Iterator[Measurement]:
-    with bench.account("compile"):
-        first = timer.from_idle()
-        if step.uses_cuda_graphs:
-            timer.from_idle()  # the first iteration only compiles, the second records the graphs
-    flags = check_compiled(cuda_graphs=step.uses_cuda_graphs)
-    for name, seconds in zip(phases, first.phases, strict=True):
-        yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
 def _times(
