@@ -100,7 +100,8 @@ def step_family(config: TrialConfig) -> StepFamily:
 
     def run(batch: int) -> RunStep:
         if batch not in known:
-            known[batch] = run_step(replace(config, batch_size=batch))
+            sized = replace(config, batch_size=batch)
+            known[batch] = RunStep(allocations(sized, is_trial=False), operators_of_batch(sized))
         return known[batch]
 
     found = None
@@ -118,11 +119,6 @@ def step_family(config: TrialConfig) -> StepFamily:
     if found is None:
         raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
     return found
-
-
-def run_step(config: TrialConfig) -> RunStep:
-    """Return the step of one batch. Raises what `predict` and the run raise."""
-    return RunStep(allocations(config, is_trial=False), operators_of_batch(config))
 
 
 def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:

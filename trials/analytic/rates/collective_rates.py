@@ -65,7 +65,8 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
     if found:
         nearest = min(found, key=lambda known: (abs(math.log(known / max(ranks, 2))), -known))
         points = {kind: in_order(of_kind) for kind, of_kind in found[nearest].items()}
-        points = {kind: [_without_data(of_kind[0]), *of_kind] for kind, of_kind in points.items()}
+        for of_kind in points.values():
+            of_kind.insert(0, Point(1024, SHARE_OF_SMALLEST * of_kind[0].seconds))
         largest = points["all_reduce"][-1]
         words = f"published collectives between {nearest} {device.name} (AIConfigurator)"
         bandwidth = bus_factor("all_reduce", nearest) * largest.size / largest.seconds
@@ -130,10 +131,6 @@ def bus_factor(collective: Collective, ranks: int) -> float:
     if collective in ("broadcast", "send_recv"):
         return 1.0
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
-
-
-def _without_data(smallest: Point) -> Point:
-    return Point(1024, SHARE_OF_SMALLEST * smallest.seconds)
 
 
 def _grown(kind: Collective, known: int, ranks: int) -> float:

@@ -75,24 +75,15 @@ def _sum(summed: Tensor, result: Tensor) -> int:
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
     threads = 512 // vector
-    width, height = 32, min(_power_of_two(summed.numel() // outputs), threads // 32)
-    per_thread = -(-(summed.numel() // outputs) // height)
+    rows = summed.numel() // outputs
+    width, height = 32, min(1 << (rows.bit_length() - 1), threads // 32)  # powers of two
+    per_thread = -(-rows // height)
     grid = -(-(outputs // vector) // width)
     most = MULTIPROCESSORS * (2048 // (width * height))
     if per_thread < 16 or grid > most:
         return 0
     blocks = max(min(-(-most // grid), -(-per_thread // 16)), -(-per_thread // 256))
     return 4 * outputs * blocks * width * vector if blocks > 1 else 0
-
-
-def _power_of_two(count: int) -> int:
-    """The largest power of two that is at most `count`."""
-    return 1 << (count.bit_length() - 1)
-
-
-def _softmax_backward(result: Tensor) -> int:
-    """The product of output and gradient, computed first (aten/src/ATen/native/cuda/SoftMax.cu)."""
-    return result.numel() * result.element_size()
 
 
 def _flash_backward(result: tuple[Tensor, ...]) -> int:
@@ -141,7 +132,8 @@ _FUSED = (
     EFFICIENT_BACKWARD,
 )
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
-    SOFTMAX_BACKWARD: _softmax_backward,
+    # The product of output and gradient, computed first (aten/src/ATen/native/cuda/SoftMax.cu).
+    SOFTMAX_BACKWARD: lambda result: result.nbytes,
     EFFICIENT_BACKWARD: _efficient_backward,
     CUDNN_BACKWARD: _flash_backward,
 }
