@@ -64,15 +64,15 @@ class StepRun:
 
 
 @lru_cache(maxsize=4)
-def step_run(config: TrialConfig, rank: int | None = None) -> StepRun:
-    """Run all iterations that differ, of one process or of this rank; without a rank, of that with the largest share of
-    the optimizer's state. Raises UnpredictableError if the step needs values, UnsupportedError where the trial would,
-    and what the user's code raises."""
+def step_run(config: TrialConfig) -> StepRun:
+    """Run all iterations that differ, of one process or of the rank with the largest share of the optimizer's state.
+    Raises UnpredictableError if the step needs values, UnsupportedError where the trial would, and what the user's code
+    raises."""
     if config.ddp == "none":
         return record(config)
     from lmsweep.trials.prediction.without_device.fake_ranks import largest_rank
 
-    return record(config, largest_rank(config) if rank is None else rank)
+    return record(config, largest_rank(config))
 
 
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
