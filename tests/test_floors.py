@@ -242,8 +242,8 @@ def test_what_plans_and_runs_knows_neither_the_options_nor_what_calls_it():
             assert not [name for name in imports(path) for one in above if f"{name}.".startswith(f"{one}.")], path
 
 
-FEATURES = "orchestrator/features"
-FEATURE = re.compile(r"orchestrator\.features\.(\w+)")
+FEATURES = ("orchestrator/features", "trials/features")
+FEATURE = re.compile(r"(?:orchestrator|trials)\.features\.(\w+)")
 """What names a feature: an import, or text by which a module is imported."""
 
 
@@ -259,7 +259,7 @@ def features_named_elsewhere(root: Path = ROOT) -> list[str]:
     found = []
     for path in [*(one for package in (*MAY_IMPORT, "lmsweep") for one in (root / package).rglob("*.py"))]:
         place = path.relative_to(root)
-        own = place.parts[2] if place.is_relative_to(FEATURES) and len(place.parts) > 3 else ""
+        own = place.parts[2] if any(map(place.is_relative_to, FEATURES)) and len(place.parts) > 3 else ""
         found += [f"{place} names {name}" for name in {*FEATURE.findall(text_at_run_time(path, root))} - {own}]
     return sorted(found)
 
@@ -270,12 +270,17 @@ def test_the_core_names_no_feature_and_no_feature_another():
 
 @pytest.mark.parametrize(
     "place",
-    ["trials/a.py", "orchestrator/commands/a.py", "lmsweep/__init__.py", f"{FEATURES}/b/a.py", f"{FEATURES}/a.py"],
+    [
+        "trials/a.py",
+        "orchestrator/commands/a.py",
+        "lmsweep/__init__.py",
+        *(f"{folder}/{path}" for folder in FEATURES for path in ("b/a.py", "a.py")),
+    ],
 )
 def test_a_feature_that_is_named_elsewhere_is_found(place, tmp_path):
-    for path in (place, f"{FEATURES}/c/d.py"):
+    for path in (place, f"{FEATURES[1]}/c/d.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("import lmsweep.orchestrator.features.c.d\n")
+        (tmp_path / path).write_text("import lmsweep.trials.features.c.d\n")
     assert features_named_elsewhere(tmp_path) == [f"{place} names c"]
 
 
@@ -300,12 +305,15 @@ def names_defined(path: Path) -> set[str]:
 
 def read_by_one_feature(root: Path = ROOT) -> list[str]:
     """The names that the core defines and only one feature reads."""
-    core_files = [path for package in MAY_IMPORT for path in files(package, root) if FEATURES not in path.as_posix()]
+    core_files = [
+        path for package in MAY_IMPORT for path in files(package, root) if "/features/" not in path.as_posix()
+    ]
     in_core = sum(map(names_read, core_files), Counter[str]())
     readers: dict[str, set[str]] = {}
-    for path in (root / FEATURES).glob("*/**/*.py"):
-        for name in names_read(path):
-            readers.setdefault(name, set()).add(path.relative_to(root / FEATURES).parts[0])
+    for folder in FEATURES:
+        for path in (root / folder).glob("*/**/*.py"):
+            for name in names_read(path):
+                readers.setdefault(name, set()).add(path.relative_to(root / folder).parts[0])
     return sorted(
         f"{path.relative_to(root)}: {name} is read by {feature}"
         for path in core_files
@@ -320,7 +328,7 @@ def test_what_only_one_feature_reads_lies_in_that_feature():
 
 
 def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
-    core_file, feature = tmp_path / "analysis/a/b.py", tmp_path / f"{FEATURES}/c/d.py"
+    core_file, feature = tmp_path / "analysis/a/b.py", tmp_path / f"{FEATURES[1]}/c/d.py"
     for path in (core_file, feature):
         path.parent.mkdir(parents=True)
     core_file.write_text("LEAST = 1\ndef one(): return two()\ndef two(): ...\nclass Three:\n    def four(self): ...\n")

@@ -2,6 +2,7 @@
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
+    features      what features run with torch: one folder for each
     workloads     what is measured: one module per workload
     numerics      rounding: sums in 16 bits, errors against float64, the type of each tensor
     isolation     the processes that trials run in: a server that forks one child per trial

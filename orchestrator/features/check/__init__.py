@@ -2,7 +2,7 @@
 
 code_check.py   asks the process that imports the code, and lays out what it found
 
-That process is `trials/numerics/check_code.py`, because features import no torch.
+That process is `trials/features/check/check_code.py`: the orchestrator imports no torch.
 """
 
 from typing import Annotated

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import NamedTuple
 
-from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.missing_packages import install_words, missing_packages
 from lmsweep.trials.code.source import find_source, line_of
+from lmsweep.trials.features.check.finding import Finding, Question
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import kill_group
 from lmsweep.trials.machine.scratch import temporary_folder
@@ -56,7 +56,7 @@ def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[A
         file.write(json.dumps(request, default=vars).encode())
         file.seek(0)
         process = subprocess.Popen(
-            command("lmsweep.trials.numerics.check_code", str(os.getpid())),
+            command("lmsweep.trials.features.check.check_code", str(os.getpid())),
             stdin=file,
             stdout=subprocess.PIPE,
             env=environment() | {"CUDA_VISIBLE_DEVICES": ""},

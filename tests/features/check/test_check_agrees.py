@@ -7,7 +7,7 @@ import pytest
 
 from lmsweep.orchestrator.features.check.code_check import questions
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.numerics.check_code import answer
+from lmsweep.trials.features.check.check_code import answer
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig

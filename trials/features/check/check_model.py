@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
+from lmsweep.trials.features.check.finding import Finding, Question, cannot
 from lmsweep.trials.machine.torch_private import unset_random_weights
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.trained_weights import without_gradient

@@ -9,7 +9,6 @@ from typing import Any
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import as_unsupported, describe, status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.step_checks import verify
@@ -17,6 +16,7 @@ from lmsweep.trials.distributed.parallel.users_wrapper import FINISH
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
+from lmsweep.trials.features.check.finding import Finding, Question
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement
