@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -149,16 +148,9 @@ def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Ite
         yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
-class _Allocated(NamedTuple):
-    baseline: int
-    """The queries, keys and values, and the workspaces of libraries."""
-    before_backward: int
-    """The same plus the output and what is saved for backward, without the gradient of the output."""
-    forward_peak: int
-    backward_peak: int
-
-
-def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> _Allocated:
+def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> tuple[int, ...]:
+    """Return the bytes held before forward, which are those of queries, keys, values and the workspaces of libraries;
+    before backward, without the gradient of the output; and at the peak of forward and of backward."""
     device = device_module(device_type)
     device.synchronize()
     device.reset_peak_memory_stats()
@@ -175,7 +167,7 @@ def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) ->
     backward_peak = device.max_memory_allocated()
     step.drop()
     step.gradient = None
-    return _Allocated(baseline, before_backward, forward_peak, backward_peak)
+    return baseline, before_backward, forward_peak, backward_peak
 
 
 def l2_flusher(device_type: str) -> Callable[[], object]:

@@ -51,19 +51,12 @@ KERNELS: dict[tuple[str, bool, bool], Kernel] = {
 LEAST_FILLED = 0.05
 
 
-class _Key(NamedTuple):
-    kernel: str
-    is_backward: bool
-    is_wide: bool
-    is_causal: bool
-
-
 class Attention(NamedTuple):
     kernel: str
     is_backward: bool
-    is_causal: bool
     is_wide: bool
     """Whether it computes in float32."""
+    is_causal: bool
     batch_heads: int
     queries: int
     keys: int
@@ -85,8 +78,8 @@ def attention_of(operator: Operator | MeasuredOperator) -> Attention:
     return Attention(
         kernel=kernel,
         is_backward=is_backward,
-        is_causal=operator.is_causal,
         is_wide=operator.dtype in ("float32", "tf32"),
+        is_causal=operator.is_causal,
         batch_heads=math.prod(query[:-2]),
         queries=query[-2],
         keys=key[-2],
@@ -99,7 +92,7 @@ def attention_of(operator: Operator | MeasuredOperator) -> Attention:
 class AttentionRates:
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
         self._hardware = hardware
-        found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
+        found: dict[tuple[str, bool, bool, bool], tuple[list[tuple[float, ...]], list[float]]] = {}
         for point in points:
             attention = attention_of(point)
             places, ratios = found.setdefault(_key(attention), ([], []))
@@ -109,7 +102,7 @@ class AttentionRates:
 
     def formula(self, attention: Attention) -> float:
         hardware = self._hardware
-        kernel = KERNELS.get(_key(attention)[:3]) or KERNELS[_EFFICIENT, *_key(attention)[1:3]]
+        kernel = KERNELS.get(attention[:3]) or KERNELS[_EFFICIENT, *attention[1:3]]
         rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
         if attention.head < HEADS[0]:
             rate *= attention.head / HEADS[0]
@@ -127,8 +120,9 @@ class AttentionRates:
         return self.formula(attention) * (surface.at(_place(attention)) if surface else 1.0)
 
 
-def _key(attention: Attention) -> _Key:
-    return _Key(attention.kernel, attention.is_backward, attention.is_wide, attention.is_causal)
+def _key(attention: Attention) -> tuple[str, bool, bool, bool]:
+    """What a surface of measured times is of: the kernel, and whether it is backward, wide and causal."""
+    return attention[:4]
 
 
 def _place(attention: Attention) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ from functools import cache
 from statistics import median
 from typing import Literal
 
-from lmsweep.trials.analytic.datasheets import Device, find_device, host_link
+from lmsweep.trials.analytic.datasheets import Device, device_named, find_device, host_link
 from lmsweep.trials.analytic.rates.rate_data import public_products
 
 Level = Literal["measured", "scaled", "public", "datasheet"]
@@ -147,8 +147,8 @@ def hardware_of(device: Device) -> Hardware:
 
 @cache
 def find_reference() -> Device:
-    found = find_device("NVIDIA H200")
-    assert found is not None and found.name == REFERENCE, "the table has it"
+    found = device_named(REFERENCE)
+    assert found is not None, "the table has it"
     return found
 
 

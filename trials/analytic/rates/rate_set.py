@@ -200,7 +200,7 @@ class Rates:
         source = sources[kind]
         if kind in self._measured:
             here = self.hardware.device.name
-            where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
+            where = here if _device_name(self._measured[kind].device_name) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
         return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
@@ -234,7 +234,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
     points = _points_of(device)
     level: Level = "datasheet"
     if points:
-        level = "measured" if any(_name(point) == device.name for point in points) else "scaled"
+        level = "measured" if any(_device_name(point.device_name) == device.name for point in points) else "scaled"
     elif "datasheet" not in hardware.sources["products"]:
         level = "public"
     return Rates(hardware, points, level=level, network=network)
@@ -242,7 +242,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 def rates_with(device: Device, measured: MeasuredRates, network: Network | None = None) -> Rates:
     """Return the rates of a device: for each kind the measured ones, else those that ship."""
-    found = [point for point in measured.operators if _name(point) == device.name]
+    found = [point for point in measured.operators if _device_name(point.device_name) == device.name]
     kinds = {point.kind for point in found}
     shipped = rates_of(device, network)
     level: Level = "measured" if {"product", "attention"} <= kinds else shipped.level
@@ -261,14 +261,14 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
 def _points_of(device: Device) -> list[MeasuredOperator]:
     """Return the measured operators of a device, or those of the device with the same chip."""
     chip = CHIP.get(device.name)
-    here = [point for point in measured_operators() if _name(point) == device.name]
+    here = [point for point in measured_operators() if _device_name(point.device_name) == device.name]
     if here or chip is None:
         return here
-    return [point for point in measured_operators() if _name(point) == chip and point.kind in ("product", "attention")]
-
-
-def _name(point: MeasuredOperator) -> str | None:
-    return _device_name(point.device_name)
+    return [
+        point
+        for point in measured_operators()
+        if _device_name(point.device_name) == chip and point.kind in ("product", "attention")
+    ]
 
 
 @cache
