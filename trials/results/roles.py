@@ -1,14 +1,16 @@
 """What each field of a configuration means. To add a field, add a row to FIELDS."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
+from typing import Any
 
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import REFERENCES
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -183,6 +185,23 @@ def determined_by(name: str) -> tuple[str, ...]:
     if name == "device" or (name in ENVIRONMENT_FIELDS and name not in (*MACHINE, "code_digest")):
         leaders |= {*MACHINE}
     return tuple(sorted(leaders))
+
+
+def graph_of(config: TrialConfig) -> TrialConfig:
+    """Return the smallest configuration with the same compiled graph: one layer if layers share code, a default
+    protocol."""
+    others: dict[str, Any] = {
+        name: CONFIG_FIELDS[name].default
+        for name in fields_read_by(Reader.STEP, Reader.RANKS, Reader.NOTHING)
+        if name != "timeout_seconds"  # a graph may take no longer than its trial
+    }
+    return replace(
+        config,
+        **(others | config.compilation.same_graph),
+        mode="forward" if config.mode == "forward" else "forward_backward",
+        loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
+        batch_size=config.micro_batch_size,
+    )
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:
