@@ -1,6 +1,7 @@
 """Datasheets: the peak rates of known devices, and the memory that their drivers report.
 
-To add a device, add a row to _ROWS and, if the memory that its driver reports is known, one to _GIVEN.
+To add a device, add a row to _ROWS, one to _CHIPS if its chip is a new one, and, if the memory that its driver
+reports is known, one to _GIVEN.
 """
 
 import re
