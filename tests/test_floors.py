@@ -333,7 +333,7 @@ def test_a_name_of_the_core_that_only_one_feature_reads_is_found(tmp_path):
     ]
 
 
-MOST_LINES_OF_CORE = 50_616
+MOST_LINES_OF_CORE = 49_989
 """May only be lowered: what a new question needs goes into a feature."""
 
 
@@ -368,8 +368,9 @@ def test_analysis_imports_of_trials_only_rooms_that_know_no_hardware():
         assert {name.split(".")[1] for name in touches(path, "trials") if "." in name} <= known, path
 
 
-def test_the_files_that_know_tune_are_few_and_the_orchestrator_knows_no_torch():
-    assert not [path for path in files("orchestrator") if touches(path, "torch")]
+def test_the_files_that_know_tune_are_few_and_the_orchestrator_knows_no_torch_but_in_programs_of_features():
+    with_torch = [path for path in files("orchestrator") if touches(path, "torch")]
+    assert all(FEATURES in path.as_posix() and not touches(path, "ray") for path in with_torch)
     tune = [path for path in files("orchestrator") if any(name.startswith("ray.tune") for name in imports(path))]
     runs_trials = {"tune_runner", "supervisor"}
     assert {path.stem for path in tune} == runs_trials | {"ray_private", "ray_session"}

@@ -188,7 +188,7 @@ def _by(cells: pd.DataFrame, clock: str) -> dict[str, pd.Series]:
 
 
 def _mean_of(cells: pd.DataFrame, counted: pd.DataFrame | None = None, *, one_host: bool, timed: bool) -> _Mean:
-    """Return what cells say together by one clock. counted: those of which the mean is; None: all."""
+    """Return what cells say together by one clock. counted: those that the mean is of; None: all."""
     shown = cells if counted is None else counted
     shown = shown[shown["ratio"].gt(0) & ~shown["itself"].astype(bool)]
     counts, gain, ends = Counter(cells["verdict"]), Gain(np.nan), None

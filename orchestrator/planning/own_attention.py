@@ -9,8 +9,7 @@ from statistics import median
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
-from lmsweep.trials.analytic.rates.rate_set import Cost
-from lmsweep.trials.analytic.rates.step_time import Costs, OperatorRates
+from lmsweep.trials.analytic.rates.step_time import Cost, OperatorRates
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import STORED_FIELDS, RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.reference import is_reference
@@ -66,7 +65,7 @@ class WithOwnAttention:
     seconds: Mapping[str, float]
     """Phase -> of one layer."""
 
-    def of(self, operator: Operator) -> Costs:
+    def of(self, operator: Operator) -> Cost:
         if class_of(operator) != "attention":
             return self.rates.of(operator)
         phase = "backward" if "backward" in operator.name else "forward"

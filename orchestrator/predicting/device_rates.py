@@ -6,12 +6,11 @@ from functools import cache, cached_property
 from statistics import geometric_mean, median
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.trials.analytic.cpu_operators import CpuOperators
 from lmsweep.trials.analytic.datasheets import DEVICES, CpuRates, Device, device_named, find_device
 from lmsweep.trials.analytic.rates.collective_rates import Point, in_order
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, operators_in
 from lmsweep.trials.analytic.rates.rate_set import LAUNCHES, MeasuredRates, Network, Rates, rates_with
-from lmsweep.trials.analytic.rates.step_time import OperatorRates
+from lmsweep.trials.analytic.rates.step_time import CpuOperators, OperatorRates
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.store.store import Store

@@ -1,17 +1,9 @@
 """The time of a step from its operators: of device or host, with what is exposed."""
 
-from typing import NamedTuple
-
 import pytest
 
 from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, explained, in_tf32, step_time
-
-
-class OneCost(NamedTuple):
-    seconds: float
-    source: str
-    unsure: tuple[float, float] = (1.0, 1.0)
+from lmsweep.trials.analytic.rates.step_time import WAIT_PER_LAUNCH, Cost, explained, in_tf32, step_time
 
 
 class Rates:
@@ -20,8 +12,8 @@ class Rates:
     def __init__(self, host: float) -> None:
         self.host = host
 
-    def of(self, operator: Operator) -> OneCost:
-        return OneCost(float(operator.bytes), f"measured {operator.name}")
+    def of(self, operator: Operator) -> Cost:
+        return Cost(float(operator.bytes), f"measured {operator.name}")
 
     def launch(self, operator: Operator) -> float:
         return self.host

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.trials.code.finding import Question
+from lmsweep.orchestrator.features.check.check_code import answer
+from lmsweep.orchestrator.features.check.finding import Question
 from lmsweep.trials.code.missing_packages import install_words, missing_packages
 from lmsweep.trials.code.project import ProjectFinder
 from lmsweep.trials.code.source import check_reference
-from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.reference import Code
 from tests.support.clean_process import in_clean_process

@@ -74,29 +74,6 @@ def _key(one: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(map(_hashable, one))
 
 
-@pytest.mark.parametrize(
-    ("compute", "dtype", "widths", "mask", "kernel"),
-    [
-        ((8, 0), "bfloat16", (64, 64), "none", "flash"),
-        ((8, 0), "bfloat16", (64, 64), "bool2", "efficient"),
-        ((8, 0), "bfloat16", (192, 128), "none", "efficient"),
-        ((8, 9), "bfloat16", (256, 256), "none", "flash"),
-        ((8, 9), "bfloat16", (208, 208), "none", "efficient"),
-        ((7, 5), "float16", (64, 64), "none", "efficient"),
-        ((7, 5), "bfloat16", (64, 64), "none", "math"),
-        ((7, 0), "float32", (50, 50), "none", "efficient"),
-        ((8, 0), "float32", (50, 50), "none", "math"),
-        ((10, 0), "bfloat16", (128, 128), "float2", "cudnn"),
-        ((12, 0), "bfloat16", (128, 128), "none", "flash"),
-    ],
-)
-def test_other_gpus_choose_by_their_compute_capability(
-    compute: tuple[int, int], dtype: str, widths: tuple[int, int], mask: str, kernel: str
-) -> None:
-    with Fakes():
-        assert chosen_kernel(call(dtype, widths, HEADS, mask, 0.0, 0, 1), compute) == kernel
-
-
 def test_the_kernels_that_the_users_code_allows_are_the_only_ones() -> None:
     with Fakes(), sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION]):
         assert chosen_kernel(call("bfloat16", (64, 64), HEADS, "none", 0.0, 1, 1)) == Kernel.EFFICIENT

@@ -212,5 +212,7 @@ def test_attention_decides_nothing_about_a_workload_without_it() -> None:
 def test_every_datasheet_of_nvidia_has_a_compute_capability_that_fits_its_rates() -> None:
     for device in DEVICES:
         if not device.name.startswith("MI"):
-            assert (device.compute >= (8, 9)) == (device.fp8 is not None), device.name
-            assert (device.compute >= (8, 0)) == (device.tf32 is not None) == (device.bf16 is not None), device.name
+            assert (device.chip.compute >= (8, 9)) == (device.fp8 is not None), device.name
+            assert (device.chip.compute >= (8, 0)) == (device.tf32 is not None) == (device.bf16 is not None), (
+                device.name
+            )

@@ -12,7 +12,11 @@ from typing import Any, ParamSpec, TypeVar
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pin
 
-PRELOADED = ["lmsweep.trials.workloads.ddp", "lmsweep.trials.numerics.check_code", "tests.support.clean_process"]
+PRELOADED = [
+    "lmsweep.trials.workloads.ddp",
+    "lmsweep.orchestrator.features.check.check_code",
+    "tests.support.clean_process",
+]
 """What the server that forks these processes imports once."""
 
 P = ParamSpec("P")

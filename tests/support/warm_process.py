@@ -28,7 +28,7 @@ from lmsweep.orchestrator.planning import prediction_process
 from lmsweep.trials.machine.interpreter import command, environment
 from lmsweep.trials.machine.processes import die_with_parent, kill_group
 
-PROGRAMS = ("lmsweep.trials.prediction.predict", "lmsweep.trials.numerics.check_code")
+PROGRAMS = ("lmsweep.trials.prediction.predict", "lmsweep.orchestrator.features.check.check_code")
 ON_IMPORT = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "TORCH")
 """Beginnings of the variables that are read while a program imports: with other values it starts by itself."""
 CLIENT = str(Path(__file__).with_name("warm_client.py"))

@@ -1,6 +1,7 @@
 """Datasheets: the peak rates of known devices, and the memory that their drivers report.
 
-To add a device, add a row to _ROWS and, if the memory that its driver reports is known, one to _GIVEN.
+To add a device, add a row to _ROWS, one to _CHIPS if its chip is a new one, and, if the memory that its driver
+reports is known, one to _GIVEN.
 """
 
 import re
@@ -17,6 +18,18 @@ Confidence = Literal["high", "medium"]
 
 UNKNOWN_SHARE = 0.09
 """Assumed share of the nominal memory that a driver withholds: that of a T4, the largest among the readings."""
+
+
+class Chip(NamedTuple):
+    """What devices with one chip have in common."""
+
+    compute: tuple[int, int]
+    """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
+    multiprocessors: int
+    cache_mib: int
+    """MiB of its largest shared cache; 6 if unknown."""
+    pcie: int
+    """Generation of its PCIe interface."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +53,7 @@ class Device:
     fp16: float
     tf32: float | None
     fp32: float
-    compute: tuple[int, int]
-    """CUDA's compute capability; (0, 0) of a device that is not NVIDIA's."""
+    chip: Chip
     fp8: float | None
     source: str
     """Document that states the rates."""
@@ -176,15 +188,36 @@ _FP8: dict[str, float] = {
     "MI325X": 2614.9,  # dense
 }
 
-# First words of a name -> CUDA's compute capability, by NVIDIA's list of GPUs.
-_COMPUTE: dict[str, tuple[int, int]] = {
-    "V100": (7, 0), "T4": (7, 5), "A100": (8, 0), "A10": (8, 6), "A10G": (8, 6), "RTX 3090": (8, 6),
-    "RTX A6000": (8, 6), "RTX 4090": (8, 9), "L40S": (8, 9), "L4": (8, 9), "H100": (9, 0), "H200": (9, 0),
-    "H20": (9, 0), "GH200": (9, 0), "B200": (10, 0), "GB200": (10, 0), "B300": (10, 3), "GB300": (10, 3),
-    "GB10": (12, 1), "RTX 5090": (12, 0),
-    "RTX PRO 6000": (12, 0),
+# First words of a name -> what all devices with this chip have in common. The compute capability is by NVIDIA's list of
+# GPUs, the number of multiprocessors (of AMD's devices: compute units) by the datasheets' documents.
+_CHIPS: dict[str, Chip] = {
+    "V100":          Chip((7, 0),   80,  6,   3),
+    "T4":            Chip((7, 5),   40,  6,   3),
+    "A100":          Chip((8, 0),   108, 40,  4),
+    "A10":           Chip((8, 6),   72,  6,   4),
+    "A10G":          Chip((8, 6),   80,  6,   4),
+    "RTX 3090":      Chip((8, 6),   82,  6,   4),
+    "RTX A6000":     Chip((8, 6),   84,  6,   4),
+    "RTX 4090":      Chip((8, 9),   128, 72,  4),
+    "L40S":          Chip((8, 9),   142, 96,  4),
+    "L4":            Chip((8, 9),   58,  48,  4),
+    "H100 PCIe":     Chip((9, 0),   114, 50,  5),
+    "H100":          Chip((9, 0),   132, 50,  5),
+    "H200":          Chip((9, 0),   132, 50,  5),
+    "H20":           Chip((9, 0),   78,  60,  5),
+    "GH200":         Chip((9, 0),   132, 50,  5),
+    "B200":          Chip((10, 0),  148, 126, 5),
+    "GB200":         Chip((10, 0),  148, 126, 5),
+    "B300":          Chip((10, 3),  160, 126, 5),
+    "GB300":         Chip((10, 3),  160, 126, 5),
+    "GB10":          Chip((12, 1),  48,  24,  5),
+    "RTX 5090":      Chip((12, 0),  170, 96,  5),
+    "RTX PRO 6000":  Chip((12, 0),  188, 128, 5),
+    "MI300X":        Chip((0, 0),   304, 256, 5),
+    "MI325X":        Chip((0, 0),   304, 256, 5),
+    "MI350X":        Chip((0, 0),   256, 256, 5),
+    "MI355X":        Chip((0, 0),   256, 256, 5),
 }
-
 # Device -> GiB that CUDA reports (the smallest of several readings, as drivers differ by some tenths of a per cent) and
 # the source of the reading. A repository is named for an issue or a file of it on GitHub.
 _MESSAGES = "PyTorch's out-of-memory messages"
@@ -234,7 +267,7 @@ DEVICES: tuple[Device, ...] = tuple(
         fp16=row.fp16 * 1e12,
         tf32=row.tf32 * 1e12 if row.tf32 else None,
         fp32=row.fp32 * 1e12,
-        compute=next((one for words, one in _COMPUTE.items() if f"{row.name} ".startswith(f"{words} ")), (0, 0)),
+        chip=next(chip for words, chip in _CHIPS.items() if f"{row.name} ".startswith(f"{words} ")),
         fp8=_FP8[row.name] * 1e12 if row.name in _FP8 else None,
         source=row.source,
         confidence=row.confidence,
@@ -260,7 +293,7 @@ def device_named(name: str) -> Device | None:
 
 def capabilities_of(device: Device) -> Capabilities:
     """Return what the device can compute, for the rules about devices."""
-    return Capabilities(device.name, device.compute, device.bf16 is not None)
+    return Capabilities(device.name, device.chip.compute, device.bf16 is not None)
 
 
 def peak_flops(device: Device, precision: Precision) -> float | None:
@@ -281,19 +314,6 @@ NVLink 300, 600, 900 and 1800 GB/s, seven links of AMD's Infinity Fabric 896 GB/
 
 _PCIE = {3: 15.75e9, 4: 31.5e9, 5: 63e9}
 """Generation -> B/s of sixteen lanes in one direction."""
-_PCIE_OF = {
-    "V100": 3,
-    "T4": 3,
-    "A100": 4,
-    "A10": 4,
-    "A10G": 4,
-    "RTX 3090": 4,
-    "RTX A6000": 4,
-    "RTX 4090": 4,
-    "L40S": 4,
-    "L4": 4,
-}
-"""First words of a name -> generation; others have the fifth."""
 _SUPERCHIPS = ("GH200", "GB200", "GB300")
 
 
@@ -301,8 +321,7 @@ def host_link(device: Device) -> float:
     """Return the datasheet's B/s between device and host in one direction."""
     if device.name.startswith(_SUPERCHIPS):
         return 450e9  # NVLink-C2C
-    generation = next((one for words, one in _PCIE_OF.items() if f"{device.name} ".startswith(f"{words} ")), 5)
-    return _PCIE[generation]
+    return _PCIE[device.chip.pcie]
 
 
 NETWORKS: dict[str, float] = {

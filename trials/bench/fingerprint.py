@@ -47,7 +47,8 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
     cores, usable = os.cpu_count() or 1, len(usable_cores())
     host_memory = psutil.virtual_memory().total
     if device_type == "cpu":
-        name = f"{_cpu_name()} ({cores_in_words(trial_cores or usable, cores)})"
+        used = trial_cores or usable  # with fewer cores in use it is another device
+        name = f"{_cpu_name()} ({cores if used >= cores else f'{used} of {cores}'} cores)"
     else:
         name = device_name(device_type) if on_gpu else f"{_cpu_name()} GPU"
     driver = getattr(gpu, "driver_version", None)
@@ -75,11 +76,6 @@ def fingerprint(device_type: str, *, trial_cores: int | None = None) -> Fingerpr
         lmsweep_version=trials.__version__,
         lmsweep_commit=_commit(),
     )
-
-
-def cores_in_words(used: int, all_of_them: int) -> str:
-    """Return the end of a CPU's name. A CPU with fewer cores in use is another device."""
-    return f"{all_of_them} cores" if used >= all_of_them else f"{used} of {all_of_them} cores"
 
 
 def accelerator_type(device_name: str) -> str:

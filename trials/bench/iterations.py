@@ -3,15 +3,17 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import attrgetter
 from statistics import median
 from typing import Generic, TypeVar
 
 from lmsweep.trials.bench.workbench import Workbench
+from lmsweep.trials.distributed.ranks.coordinator import Team, WatchedRank
 from lmsweep.trials.machine.cpu_time import is_host_busy, read_cpu_time
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module
 from lmsweep.trials.machine.gpu.telemetry import Watch
-from lmsweep.trials.model.compiler import compile_counts
+from lmsweep.trials.model.compiler import check_compiled, compile_counts
 from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag, those_that_hold
@@ -21,6 +23,7 @@ from lmsweep.trials.timing.queued_timer import QueuedTimer
 from lmsweep.trials.timing.stopping import MEASURE_LIMIT, WARMUP_LIMIT, is_narrow, is_steady, is_worth_little, repeat
 
 Taken = TypeVar("Taken")
+Watched = TypeVar("Watched", bound=WatchedRank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,32 @@ def take_series(
         since=since,
         until=until,
     )
+
+
+def take_series_of_ranks(
+    bench: Workbench, team: Team[Watched], run: Callable[[], Taken], seconds: Callable[[Taken], float]
+) -> Series[Taken]:
+    """Run iterations of a team whose ranks watch their GPUs; the flags are also those of the GPUs."""
+    team.all(WatchedRank.watch)
+    series = take_series(bench, run, seconds)
+    now = time.monotonic()
+    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
+    return replace(series, flags=tuple(dict.fromkeys(chain(series.flags, *doubtful))))
+
+
+def compile_rows(
+    bench: Workbench, run: Callable[[], Iteration], names: Sequence[str], *, cuda_graphs: bool
+) -> Iterator[Measurement]:
+    """Run the first iteration, which compiles, and yield `NAME.compile_time` of its phases, but of the optimizer, which
+    is never compiled. Raises what `check_compiled` raises."""
+    with bench.account("compile"):
+        first = run()
+        if cuda_graphs:
+            run()  # the first iteration only compiles, the second records the graphs
+    flags = check_compiled(cuda_graphs=cuda_graphs)
+    for name, seconds in zip(names, first.phases, strict=True):
+        if name != "optimizer":
+            yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
 def time_rows(

@@ -18,8 +18,8 @@ from lmsweep.trials.distributed.ranks.ranks import Rank
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, synchronize, why_absent
 from lmsweep.trials.machine.live_phase import report_phase
-from lmsweep.trials.machine.torch_private import clear_cublas_workspaces
-from lmsweep.trials.model.compiler import reset_compiler, save_share
+from lmsweep.trials.machine.torch_private import clear_cublas_workspaces, graph_settings
+from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import kernel_chosen
@@ -82,7 +82,7 @@ class Workbench:
             raise UnsupportedError(reason)
         check_attention(self.config, self.math_mode.operand_dtype, gradients=self.config.mode != "forward")
         if self.config.memory_budget is not None:
-            save_share(self.saved_share)
+            graph_settings().activation_memory_budget = self.saved_share  # the others are recomputed
         step = TrainingStep(self.config, self.math_mode)
         self.repeated_layers = step.repeated_layers
         return step

@@ -9,6 +9,5 @@ digest.py              identifies the state of the code that a trial uses, and p
 missing_packages.py    modules that the code imports and that are not installed, and the packages that have them
 importing.py           imports what a reference leads to, in the process of a trial
 calling.py             calls it with the fields that its signature has
-finding.py             what `lmsweep check` asks and finds
 traceback_text.py      describes an error in the user's code, with the user's file and line first
 """

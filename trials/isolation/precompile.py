@@ -13,11 +13,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,10 +34,9 @@ from lmsweep.trials.machine.torch_private import (
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
-from lmsweep.trials.results.roles import Reader, fields_read_by
-from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
+from lmsweep.trials.results.roles import graph_of
+from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
 from lmsweep.trials.spec.words import CompileMode
 
 LOOK_AGAIN_SECONDS = 0.05
@@ -48,7 +45,7 @@ LOOK_AGAIN_SECONDS = 0.05
 
 def graphs_of(configs: Iterable[TrialConfig]) -> list[TrialConfig]:
     """Return one configuration per distinct graph of these trials that is compiled before they run, in their order."""
-    return list(dict.fromkeys(_graph_of(config) for config in configs if has_shared_graph(config)))
+    return list(dict.fromkeys(graph_of(config) for config in configs if has_shared_graph(config)))
 
 
 def has_shared_graph(config: TrialConfig) -> bool:
@@ -89,22 +86,6 @@ def compile_only(
     graph.recompile()
     inductor()(graph, inputs, config_patches=inductor_options(mode))
     return graph.forward
-
-
-def _graph_of(config: TrialConfig) -> TrialConfig:
-    """Return the smallest configuration with the same graph: one layer if layers share code, a default protocol."""
-    others: dict[str, Any] = {
-        name: CONFIG_FIELDS[name].default
-        for name in fields_read_by(Reader.STEP, Reader.RANKS, Reader.NOTHING)
-        if name != "timeout_seconds"  # a graph may take no longer than its trial
-    }
-    return replace(
-        config,
-        **(others | config.compilation.same_graph),
-        mode="forward" if config.mode == "forward" else "forward_backward",
-        loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
-        batch_size=config.micro_batch_size,
-    )
 
 
 def compile_side_by_side(request: PrecompileRequest, client: Connection) -> int:

@@ -429,12 +429,6 @@ def without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-@contextmanager
-def no_log_of_fake_operators() -> Iterator[None]:
+def no_log_of_fake_operators() -> AbstractContextManager[None]:
     """A context in which PyTorch does not log the traceback of a fake operator that fails."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
-    before, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = before
+    return replaced(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

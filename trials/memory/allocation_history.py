@@ -163,7 +163,8 @@ def read_trace(
     log = AllocationLog()
     for block in live:
         frames = _frames(block.get("frames", []))
-        log.live[block["address"]] = _piece(block["requested_size"], _phase_of(frames), frames, sources)
+        phase = phase_of(frames) or "backward"  # which runs in autograd's own thread, without a Python stack
+        log.live[block["address"]] = _piece(block["requested_size"], phase, frames, sources)
     events = [entry for entry in entries if entry["action"] in ("alloc", "free_requested")]
     log.label(parts[0].labels)
     log.begin()
@@ -188,10 +189,6 @@ def _piece(size: int, phase: str, frames: Sequence[Frame], sources: Sources) -> 
         operator=None,
         reason=None if ours else _GENERATED if frames else _NO_PYTHON,
     )
-
-
-def _phase_of(frames: Sequence[Frame]) -> str:
-    return phase_of(frames) or "backward"  # backward runs in autograd's own thread, without a Python stack
 
 
 def _frames(raw: Sequence[dict[str, Any]]) -> list[Frame]:

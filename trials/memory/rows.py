@@ -10,7 +10,7 @@ from lmsweep.trials.memory.allocation_history import TracedHistory, TrackedHisto
 from lmsweep.trials.memory.allocation_log import CATEGORIES, Label
 from lmsweep.trials.memory.meter import ResidentBytes
 from lmsweep.trials.memory.usage import Usage
-from lmsweep.trials.results.measurement import Artifact, Measurement, Residual, Yielded
+from lmsweep.trials.results.measurement import Artifact, Measurement, Residual, Yielded, one_number
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -161,7 +161,4 @@ def _unknown(phases: Iterable[str], metric: str, reason: str) -> Iterator[Measur
 
 
 def _row(phase: str, metric: str, value: int | None, reason: str | None = None) -> Measurement:
-    samples = None if value is None else (value,)
-    return Measurement(
-        phase=phase, metric=metric, unit="B", samples=samples, reason=reason if samples is None else None
-    )
+    return one_number(phase, metric, "B", value, reason)

@@ -141,8 +141,9 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     finally:
         torch.set_default_dtype(usual)
     if ADAPTERS[config.adapter].stored_bits and formats.autocast_dtype:
-        for layer in _beside_adapters(model):  # so PEFT decides for bitsandbytes' layers, but not for fake ones
-            layer.cast_input_dtype_enabled = False
+        for module in model.modules():
+            if hasattr(module, "lora_A"):  # so PEFT decides for bitsandbytes' layers, but not for fake ones
+                cast(Any, module).cast_input_dtype_enabled = False
 
 
 def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) -> dict[str, nn.Linear]:
@@ -159,10 +160,6 @@ def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) 
         words = choices(unknown[0], names)
         raise RequestError(f"adapter_args.targets: no linear layer of the blocks is {unknown[0]}{words}")
     return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
-
-
-def _beside_adapters(model: nn.Module) -> list[Any]:
-    return [module for module in model.modules() if hasattr(module, "lora_A")]
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:

@@ -55,11 +55,6 @@ def compile_model(
         model.compile(backend=backend, mode=config.compile_mode, dynamic=config.dynamic_shapes)
 
 
-def save_share(share: float) -> None:
-    """Let graphs compiled after this save this share of their activations, and recompute the others."""
-    graph_settings().activation_memory_budget = share
-
-
 def ready_compiler(device_type: str) -> None:
     """Set this process's options of torch.compile. Raises UnsupportedError if there is no C++ compiler. A graph that
     fails to compile then raises, and so does a recompilation beyond dynamo's limit, instead of running eagerly."""

@@ -13,7 +13,7 @@ from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.gpu.accelerator import has_float64
 from lmsweep.trials.model.transformer.attention_functions import attention_for, naive, sdpa
-from lmsweep.trials.model.users.users_attention import probe_attention, raise_placed, with_mask
+from lmsweep.trials.model.users.users_attention import probe_attention, raise_placed
 from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag, those_that_hold
 from lmsweep.trials.spec.config import TrialConfig
@@ -69,7 +69,7 @@ def own_attention_errors(bench: Workbench, *, gradients: bool) -> list[Measureme
 
 def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: bool) -> Iterator[AttentionError]:
     """Yield the error of the output and, if asked for, of the gradient. Raises what the user's code raises."""
-    inputs = _random(_shape(config), config, dtype, count=4)
+    inputs = random_inputs(_shape(config), config, dtype, count=4)
     exact_device = config.device_type if has_float64(config.device_type) else "cpu"  # MPS has no float64
     exact_inputs = [one.to(device=exact_device, dtype=torch.float64) for one in inputs]
     exact = _run(partial(naive, causal=config.causal), exact_inputs, gradients)
@@ -88,18 +88,6 @@ def compare_attention(config: TrialConfig, dtype: torch.dtype, *, gradients: boo
         yield AttentionError(of=of, error=found[i], tolerance=allowed, other_type=other_type)
     if missing:
         yield AttentionError(of="gradient", error=math.nan, tolerance=math.nan, missing=missing)
-
-
-def takes_heads_last(config: TrialConfig, dtype: torch.dtype) -> bool:
-    """Whether the user's attention agrees if tensors are (batch, tokens, heads, d_head), as flash_attn's are."""
-    inputs = _random((1, 2, *_shape(config)[-2:]), config, dtype, count=3)
-    exact = naive(*(one.double() for one in inputs), causal=config.causal)
-    attend = with_mask(config, load(config.attention))
-    try:
-        output = attend(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
-        return _error(output, exact) <= tolerance([_error(sdpa(*inputs, causal=config.causal), exact)], dtype)
-    except Exception:  # noqa: BLE001 - it does not take this shape either
-        return False
 
 
 def tolerance(usual: Sequence[float], dtype: torch.dtype) -> float:
@@ -129,7 +117,8 @@ def _shape(config: TrialConfig) -> tuple[int, ...]:
     return (1, *heads, min(config.context_length, MOST_TOKENS), config.head_width)
 
 
-def _random(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtype, *, count: int) -> list[Tensor]:
+def random_inputs(shape: tuple[int, ...], config: TrialConfig, dtype: torch.dtype, *, count: int) -> list[Tensor]:
+    """Return random tensors of this shape on the trial's device, the same ones each time."""
     generator = torch.Generator().manual_seed(0)
     made = [torch.randn(shape, generator=generator) for _ in range(count)]
     return [one.to(device=config.device_type, dtype=dtype) for one in made]
@@ -148,13 +137,14 @@ def _run(attend: Attention, inputs: Sequence[Tensor], gradients: bool) -> Attent
 
 
 def _errors(found: AttentionResult, exact: AttentionResult) -> list[float]:
-    output = _error(found.output, exact.output)
+    output = error_of(found.output, exact.output)
     if not found.gradients:
         return [output]
-    each = [_error(one, other) for one, other in zip(found.gradients, exact.gradients, strict=True)]
+    each = [error_of(one, other) for one, other in zip(found.gradients, exact.gradients, strict=True)]
     return [output, math.nan if any(map(math.isnan, each)) else max(each)]
 
 
-def _error(value: Tensor, exact: Tensor) -> float:
+def error_of(value: Tensor, exact: Tensor) -> float:
+    """Return the largest difference, divided by the largest element."""
     difference = value.to(device=exact.device, dtype=torch.float64) - exact
     return (difference.abs().max() / exact.abs().max()).item()

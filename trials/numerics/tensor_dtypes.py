@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,17 +41,15 @@ def watch_outputs(model: nn.Module) -> Iterator[dict[str, torch.dtype]]:
     """A context that collects the output type of each submodule, by the submodule's name."""
     types: dict[str, torch.dtype] = {}
 
-    def watch(name: str, module: nn.Module) -> Any:
-        return module.register_forward_hook(
-            lambda module, args, output: types.update({name: output.dtype} if isinstance(output, Tensor) else {})
-        )
+    def note(name: str, module: nn.Module, inputs: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            types[name] = output.dtype
 
-    handles = [watch(name, module) for name, module in model.named_modules() if name]
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name:
+                hooks.enter_context(module.register_forward_hook(partial(note, name)))
         yield types
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def dtypes_of(

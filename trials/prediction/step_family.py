@@ -12,7 +12,8 @@ from lmsweep.trials.analytic.memory_prediction import Dimension, Prediction, wit
 from lmsweep.trials.analytic.prediction_question import Largest, Room
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace, operators_grown
+from lmsweep.trials.prediction.depth.batch_growth import Growth, are_alike, grown_trace
+from lmsweep.trials.prediction.depth.operator_growth import operators_grown
 from lmsweep.trials.prediction.depth.shallow_models import pairs_of
 from lmsweep.trials.prediction.peak_memory import allocations, fits_in, predict, summary
 from lmsweep.trials.prediction.step_operators import operators_of_batch, why_untimed
@@ -99,7 +100,8 @@ def step_family(config: TrialConfig) -> StepFamily:
 
     def run(batch: int) -> RunStep:
         if batch not in known:
-            known[batch] = run_step(replace(config, batch_size=batch))
+            sized = replace(config, batch_size=batch)
+            known[batch] = RunStep(allocations(sized, is_trial=False), operators_of_batch(sized))
         return known[batch]
 
     found = None
@@ -117,11 +119,6 @@ def step_family(config: TrialConfig) -> StepFamily:
     if found is None:
         raise UnpredictableError("what its step allocates changes with the batch otherwise than by its size")
     return found
-
-
-def run_step(config: TrialConfig) -> RunStep:
-    """Return the step of one batch. Raises what `predict` and the run raise."""
-    return RunStep(allocations(config, is_trial=False), operators_of_batch(config))
 
 
 def prepare(configs: Sequence[TrialConfig], code: Code | None) -> None:

@@ -29,6 +29,13 @@ class Measurement:
     """Why `samples` is None."""
 
 
+def one_number(phase: str, metric: str, unit: str, value: float | None, reason: str | None = None) -> Measurement:
+    """Return the measurement of one number; of one that is unknown (None), the reason."""
+    if value is None:
+        return Measurement(phase=phase, metric=metric, unit=unit, samples=None, reason=reason)
+    return Measurement(phase=phase, metric=metric, unit=unit, samples=(value,))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """Detail row: one of the largest groups of equal memory allocations of a trial."""

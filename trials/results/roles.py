@@ -1,14 +1,16 @@
 """What each field of a configuration means. To add a field, add a row to FIELDS."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
+from typing import Any
 
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.spec.config import CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import REFERENCES
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
 from lmsweep.trials.spec.workloads import workload_named
 
 
@@ -46,7 +48,7 @@ class Reader(StrEnum):
     """How a step is named and measured; not the step itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FieldRole:
     """What one field means."""
 
@@ -56,71 +58,57 @@ class FieldRole:
     """The field whose values an argument refines."""
 
 
-def _job(reader: Reader = Reader.GRAPH) -> FieldRole:
-    return FieldRole(role=Role.JOB, reader=reader)
-
-
-def _extent(reader: Reader) -> FieldRole:
-    return FieldRole(role=Role.EXTENT, reader=reader)
-
-
-def _way(reader: Reader) -> FieldRole:
-    return FieldRole(role=Role.WAY, reader=reader)
-
-
-def _argument(of: str, reader: Reader = Reader.GRAPH) -> FieldRole:
-    return FieldRole(role=Role.ARGUMENT, reader=reader, of=of)
-
-
-_PROTOCOL = FieldRole(role=Role.PROTOCOL, reader=Reader.NOTHING)
-_LIMIT = FieldRole(role=Role.LIMIT, reader=Reader.NOTHING)
-_PARTITION = FieldRole(role=Role.PARTITION, reader=Reader.RANKS)
+_JOB = FieldRole(Role.JOB, Reader.GRAPH)
+_WAY = FieldRole(Role.WAY, Reader.GRAPH)
+_PARTITION = FieldRole(Role.PARTITION, Reader.RANKS)
+_PROTOCOL = FieldRole(Role.PROTOCOL, Reader.NOTHING)
+_LIMIT = FieldRole(Role.LIMIT, Reader.NOTHING)
 
 FIELDS: dict[str, FieldRole] = {
-    "model": FieldRole(role=Role.LABEL, reader=Reader.NOTHING),
-    "model_code": _job(),
-    "model_args": _argument("model_code"),
-    "blocks": _job(),
-    "step": _job(),
-    "step_args": _argument("step"),
-    **dict.fromkeys(DIMENSIONS, _job()),
-    "vocab_size": _job(),
-    "context_length": _job(),
-    "batch_size": _extent(Reader.GRAPH),
-    "precision": _way(Reader.GRAPH),
-    "compile": _way(Reader.GRAPH),
-    "compile_mode": _way(Reader.GRAPH),
-    "dynamic_shapes": _way(Reader.GRAPH),
-    "capture": _way(Reader.STEP),
-    "checkpointing": _way(Reader.GRAPH),
-    "offload": _way(Reader.GRAPH),
-    "memory_budget": _way(Reader.GRAPH),
-    "attention": _way(Reader.GRAPH),
-    "attention_args": _argument("attention"),
-    "causal": _job(),
-    "window": _job(),
-    "document_length": _job(),
-    "optimizer": _way(Reader.STEP),
-    "optimizer_args": _argument("optimizer", Reader.STEP),
-    "loss": _way(Reader.GRAPH),
-    "adapter": _way(Reader.GRAPH),
-    "adapter_args": _argument("adapter"),
-    "zero_grad": _way(Reader.STEP),
-    "world_size": _extent(Reader.RANKS),
-    "nodes": _extent(Reader.RANKS),
+    "model": FieldRole(Role.LABEL, Reader.NOTHING),
+    "model_code": _JOB,
+    "model_args": FieldRole(Role.ARGUMENT, Reader.GRAPH, "model_code"),
+    "blocks": _JOB,
+    "step": _JOB,
+    "step_args": FieldRole(Role.ARGUMENT, Reader.GRAPH, "step"),
+    **dict.fromkeys(DIMENSIONS, _JOB),
+    "vocab_size": _JOB,
+    "context_length": _JOB,
+    "batch_size": FieldRole(Role.EXTENT, Reader.GRAPH),
+    "precision": _WAY,
+    "compile": _WAY,
+    "compile_mode": _WAY,
+    "dynamic_shapes": _WAY,
+    "capture": FieldRole(Role.WAY, Reader.STEP),
+    "checkpointing": _WAY,
+    "offload": _WAY,
+    "memory_budget": _WAY,
+    "attention": _WAY,
+    "attention_args": FieldRole(Role.ARGUMENT, Reader.GRAPH, "attention"),
+    "causal": _JOB,
+    "window": _JOB,
+    "document_length": _JOB,
+    "optimizer": FieldRole(Role.WAY, Reader.STEP),
+    "optimizer_args": FieldRole(Role.ARGUMENT, Reader.STEP, "optimizer"),
+    "loss": _WAY,
+    "adapter": _WAY,
+    "adapter_args": FieldRole(Role.ARGUMENT, Reader.GRAPH, "adapter"),
+    "zero_grad": FieldRole(Role.WAY, Reader.STEP),
+    "world_size": FieldRole(Role.EXTENT, Reader.RANKS),
+    "nodes": FieldRole(Role.EXTENT, Reader.RANKS),
     "ddp": _PARTITION,
-    "ddp_args": _argument("ddp", Reader.RANKS),
-    "bucket_bytes": _argument("ddp", Reader.RANKS),
+    "ddp_args": FieldRole(Role.ARGUMENT, Reader.RANKS, "ddp"),
+    "bucket_bytes": FieldRole(Role.ARGUMENT, Reader.RANKS, "ddp"),
     "reshard": _PARTITION,
-    "shards": _argument("ddp", Reader.RANKS),
+    "shards": FieldRole(Role.ARGUMENT, Reader.RANKS, "ddp"),
     "gather": _PARTITION,
-    "accumulate": _extent(Reader.STEP),
-    "tp": _extent(Reader.RANKS),
-    "collective": _job(Reader.RANKS),
-    "message_bytes": _job(Reader.RANKS),
-    "software": _way(Reader.GRAPH),
-    "device": _way(Reader.GRAPH),
-    "mode": _job(),
+    "accumulate": FieldRole(Role.EXTENT, Reader.STEP),
+    "tp": FieldRole(Role.EXTENT, Reader.RANKS),
+    "collective": FieldRole(Role.JOB, Reader.RANKS),
+    "message_bytes": FieldRole(Role.JOB, Reader.RANKS),
+    "software": _WAY,
+    "device": _WAY,
+    "mode": _JOB,
     "warmup_steps": _PROTOCOL,
     "measure_steps": _PROTOCOL,
     "max_seconds": _PROTOCOL,
@@ -197,6 +185,23 @@ def determined_by(name: str) -> tuple[str, ...]:
     if name == "device" or (name in ENVIRONMENT_FIELDS and name not in (*MACHINE, "code_digest")):
         leaders |= {*MACHINE}
     return tuple(sorted(leaders))
+
+
+def graph_of(config: TrialConfig) -> TrialConfig:
+    """Return the smallest configuration with the same compiled graph: one layer if layers share code, a default
+    protocol."""
+    others: dict[str, Any] = {
+        name: CONFIG_FIELDS[name].default
+        for name in fields_read_by(Reader.STEP, Reader.RANKS, Reader.NOTHING)
+        if name != "timeout_seconds"  # a graph may take no longer than its trial
+    }
+    return replace(
+        config,
+        **(others | config.compilation.same_graph),
+        mode="forward" if config.mode == "forward" else "forward_backward",
+        loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
+        batch_size=config.micro_batch_size,
+    )
 
 
 def varying_fields(configs: Iterable[TrialConfig]) -> list[str]:

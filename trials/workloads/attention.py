@@ -3,19 +3,17 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from lmsweep.trials.analytic.datasheets import Device
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops
-from lmsweep.trials.bench.iterations import Series, take_queued_series, time_rows
+from lmsweep.trials.bench.iterations import Series, compile_rows, take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import counts_memory, device_module, has_events, l2_cache_bytes
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.model.attention_step import AttentionStep
-from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.model.users.users_attention import probe_attention
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
@@ -58,7 +56,7 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
             step.give_gradient()
         timer = _timer(config, step, phases)
         if config.compiles:
-            yield from _compile(bench, step, timer, phases)
+            yield from compile_rows(bench, timer.from_idle, phases, cuda_graphs=step.uses_cuda_graphs)
         series = take_queued_series(bench, timer, watch)
         latencies: list[Iteration] = []
         traced: list[DeviceTime] = []
@@ -97,16 +95,6 @@ def _timer(config: TrialConfig, step: AttentionStep, phases: Sequence[str]) -> Q
         before_each=l2_flusher(config.device_type) if config.cold_l2 else None,
         drop=step.drop,
     )
-
-
-def _compile(bench: Workbench, step: AttentionStep, timer: QueuedTimer, phases: Sequence[str]) -> Iterator[Measurement]:
-    with bench.account("compile"):
-        first = timer.from_idle()
-        if step.uses_cuda_graphs:
-            timer.from_idle()  # the first iteration only compiles, the second records the graphs
-    flags = check_compiled(cuda_graphs=step.uses_cuda_graphs)
-    for name, seconds in zip(phases, first.phases, strict=True):
-        yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
 
 
 def _times(
@@ -160,16 +148,9 @@ def _memory(device_type: str, step: AttentionStep, phases: Sequence[str]) -> Ite
         yield in_bytes(phase=phase, metric=metric, samples=tuple(values), flags=flags)
 
 
-class _Allocated(NamedTuple):
-    baseline: int
-    """The queries, keys and values, and the workspaces of libraries."""
-    before_backward: int
-    """The same plus the output and what is saved for backward, without the gradient of the output."""
-    forward_peak: int
-    backward_peak: int
-
-
-def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> _Allocated:
+def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) -> tuple[int, ...]:
+    """Return the bytes held before forward, which are those of queries, keys, values and the workspaces of libraries;
+    before backward, without the gradient of the output; and at the peak of forward and of backward."""
     device = device_module(device_type)
     device.synchronize()
     device.reset_peak_memory_stats()
@@ -186,7 +167,7 @@ def _read_once(step: AttentionStep, device_type: str, *, with_backward: bool) ->
     backward_peak = device.max_memory_allocated()
     step.drop()
     step.gradient = None
-    return _Allocated(baseline, before_backward, forward_peak, backward_peak)
+    return baseline, before_backward, forward_peak, backward_peak
 
 
 def l2_flusher(device_type: str) -> Callable[[], object]:

@@ -1,18 +1,17 @@
 """The workload `collectives`: latency and bandwidth of one collective between all ranks, as nccl-tests counts them."""
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from lmsweep.trials.analytic.rates.collective_rates import bus_factor
-from lmsweep.trials.bench.iterations import take_series
+from lmsweep.trials.bench.iterations import take_series_of_ranks
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
+from lmsweep.trials.distributed.ranks.coordinator import Team, WatchedRank
 from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.words import Collective
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
@@ -108,29 +107,34 @@ class CollectiveStep(WatchedRank):
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
     """Time the collective in all ranks; rank 0 yields. Raises UnsupportedError if the backend lacks it."""
-    config = bench.config
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
-        team = Team(CollectiveStep(config, bench.math_mode.operand_dtype), bench.rank)
-        if bench.rank.index > 0:
-            team.follow()
-            return
-        yield from lead(bench, team)
-        team.release()
+        team = Team(CollectiveStep(bench.config, bench.math_mode.operand_dtype), bench.rank)
+        yield from team.led(partial(lead, bench))
 
 
 def lead(bench: Workbench, team: Team[CollectiveStep]) -> Iterator[Measurement]:
     config = bench.config
     size = team.all(CollectiveStep.check)[0]
-    team.all(WatchedRank.watch)
-    series = take_series(bench, lambda: max(team.all(CollectiveStep.seconds)), lambda seconds: seconds)
-    now = time.monotonic()
-    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
-    flags = tuple(dict.fromkeys((*series.flags, *(flag for of_rank in doubtful for flag in of_rank))))
+    series = take_series_of_ranks(bench, team, lambda: max(team.all(CollectiveStep.seconds)), lambda seconds: seconds)
     yield Measurement(phase="collective", metric="size", unit="B", samples=(size,))
-    row = Measurement(phase="collective", metric="time", unit="s", samples=tuple(series.measured), flags=flags)
-    yield replace(row, warmup_samples=tuple(series.warmup))
-    factor = bus_factor(config.collective, config.world_size)
+    yield Measurement(
+        phase="collective",
+        metric="time",
+        unit="s",
+        samples=tuple(series.measured),
+        warmup_samples=tuple(series.warmup),
+        flags=series.flags,
+    )
+    yield from bandwidth_rows("collective", config.collective, size, series.measured, config.world_size, series.flags)
+
+
+def bandwidth_rows(
+    phase: str, kind: Collective, size: int, seconds: Sequence[float], ranks: int, flags: tuple[Flag, ...] = ()
+) -> Iterator[Measurement]:
+    """The rates of a collective of `size` bytes: of its message, and of what each rank sends at least."""
+    factor = bus_factor(kind, ranks)
     for metric, scale in (("algorithm_bandwidth", 1.0), ("bus_bandwidth", factor)):
-        rates = tuple(scale * size / seconds for seconds in series.measured)
-        yield Measurement(phase="collective", metric=metric, unit="B/s", samples=rates, flags=flags)
+        rates = tuple(scale * size / each for each in seconds) if factor else None
+        why = None if factor else "one rank sends nothing"
+        yield Measurement(phase=phase, metric=metric, unit="B/s", samples=rates, flags=flags, reason=why)

@@ -1,10 +1,9 @@
 """The workload `ddp`: a data-parallel training step on several ranks, and how much of its communication is exposed."""
 
-import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from lmsweep.trials.analytic.rates.collective_rates import bus_factor
-from lmsweep.trials.bench.iterations import host_bound_flags, take_series
+from lmsweep.trials.bench.iterations import host_bound_flags, take_series_of_ranks
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.distributed.parallel.data_parallel_step import (
     DataParallelStep,
@@ -12,7 +11,6 @@ from lmsweep.trials.distributed.parallel.data_parallel_step import (
 )
 from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
-from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
 from lmsweep.trials.distributed.traffic.comm_trace import (
     FILE_NAME,
     Communication,
@@ -26,8 +24,9 @@ from lmsweep.trials.model.compiler import check_compiled
 from lmsweep.trials.model.transformer.attention_support import check_attention
 from lmsweep.trials.profiling.device_time import device_row
 from lmsweep.trials.profiling.torch_trace import trace_file
-from lmsweep.trials.results.measurement import Measurement, Yielded
+from lmsweep.trials.results.measurement import Measurement, Yielded, one_number
 from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.workloads.collectives import bandwidth_rows
 
 ALL_REDUCE_WARMUP = 3
 ALL_REDUCES = 10
@@ -41,12 +40,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     assert bench.rank is not None, "the workload runs in ranks"
     with bench.quiet():
         step = DataParallelStep(config, bench.math_mode)
-        team = Team(step, bench.rank)
-        if bench.rank.index > 0:
-            team.follow()
-            return
-        yield from lead(bench, team)
-        team.release()
+        yield from Team(step, bench.rank).led(partial(lead, bench))
         bench.repeated_layers = step.training.repeated_layers
 
 
@@ -62,11 +56,8 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         checks = list(verify(team, config))
     if config.compiles:
         check_compiled()
-    team.all(WatchedRank.watch)
     pairs = StepPairs(team)
-    series = take_series(bench, pairs.run, lambda pair: pair.synchronized.step)
-    now = time.monotonic()
-    doubtful = team.all(WatchedRank.end_watch, since_ago=now - series.since, until_ago=now - series.until)
+    series = take_series_of_ranks(bench, team, pairs.run, lambda pair: pair.synchronized.step)
     with bench.account("measured"):
         # Not during the pairs: a step without synchronization holds both gradients and their buckets in memory.
         team.all(DataParallelStep.reset_peak_memory)
@@ -77,18 +68,17 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         reports = team.all(report_step)  # last: compiled code runs eagerly from here on, since operators are watched
 
     yield from checks
-    own_flags = (Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()
-    gpu_flags = tuple(dict.fromkeys(flag for of_rank in doubtful for flag in of_rank))
+    doubtful = (*series.flags, *((Flag.DISAGREES,) if any(Flag.DISAGREES in check.flags for check in checks) else ()))
     if config.device_type == "cuda":
         worked = [min(trace.worked for trace in traces)]
-        gpu_flags = (*host_bound_flags(worked, [pair.synchronized.step for pair in series.measured]), *gpu_flags)
+        doubtful += host_bound_flags(worked, [pair.synchronized.step for pair in series.measured])
         yield device_row("step", "device_time", worked)
     yield from pair_rows(
         config,
         bench.datasheet,
         series.warmup,
         series.measured,
-        doubtful=series.flags + own_flags + gpu_flags,
+        doubtful=doubtful,
         does_not_fit=pairs.does_not_fit,
     )
     yield from _communication(traces)
@@ -111,23 +101,15 @@ def _communication(traces: Sequence[Communication]) -> Iterator[Measurement]:
 def _memory(memory: Sequence[RankMemory], device_type: str) -> Iterator[Measurement]:
     reason = f"PyTorch does not count what it allocates on device {device_type}"
     known = [one.peak_allocated for one in memory if one.peak_allocated is not None]
-    whole = (max(known),) if known else None
-    yield Measurement(phase="step", metric="peak_allocated", unit="B", samples=whole, reason=None if whole else reason)
+    yield one_number("step", "peak_allocated", "B", max(known, default=None), reason)
+    hidden = "the optimizer keeps its state neither in `state` nor in an optimizer that it holds"
     for rank, one in enumerate(memory):
-        samples, why = ((one.peak_allocated,), None) if one.peak_allocated is not None else (None, reason)
-        yield Measurement(phase=f"rank{rank}", metric="peak_allocated", unit="B", samples=samples, reason=why)
-        state = None if one.optimizer_state is None else (one.optimizer_state,)
-        hidden = None if state else "the optimizer keeps its state neither in `state` nor in an optimizer that it holds"
-        yield Measurement(phase=f"rank{rank}", metric="optimizer_state", unit="B", samples=state, reason=hidden)
+        yield one_number(f"rank{rank}", "peak_allocated", "B", one.peak_allocated, reason)
+        yield one_number(f"rank{rank}", "optimizer_state", "B", one.optimizer_state, hidden)
 
 
 def _bandwidth(bench: Workbench, gradients: int, seconds: Sequence[float]) -> Iterator[Measurement]:
-    config = bench.config
     size = gradients * bench.math_mode.parameter_dtype.itemsize
-    factor = bus_factor("all_reduce", config.world_size)
-    alone = None if factor else "one rank sends nothing"
     yield Measurement(phase="gradients", metric="size", unit="B", samples=(size,))
     yield Measurement(phase="all_reduce", metric="time", unit="s", samples=tuple(seconds))
-    for metric, scale in (("algorithm_bandwidth", 1.0), ("bus_bandwidth", factor)):
-        samples = tuple(scale * size / one for one in seconds) if factor else None
-        yield Measurement(phase="all_reduce", metric=metric, unit="B/s", samples=samples, reason=alone)
+    yield from bandwidth_rows("all_reduce", "all_reduce", size, seconds, bench.config.world_size)

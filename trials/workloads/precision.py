@@ -22,7 +22,7 @@ from lmsweep.trials.numerics.reference_pass import (
     unscaled_gradients,
 )
 from lmsweep.trials.numerics.tensor_dtypes import dtypes_of, emulated_dtypes, toy_dtypes, watch_outputs
-from lmsweep.trials.results.measurement import Measurement, TensorDtype
+from lmsweep.trials.results.measurement import Measurement, TensorDtype, one_number
 
 NARROW = (torch.float16, torch.bfloat16)
 
@@ -107,9 +107,8 @@ def _gradient_errors(phase: str, gradients: Mapping[str, Tensor], exact: Referen
 
 def number(phase: str, metric: str, value: float) -> Measurement:
     """A measurement of one number without a unit; null if the arithmetic overflowed."""
-    known = math.isfinite(value)
-    reason = None if known else "not finite: the arithmetic overflowed"
-    return Measurement(phase=phase, metric=metric, unit="1", samples=(value,) if known else None, reason=reason)
+    known = value if math.isfinite(value) else None
+    return one_number(phase, metric, "1", known, "not finite: the arithmetic overflowed")
 
 
 PUBLISHED_ADDEND, PUBLISHED_COUNT = 0.01, 1000

@@ -1,7 +1,8 @@
 """The workload `profile`: the kernels of a step, their time, and the part of the model that each belongs to."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -107,27 +108,20 @@ def profile_rows(trace: Trace, traced: list[list[DeviceEvent]], *, any_range: bo
 def modules_ranged(step: TrainingStep) -> Iterator[None]:
     """A context in which the modules of the user's model run inside ranges; lmsweep's model has its own."""
     open_ranges: list[Range] = []
-    handles = []
 
-    def enter(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any) -> None:
-            open_ranges.append(Range(name))
-            open_ranges[-1].__enter__()
-
-        return hook
+    def enter(name: str, module: nn.Module, inputs: Any) -> None:
+        open_ranges.append(Range(name))
+        open_ranges[-1].__enter__()
 
     def leave(module: nn.Module, inputs: Any, output: Any) -> None:
         open_ranges.pop().__exit__(None, None, None)
 
-    if step.config.model_code is not None:
-        for name, module in ranged_modules(step.model, step.blocks, step.config.compilation).items():
-            handles.append(module.register_forward_pre_hook(enter(name), prepend=True))
-            handles.append(module.register_forward_hook(leave, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        if step.config.model_code is not None:
+            for name, module in ranged_modules(step.model, step.blocks, step.config.compilation).items():
+                hooks.enter_context(module.register_forward_pre_hook(partial(enter, name), prepend=True))
+                hooks.enter_context(module.register_forward_hook(leave, always_call=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def ranged_modules(model: nn.Module, blocks: list[nn.Module], compiled: Compilation) -> dict[str, nn.Module]:

@@ -1,28 +1,27 @@
 """The workload `timing`: how long each phase of a training iteration takes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
-from lmsweep.trials.bench.iterations import Series, host_bound_flags, take_series, time_rows
+from lmsweep.trials.bench.iterations import Series, compile_rows, host_bound_flags, take_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import has_events
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags, telemetry_rows
-from lmsweep.trials.model.compiler import check_compiled, compile_counts
+from lmsweep.trials.model.compiler import compile_counts
 from lmsweep.trials.model.trained_weights import flags_of_training
 from lmsweep.trials.model.training_step import PHASES, TrainingStep, capture_phases
 from lmsweep.trials.model.users.users_step import UsersStep
 from lmsweep.trials.numerics.attention_error import flags_of_errors, own_attention_errors
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_device
-from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.measurement import Measurement, one_number
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import StepFlops, TrialConfig
 from lmsweep.trials.timing.clock import (
     Clock,
     Iteration,
-    Phase,
     clock_for,
     phase_names,
     sums_by_name,
@@ -50,7 +49,8 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
 
         run = partial(run_with, clock_for(config.device_type))
         if config.compiles:
-            yield from _compile(bench, phases, run)
+            names = phase_names(phases)
+            yield from compile_rows(bench, run, names, cuda_graphs=bench.step.uses_cuda_graphs)
         if config.capture != "none":
             with bench.account("capture"):
                 phases = capture_phases(bench.step)
@@ -113,17 +113,6 @@ def _has_finite_loss(iteration: TrainingStep | UsersStep) -> bool:
     return isinstance(iteration, UsersStep) or iteration.loss is None or bool(iteration.loss.isfinite().all())
 
 
-def _compile(bench: Workbench, phases: Sequence[Phase], run: Callable[[], Iteration]) -> Iterator[Measurement]:
-    with bench.account("compile"):
-        first = run()
-        if bench.step.uses_cuda_graphs:
-            run()  # the first iteration only compiles; the second records the graphs
-    flags = check_compiled(cuda_graphs=bench.step.uses_cuda_graphs)
-    for name, seconds in zip(phase_names(phases), first.phases, strict=True):
-        if name != "optimizer":  # the optimizer is never compiled
-            yield Measurement(phase=name, metric="compile_time", unit="s", samples=(seconds,), flags=flags)
-
-
 def _flops(bench: Workbench) -> StepFlops | None:
     if not bench.config.has_counted_flops:
         return None
@@ -134,14 +123,7 @@ def _flops_rows(config: TrialConfig, flops: StepFlops | None) -> Iterator[Measur
     if flops is None:
         return
     for phase in (*(name for name in PHASES[config.mode] if name != "optimizer"), "step"):
-        counted = flops.of(phase)
-        yield Measurement(
-            phase=phase,
-            metric="flops",
-            unit="FLOP",
-            samples=None if counted is None else (counted,),
-            reason=flops.reason,
-        )
+        yield one_number(phase, "flops", "FLOP", flops.of(phase), flops.reason)
 
 
 def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:

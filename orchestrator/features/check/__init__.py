@@ -1,8 +1,11 @@
 """`check`: tries a sweep's references to the user's code on this CPU, without measuring.
 
-code_check.py   asks the process that imports the code, and lays out what it found
-
-That process is `trials/numerics/check_code.py`, because features import no torch.
+code_check.py    asks the process that imports the code, and lays out what it found
+finding.py       what the verb asks, and what is found
+check_code.py    the program of that process: a child for each reference; it alone imports torch, and what follows
+check_model.py   the user's model if it is small, and on tensors without values
+check_parts.py   the user's attention, optimizer, loss and training step on small tensors
+check_ranks.py   the user's wrapper and sharded optimizer in ranks
 """
 
 from typing import Annotated

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from textwrap import fill
 from typing import NamedTuple
 
+from lmsweep.orchestrator.features.check.finding import Finding, Question
 from lmsweep.orchestrator.planning.prediction_process import start_without_gpu
-from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.missing_packages import install_words, missing_packages
 from lmsweep.trials.code.source import find_source, line_of
 from lmsweep.trials.machine.processes import kill_group
@@ -48,7 +48,7 @@ def questions(trials: Sequence[Trial]) -> list[Question]:
 def answers(asked: Sequence[Question], code: Code, seconds: float) -> Iterator[Answer]:
     """Yield the answers of a process without a GPU; `seconds` limits each. Raises RequestError if it fails."""
     request = json.dumps({"code": code, "questions": asked, "seconds": seconds}, default=vars)
-    process = start_without_gpu("lmsweep.trials.numerics.check_code", request)
+    process = start_without_gpu("lmsweep.orchestrator.features.check.check_code", request)
     count = 0
     try:
         assert process.stdout is not None, "it is a pipe"

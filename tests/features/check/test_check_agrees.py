@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from lmsweep.orchestrator.features.check.check_code import answer
 from lmsweep.orchestrator.features.check.code_check import questions
 from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.numerics.check_code import answer
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import Trial, TrialConfig

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmsweep.trials.analytic.rates.hardware import Hardware
+from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator
 from lmsweep.trials.analytic.rates.surface import Surface, logs
 
@@ -50,19 +51,12 @@ KERNELS: dict[tuple[str, bool, bool], Kernel] = {
 LEAST_FILLED = 0.05
 
 
-class _Key(NamedTuple):
-    kernel: str
-    is_backward: bool
-    is_wide: bool
-    is_causal: bool
-
-
 class Attention(NamedTuple):
     kernel: str
     is_backward: bool
-    is_causal: bool
     is_wide: bool
     """Whether it computes in float32."""
+    is_causal: bool
     batch_heads: int
     queries: int
     keys: int
@@ -71,13 +65,11 @@ class Attention(NamedTuple):
     bytes: int
 
 
-def attention_of(
-    name: str, shapes: tuple[tuple[int, ...], ...], *, dtype: str, flops: int, bytes: int, is_causal: bool
-) -> Attention:
-    """Return an attention from the shapes of an operator's inputs; in backward, the output's gradient is the first."""
-    is_backward = "backward" in name
-    kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in name), _FLASH)
-    tensors = [shape for shape in shapes if len(shape) >= 3]
+def attention_of(operator: Operator | MeasuredOperator) -> Attention:
+    """Return an attention from the shapes of its inputs; in backward, the output's gradient is the first."""
+    is_backward = "backward" in operator.name
+    kernel = next((one for one in (_EFFICIENT, _CUDNN) if one in operator.name), _FLASH)
+    tensors = [shape for shape in operator.shapes if len(shape) >= 3]
     query, key = (
         (tensors[1], tensors[2])
         if is_backward and len(tensors) > 3
@@ -86,30 +78,23 @@ def attention_of(
     return Attention(
         kernel=kernel,
         is_backward=is_backward,
-        is_causal=is_causal,
-        is_wide=dtype in ("float32", "tf32"),
+        is_wide=operator.dtype in ("float32", "tf32"),
+        is_causal=operator.is_causal,
         batch_heads=math.prod(query[:-2]),
         queries=query[-2],
         keys=key[-2],
         head=query[-1],
-        flops=flops,
-        bytes=bytes,
+        flops=operator.flops,
+        bytes=operator.bytes,
     )
 
 
 class AttentionRates:
     def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
         self._hardware = hardware
-        found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
+        found: dict[tuple[str, bool, bool, bool], tuple[list[tuple[float, ...]], list[float]]] = {}
         for point in points:
-            attention = attention_of(
-                point.name,
-                point.shapes,
-                dtype=point.dtype,
-                flops=point.flops,
-                bytes=point.bytes,
-                is_causal=point.is_causal,
-            )
+            attention = attention_of(point)
             places, ratios = found.setdefault(_key(attention), ([], []))
             places.append(_place(attention))
             ratios.append(point.seconds / self.formula(attention))
@@ -117,7 +102,7 @@ class AttentionRates:
 
     def formula(self, attention: Attention) -> float:
         hardware = self._hardware
-        kernel = KERNELS.get(_key(attention)[:3]) or KERNELS[_EFFICIENT, *_key(attention)[1:3]]
+        kernel = KERNELS.get(attention[:3]) or KERNELS[_EFFICIENT, *attention[1:3]]
         rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
         if attention.head < HEADS[0]:
             rate *= attention.head / HEADS[0]
@@ -135,8 +120,9 @@ class AttentionRates:
         return self.formula(attention) * (surface.at(_place(attention)) if surface else 1.0)
 
 
-def _key(attention: Attention) -> _Key:
-    return _Key(attention.kernel, attention.is_backward, attention.is_wide, attention.is_causal)
+def _key(attention: Attention) -> tuple[str, bool, bool, bool]:
+    """What a surface of measured times is of: the kernel, and whether it is backward, wide and causal."""
+    return attention[:4]
 
 
 def _place(attention: Attention) -> tuple[float, ...]:

@@ -1,7 +1,6 @@
 """How long a collective takes: from measured or published ones within a node, by the adapters between nodes."""
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from typing import NamedTuple
 
 from lmsweep.trials.analytic.datasheets import LINKS, Device, find_device
 from lmsweep.trials.analytic.rates.rate_data import public_collectives
+from lmsweep.trials.analytic.rates.surface import Curve
 from lmsweep.trials.spec.words import Collective
 
 LATENCY_SECONDS = 20e-6
@@ -51,15 +51,7 @@ class CollectiveTimes:
         points = self.measured.get(kind, ())
         if not points:
             return self.latency + factor * size / self.bandwidth
-        sizes = [point.size for point in points]
-        if size <= sizes[0]:
-            return points[0].seconds
-        if size >= sizes[-1]:
-            return points[-1].seconds * size / sizes[-1]
-        above = bisect_left(sizes, size)  # between two sizes the time is a power of the size
-        (small, short), (large, long) = points[above - 1], points[above]
-        power = math.log(long / short) / math.log(large / small)
-        return short * math.exp(power * math.log(size / small))
+        return Curve(points).at(size)
 
 
 @cache
@@ -73,7 +65,8 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
     if found:
         nearest = min(found, key=lambda known: (abs(math.log(known / max(ranks, 2))), -known))
         points = {kind: in_order(of_kind) for kind, of_kind in found[nearest].items()}
-        points = {kind: [_without_data(of_kind[0]), *of_kind] for kind, of_kind in points.items()}
+        for of_kind in points.values():
+            of_kind.insert(0, Point(1024, SHARE_OF_SMALLEST * of_kind[0].seconds))
         largest = points["all_reduce"][-1]
         words = f"published collectives between {nearest} {device.name} (AIConfigurator)"
         bandwidth = bus_factor("all_reduce", nearest) * largest.size / largest.seconds
@@ -138,10 +131,6 @@ def bus_factor(collective: Collective, ranks: int) -> float:
     if collective in ("broadcast", "send_recv"):
         return 1.0
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
-
-
-def _without_data(smallest: Point) -> Point:
-    return Point(1024, SHARE_OF_SMALLEST * smallest.seconds)
 
 
 def _grown(kind: Collective, known: int, ranks: int) -> float:

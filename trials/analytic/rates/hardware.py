@@ -6,47 +6,11 @@ from functools import cache
 from statistics import median
 from typing import Literal
 
-from lmsweep.trials.analytic.datasheets import Device, find_device, host_link
+from lmsweep.trials.analytic.datasheets import Device, device_named, find_device, host_link
 from lmsweep.trials.analytic.rates.rate_data import public_products
 
 Level = Literal["measured", "scaled", "public", "datasheet"]
 """Measured on this kind of GPU; measured on a GPU with the same chip; published for this kind; a datasheet alone."""
-
-_MULTIPROCESSORS: dict[str, float] = {
-    "A100": 108,
-    "A10": 72,
-    "A10G": 80,
-    "V100": 80,
-    "T4": 40,
-    "L4": 58,
-    "L40S": 142,
-    "H100": 132,
-    "H200": 132,
-    "H20": 78,
-    "GH200": 132,
-    "B200": 148,
-    "GB200": 148,
-    "B300": 160,
-    "GB300": 160,
-    "GB10": 48,
-    "RTX 3090": 82,
-    "RTX A6000": 84,
-    "RTX 4090": 128,
-    "RTX 5090": 170,
-    "RTX PRO 6000": 188,
-    "MI300X": 304,
-    "MI325X": 304,
-    "MI350X": 256,
-    "MI355X": 256,
-}
-"""First words of a device's name -> multiprocessors (AMD: compute units), by the datasheets' documents."""
-_CACHE_MIB: dict[str, float] = {
-    "A100": 40, "H100": 50, "H200": 50, "H20": 60, "GH200": 50, "B200": 126, "GB200": 126, "B300": 126, "GB300": 126,
-    "L40S": 96, "L4": 48, "RTX 4090": 72, "RTX 5090": 96, "RTX PRO 6000": 128, "GB10": 24, "MI300X": 256, "MI325X": 256,
-    "MI350X": 256, "MI355X": 256,
-}  # fmt: skip
-"""First words of a device's name -> MiB of its largest shared cache; others have 6 MiB."""
-_H100_PCIE_MULTIPROCESSORS = 114
 
 CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 SXM"}
 """Device -> a measured one with the same chip and clocks, and other memory, whose products and attention it takes."""
@@ -124,7 +88,7 @@ class Hardware:
     @property
     def instructions(self) -> float:
         """Multiprocessors times clock, in units of its own."""
-        return self.device.fp32 / _LANES.get(self.device.compute, 128)
+        return self.device.fp32 / _LANES.get(self.device.chip.compute, 128)
 
     def rate(self, dtype: str) -> float:
         return self.products.get(dtype) or self.products["float32"]
@@ -162,14 +126,14 @@ def hardware_of(device: Device) -> Hardware:
     elif device.name in OVER_SHARE:
         source += " and a few published products"
     # By compute capability; by name for AMD's devices, which have none.
-    scale = ATTENTION_SCALE.get(device.compute, ATTENTION_SCALE.get(device.name))
+    scale = ATTENTION_SCALE.get(device.chip.compute, ATTENTION_SCALE.get(device.name))
     scale = 1.0 if device.name in (reference.name, *CHIP) else scale
     scale = scale and scale * share_of_chip
     words = "published rates of FlashAttention" if scale else "the ratio of products"
     return Hardware(
         device=device,
-        multiprocessors=multiprocessors(device),
-        cache_bytes=_by_words(_CACHE_MIB, device.name, 6.0) * 2**20,
+        multiprocessors=device.chip.multiprocessors,
+        cache_bytes=device.chip.cache_mib * 2**20,
         bandwidth=SHARES_OF_BANDWIDTH.get(device.name, SHARE_OF_BANDWIDTH) * device.bytes_per_second,
         products=rates,
         attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
@@ -181,16 +145,10 @@ def hardware_of(device: Device) -> Hardware:
     )
 
 
-def multiprocessors(device: Device) -> int:
-    if device.name == "H100 PCIe":
-        return _H100_PCIE_MULTIPROCESSORS
-    return _by_words(_MULTIPROCESSORS, device.name, 100)
-
-
 @cache
 def find_reference() -> Device:
-    found = find_device("NVIDIA H200")
-    assert found is not None and found.name == REFERENCE, "the table has it"
+    found = device_named(REFERENCE)
+    assert found is not None, "the table has it"
     return found
 
 
@@ -203,8 +161,3 @@ def _published(name: str) -> dict[str, float]:
         if met is not None and met.name == name and row.m >= 4096:
             rates.setdefault(row.dtype, []).append(2 * row.m * row.n * row.k / row.seconds)
     return {dtype: TILES_OVER_PRODUCTS * median(found) for dtype, found in rates.items()}
-
-
-def _by_words(table: Mapping[str, float], name: str, default: float) -> int:
-    found = [value for words, value in table.items() if f"{name} ".startswith(f"{words} ")]
-    return int(found[0] if found else default)

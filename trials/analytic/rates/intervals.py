@@ -1,6 +1,5 @@
 """How sure a predicted time is: a factor and an interval for each level of knowledge, learned from measured times."""
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -9,7 +8,7 @@ from statistics import fmean, pvariance
 from typing import Literal, NamedTuple, Protocol
 
 from lmsweep.trials.analytic.rates.hardware import CHIP
-from lmsweep.trials.analytic.rates.rate_data import DATA
+from lmsweep.trials.analytic.rates.rate_data import DATA, rows_of
 from lmsweep.trials.spec.workloads import Subject
 
 RESIDUALS_FILE = DATA / "residuals.csv"
@@ -152,9 +151,7 @@ def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
 @cache
 def known_residuals() -> tuple[Residual, ...]:
     """Return the residuals that ship."""
-    with RESIDUALS_FILE.open(newline="") as file:
-        rows = csv.DictReader(file)
-        return tuple(Residual(row["level"], row["source"], row["device"], float(row["log_ratio"])) for row in rows)
+    return rows_of(RESIDUALS_FILE, Residual)
 
 
 @cache

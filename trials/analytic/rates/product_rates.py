@@ -7,10 +7,9 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 from lmsweep.trials.analytic.rates.hardware import Hardware
+from lmsweep.trials.analytic.rates.operators import Shape
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator
 from lmsweep.trials.analytic.rates.surface import Surface, logs
-
-Shape = tuple[int, ...]
 
 
 class Tile(NamedTuple):

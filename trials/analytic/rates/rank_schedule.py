@@ -7,7 +7,7 @@ scatter begins when the block's gradients are there. Gathers and scatters share 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
@@ -96,7 +96,6 @@ class _Sharded:
     seconds: Mapping[Operator, float]
     forward: float
     backward: float
-    gathers: dict[str, list[float]] = field(default_factory=dict)
 
     def expose(self, exposed: dict[str, float]) -> None:
         """Add the communication that computation does not hide, by part."""

@@ -1,18 +1,18 @@
 """The rates that ship with lmsweep, as rows: measured operators, published products and collectives."""
 
-import csv
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.csv import read_csv
 
 from lmsweep.trials.spec.words import Collective
 
 DATA = Path(__file__).parent / "data"
+Row = TypeVar("Row", bound=NamedTuple)
 
 
 class PublicProduct(NamedTuple):
@@ -52,26 +52,18 @@ class MeasuredOperator(NamedTuple):
 
 @cache
 def public_products() -> tuple[PublicProduct, ...]:
-    return tuple(
-        PublicProduct(
-            row["device_name"], row["dtype"], int(row["m"]), int(row["n"]), int(row["k"]), float(row["seconds"])
-        )
-        for row in _rows("public_products.csv")
-    )
+    return rows_of(DATA / "public_products.csv", PublicProduct)
 
 
 @cache
 def public_collectives() -> tuple[PublicCollective, ...]:
-    return tuple(
-        PublicCollective(
-            row["device_name"],
-            int(row["ranks"]),
-            cast(Collective, row["kind"]),
-            int(row["bytes"]),
-            float(row["seconds"]),
-        )
-        for row in _rows("public_collectives.csv")
-    )
+    return rows_of(DATA / "public_collectives.csv", PublicCollective)
+
+
+def rows_of(file: Path, kind: type[Row]) -> tuple[Row, ...]:
+    """Return the rows of a file of CSV, which has a column for each field of this kind."""
+    columns = read_csv(file).select(kind._fields).to_pydict()
+    return tuple(kind(*row) for row in zip(*columns.values(), strict=True))
 
 
 @cache
@@ -84,17 +76,9 @@ def measured_operators() -> tuple[MeasuredOperator, ...]:
 def operators_in(table: pa.Table) -> tuple[MeasuredOperator, ...]:
     """Return the operators of a table; `seconds` is a number, or their mean is taken."""
     columns = table.select(MeasuredOperator._fields).to_pydict()
-    columns["shapes"] = [shapes_of(text) for text in columns["shapes"]]
+    columns["shapes"] = [  # a text such as 4096x1024,1024x4096
+        tuple(tuple(map(int, shape.split("x"))) for shape in text.split(",")) for text in columns["shapes"]
+    ]
     if pa.types.is_list(table.schema.field("seconds").type):
         columns["seconds"] = [fmean(found) for found in columns["seconds"]]
     return tuple(MeasuredOperator(*row) for row in zip(*columns.values(), strict=True))
-
-
-def shapes_of(text: str) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes that a text like 4096x1024,1024x4096 states."""
-    return tuple(tuple(int(size) for size in shape.split("x")) for shape in text.split(","))
-
-
-def _rows(name: str) -> Iterator[dict[str, str]]:
-    with (DATA / name).open(newline="") as file:
-        yield from csv.DictReader(file)

@@ -20,7 +20,7 @@ from lmsweep.trials.analytic.rates.product_rates import (
     product_of,
 )
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
-from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION
+from lmsweep.trials.analytic.rates.step_time import NO_ASSUMPTION, Cost
 from lmsweep.trials.spec.words import Collective
 
 LAUNCH_SECONDS = {
@@ -57,15 +57,6 @@ ASSUMED = (
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
-
-
-class Cost(NamedTuple):
-    seconds: float
-    """Time of one repetition on the device, without the launch."""
-    source: str
-    """Where the time comes from, in words for a user."""
-    unsure: tuple[float, float] = NO_ASSUMPTION
-    """Least and most time over `seconds`, for an operator that was not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,15 +185,7 @@ class Rates:
             seconds, least, most = self._products.seconds(product)
             unsure = least / seconds, most / seconds
         elif kind == "attention":
-            attention = attention_of(
-                operator.name,
-                operator.shapes,
-                dtype=operator.dtype,
-                flops=operator.flops,
-                bytes=operator.bytes,
-                is_causal=operator.is_causal,
-            )
-            seconds = self._attention.seconds(attention)
+            seconds = self._attention.seconds(attention_of(operator))
         else:
             kind = "bytes"
             cold = True if operator.phase == "optimizer" else None
@@ -217,7 +200,7 @@ class Rates:
         source = sources[kind]
         if kind in self._measured:
             here = self.hardware.device.name
-            where = here if _name(self._measured[kind]) == here else f"{REFERENCE}, the same chip"
+            where = here if _device_name(self._measured[kind].device_name) == here else f"{REFERENCE}, the same chip"
             source = f"{kind} measured on {where}"
         return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
@@ -251,7 +234,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
     points = _points_of(device)
     level: Level = "datasheet"
     if points:
-        level = "measured" if any(_name(point) == device.name for point in points) else "scaled"
+        level = "measured" if any(_device_name(point.device_name) == device.name for point in points) else "scaled"
     elif "datasheet" not in hardware.sources["products"]:
         level = "public"
     return Rates(hardware, points, level=level, network=network)
@@ -259,7 +242,7 @@ def rates_of(device: Device, network: Network | None = None) -> Rates:
 
 def rates_with(device: Device, measured: MeasuredRates, network: Network | None = None) -> Rates:
     """Return the rates of a device: for each kind the measured ones, else those that ship."""
-    found = [point for point in measured.operators if _name(point) == device.name]
+    found = [point for point in measured.operators if _device_name(point.device_name) == device.name]
     kinds = {point.kind for point in found}
     shipped = rates_of(device, network)
     level: Level = "measured" if {"product", "attention"} <= kinds else shipped.level
@@ -278,20 +261,17 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
 def _points_of(device: Device) -> list[MeasuredOperator]:
     """Return the measured operators of a device, or those of the device with the same chip."""
     chip = CHIP.get(device.name)
-    here = [point for point in measured_operators() if _name(point) == device.name]
+    here = [point for point in measured_operators() if _device_name(point.device_name) == device.name]
     if here or chip is None:
         return here
-    return [point for point in measured_operators() if _name(point) == chip and point.kind in ("product", "attention")]
-
-
-def _name(point: MeasuredOperator) -> str | None:
-    return _device_name(point.device_name)
+    return [
+        point
+        for point in measured_operators()
+        if _device_name(point.device_name) == chip and point.kind in ("product", "attention")
+    ]
 
 
 @cache
 def _device_name(full_name: str) -> str | None:
     found = find_device(full_name)
     return found.name if found else None
-
-
-__all__ = ["REFERENCE", "Cost", "MeasuredRates", "Network", "Rates", "rates_of", "rates_with"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
+from lmsweep.trials.analytic.datasheets import CpuRates
 from lmsweep.trials.analytic.rates.operators import PRODUCTS, Operator, Operators, class_of
 
 NO_ASSUMPTION = (1.0, 1.0)
@@ -27,26 +28,21 @@ def duration(whole: Work, update: Work) -> float:
     return max(whole.computing + WAIT_PER_LAUNCH * whole.launching, whole.launching + after)
 
 
-class Costs(Protocol):
+class Cost(NamedTuple):
     """What one operator costs."""
 
-    @property
-    def seconds(self) -> float:
-        """Time of one repetition on the device, without its launch."""
-
-    @property
-    def source(self) -> str:
-        """Where the time comes from, in words for a user."""
-
-    @property
-    def unsure(self) -> tuple[float, float]:
-        """Least and most time over `seconds`, for an operator that was not measured; else NO_ASSUMPTION."""
+    seconds: float
+    """Time of one repetition on the device, without its launch."""
+    source: str
+    """Where the time comes from, in words for a user."""
+    unsure: tuple[float, float] = NO_ASSUMPTION
+    """Least and most time over `seconds`, for an operator that was not measured."""
 
 
 class OperatorRates(Hashable, Protocol):
     """What operators cost on one GPU and its host."""
 
-    def of(self, operator: Operator, /) -> Costs:
+    def of(self, operator: Operator, /) -> Cost:
         """Return the cost of one repetition."""
 
     def launch(self, operator: Operator, /) -> float:
@@ -59,6 +55,25 @@ class OperatorRates(Hashable, Protocol):
     @property
     def host_source(self) -> str:
         """Where the launch times come from, in words for a user."""
+
+
+class CpuOperators:
+    """The cores of a CPU: FLOPs or bytes, at the rates that the machine measured. A launch takes no other processor."""
+
+    hosts = (1.0, 1.0)
+    host_source = "the device itself"
+
+    def __init__(self, rates: CpuRates) -> None:
+        self._rates = rates
+
+    def of(self, operator: Operator) -> Cost:
+        rate = self._rates.bf16 if operator.dtype == "bfloat16" else self._rates.fp32
+        moving = operator.bytes / self._rates.bytes_per_second
+        computing = operator.flops / rate if class_of(operator) in ("products", "attention") else 0.0
+        return Cost(max(computing, moving), "the machine's products and copies")
+
+    def launch(self, operator: Operator) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

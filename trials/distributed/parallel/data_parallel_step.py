@@ -13,8 +13,8 @@ from lmsweep.trials.distributed.parallel.memory_stages import Held, MemoryWatch
 from lmsweep.trials.distributed.parallel.rank_model import build_rank_model, build_whole_step, compares_users_code
 from lmsweep.trials.distributed.parallel.sharded_optimizer import local_optimizer, state_bytes
 from lmsweep.trials.distributed.parallel.world import World
+from lmsweep.trials.distributed.ranks.coordinator import WatchedRank
 from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
-from lmsweep.trials.distributed.ranks.watched_rank import WatchedRank
 from lmsweep.trials.machine.gpu.accelerator import (
     counts_memory,
     device_module,

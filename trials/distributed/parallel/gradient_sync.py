@@ -4,8 +4,8 @@ Each leaves the mean over the ranks in every parameter's `grad`. `trials/spec/wa
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils import parameters_to_vector
 
 from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.distributed.ranks.process_group import Mean, Synchronizer
-from lmsweep.trials.machine.torch_private import foreach_copy
+from lmsweep.trials.machine.torch_private import foreach_copy, replaced
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
 DEFAULT_BUCKET_BYTES = 25 * 2**20
@@ -39,13 +39,8 @@ class _Averaging(Synchronizer):
         self.mean = Mean(group)
         self.synchronizes = True
 
-    @contextmanager
-    def local(self) -> Iterator[None]:
-        before, self.synchronizes = self.synchronizes, False
-        try:
-            yield
-        finally:
-            self.synchronizes = before
+    def local(self) -> AbstractContextManager[None]:
+        return replaced(self, "synchronizes", False)
 
     def gradients(self) -> list[Tensor]:
         return [part_of(gradient_of(parameter)) for parameter in self.parameters]

@@ -105,15 +105,12 @@ class MemoryWatch(TorchDispatchMode):
             key = storage_key(tensor)
             known = self.pieces.get(key)
             if known is None:
-                storage = weakref.ref(tensor.untyped_storage(), partial(self._forget, key))
+                storage = weakref.ref(tensor.untyped_storage(), partial(self.pieces.pop, key))
                 self.pieces[key] = Piece(storage=storage, part=part)
                 is_new, self._last = True, key
             elif PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
         return is_new
-
-    def _forget(self, key: int, _: object) -> None:
-        self.pieces.pop(key, None)
 
     def _sizes(self) -> list[tuple[Piece, int]]:
         # A copy, because gloo's threads may free a storage meanwhile.

@@ -50,9 +50,10 @@ def build_rank_model(config: TrialConfig, math_mode: MathMode, world: World) -> 
     training = TrainingStep(_with_whole_state(config), math_mode)
     for parameter in training.model.parameters():
         dist.broadcast(parameter.detach(), src=0)
-    first_weights = {}
+    first_weights: dict[str, NDArray[np.uint8]] = {}
     if compares_users_code(config):
-        first_weights = {name: _bytes_of(one) for name, one in training.model.state_dict().items()}
+        for name, one in training.model.state_dict().items():
+            first_weights[name] = one.detach().cpu().reshape(-1).view(torch.uint8).numpy().copy()
     shape = (slices, config.batch_size, config.context_length)  # (slices, batch, tokens)
     batches = [torch.randint(config.vocab_size, shape, device=config.device_type) for _ in "xy"]
     for whole in batches:
@@ -113,7 +114,3 @@ def compares_users_code(config: TrialConfig) -> bool:
 def _with_whole_state(config: TrialConfig) -> TrialConfig:
     """The configuration with AdamW, which has no state before its step, in place of the user's sharded optimizer."""
     return replace(config, optimizer="adamw_foreach", optimizer_args=None) if shards_state(config) else config
-
-
-def _bytes_of(tensor: Tensor) -> NDArray[np.uint8]:
-    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().copy()

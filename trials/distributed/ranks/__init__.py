@@ -2,6 +2,5 @@
 
 ranks.py           the processes, and what happens when one of them fails
 process_group.py   gloo or NCCL: joining and leaving the group, averaging tensors over it
-coordinator.py     rank 0 names a function, every rank calls it, rank 0 gathers the results
-watched_rank.py    what every rank can do, whatever it measures
+coordinator.py     rank 0 names a function, every rank calls it, rank 0 gathers the results; each watches its GPU
 """

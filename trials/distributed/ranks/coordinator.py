@@ -1,15 +1,23 @@
 """Keeps the ranks of a trial in step: rank 0 names a function, every rank calls it, rank 0 gathers the results."""
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+import torch
+import torch.distributed as dist
+
 from lmsweep.trials.distributed.ranks.ranks import Rank
+from lmsweep.trials.machine.gpu.accelerator import synchronize
+from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.machine.torch_private import default_store
+from lmsweep.trials.results.outcome import Flag
 
 Local = TypeVar("Local")
 Result = TypeVar("Result")
+Found = TypeVar("Found")
 Given = ParamSpec("Given")
 
 ADDRESS = "lmsweep/leader"
@@ -26,7 +34,8 @@ class Team(Generic[Local]):
         unpickled, so that both ends must prove that they know the trial's key.
         """
         self._local = local
-        if rank.index == 0:
+        self._leads = rank.index == 0
+        if self._leads:
             self._connections = _followers(rank)
         else:
             port = int(default_store().get(ADDRESS))
@@ -51,6 +60,14 @@ class Team(Generic[Local]):
         if "." in function.__qualname__:  # a method, which the class of this rank's object may override
             function = getattr(type(self._local), function.__name__)
         return function(self._local, *arguments, **named)
+
+    def led(self, lead: Callable[["Team[Local]"], Iterable[Found]]) -> Iterator[Found]:
+        """Yield in rank 0 what `lead` of this team yields, and release the others; they follow meanwhile."""
+        if not self._leads:
+            self.follow()
+            return
+        yield from lead(self)
+        self.release()
 
     def release(self) -> None:
         """End `follow` in the other ranks."""
@@ -78,3 +95,29 @@ def _followers(rank: Rank) -> list[Connection]:
             found[one.recv()] = one
         default_store().delete_key(ADDRESS)  # the next team has another
     return [found[index] for index in sorted(found)]
+
+
+class WatchedRank:
+    """What every rank of a team can do, whatever it measures: it samples the telemetry of its own GPU."""
+
+    gpu: Watch
+
+    def __init__(self, device_type: str) -> None:
+        self._device_type = device_type
+        self._token = torch.zeros(1, device=device_type)
+
+    def watch(self) -> None:
+        """Start sampling the telemetry of this rank's GPU."""
+        self.gpu = Watch(self._device_type)
+        self.gpu.wait()
+
+    def end_watch(self, *, since_ago: float, until_ago: float) -> tuple[Flag, ...]:
+        """Stop sampling; return the flags for the interval between these many seconds ago: hosts have other clocks."""
+        now = time.monotonic()
+        self.gpu.close()
+        return gpu_flags(self.gpu, since=now - since_ago, until=now - until_ago)
+
+    def align(self) -> None:
+        """Wait until the devices of all ranks are idle."""
+        dist.all_reduce(self._token)
+        synchronize(self._device_type)

@@ -8,7 +8,7 @@ from itertools import product
 from lmsweep.trials.distributed.parallel.data_parallel_step import SYNCHRONIZATION, DataParallelStep
 from lmsweep.trials.distributed.parallel.memory_stages import PARTS, STAGES, Held, Stage
 from lmsweep.trials.distributed.traffic.comm_count import CollectiveCounter, Traffic
-from lmsweep.trials.results.measurement import Measurement
+from lmsweep.trials.results.measurement import Measurement, one_number
 from lmsweep.trials.spec.words import Collective
 
 
@@ -62,9 +62,6 @@ def report_rows(reports: Sequence[StepReport]) -> Iterator[Measurement]:
     for (rank, report), stage in product(enumerate(reports), STAGES):
         phase = f"rank{rank}"
         held = report.memory.get(stage)
-        if held is None:
-            yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=None, reason=HIDDEN)
-            continue
-        yield Measurement(phase=phase, metric=f"{stage}_memory", unit="B", samples=(held.total,))
-        for part in PARTS:
-            yield Measurement(phase=phase, metric=f"{stage}_{part}", unit="B", samples=(held.parts[part],))
+        yield one_number(phase, f"{stage}_memory", "B", held.total if held else None, HIDDEN)
+        if held:
+            yield from (one_number(phase, f"{stage}_{part}", "B", held.parts[part]) for part in PARTS)

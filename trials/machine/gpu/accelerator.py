@@ -142,8 +142,7 @@ def why_not_installed(field: str, value: str) -> str | None:
 
 def missing_modules() -> frozenset[str]:
     """Return those of OPTIONAL_MODULES that this Python does not have; none of them is imported."""
-    return frozenset(name for name in OPTIONAL_MODULES if not _has(name))
-
-
-def _has(name: str) -> bool:
-    return hasattr(functional, "linear_cross_entropy") if name == CHUNKED_LOSS else find_spec(name) is not None
+    has_chunked = hasattr(functional, "linear_cross_entropy")
+    return frozenset(
+        name for name in OPTIONAL_MODULES if not (has_chunked if name == CHUNKED_LOSS else find_spec(name))
+    )

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Self
 
+import numpy as np
 import torch
 
 from lmsweep.trials.machine.gpu import nvml_sampler
@@ -103,7 +103,8 @@ def energy_row(watch: Watch, *, since: float, until: float, iterations: int) -> 
     elif until - since < ENERGY_SECONDS or not counter[0][0] <= since < until <= counter[-1][0]:
         reason = f"the energy counter covered less than {ENERGY_SECONDS:g} s of iterations"
     else:
-        samples = ((_interpolate(counter, until) - _interpolate(counter, since)) / iterations,)
+        times, joules = zip(*counter, strict=True)
+        samples = (float(np.interp(until, times, joules) - np.interp(since, times, joules)) / iterations,)
     return Measurement(phase="step", metric="energy", unit="J", samples=samples, reason=reason)
 
 
@@ -129,10 +130,3 @@ def _during(watch: Watch, since: float, until: float) -> list[Reading]:
 def _values(readings: Sequence[Reading], name: str) -> tuple[float, ...]:
     values = (getattr(reading, name) for reading in readings)
     return tuple(value for value in values if value is not None)
-
-
-def _interpolate(counter: Sequence[tuple[float, float]], at: float) -> float:
-    times, values = zip(*counter, strict=True)
-    after = max(1, bisect_left(times, at))
-    share = (at - times[after - 1]) / (times[after] - times[after - 1])
-    return float(values[after - 1] + share * (values[after] - values[after - 1]))

@@ -3,6 +3,5 @@
 trial_graph.py     the graph that torch.compile makes of a trial's compiled part
 aot_graph.py       forward and backward graphs as given to Inductor, for any size from one trace
 graph_buffers.py   which values of a graph Inductor writes to memory
-compiled_part.py   stands in for a compiled part in a run without the device
-graph_memory.py    what a compiled graph keeps and allocates
+graph_memory.py    what a compiled graph keeps and allocates, and what stands in for it in a run without the device
 """

@@ -4,15 +4,17 @@ What forward saves and what backward recomputes is exact: PyTorch's own partitio
 intermediate values are written to memory is an estimate (`lmsweep.trials.prediction.compiled.graph_buffers`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.fx import Node
 
 from lmsweep.trials.prediction.compiled.aot_graph import Traced, returned
 from lmsweep.trials.prediction.compiled.graph_buffers import GraphBuffers, is_tensor, root
-from lmsweep.trials.prediction.without_device.allocation_trace import PRODUCTS, Event
+from lmsweep.trials.prediction.without_device.allocation_trace import PRODUCTS, Event, Recorder
 
 
 class Layout(NamedTuple):
@@ -92,3 +94,37 @@ def _first_product(pieces: dict[Node, int]) -> int | None:
 def _layout(node: Node) -> Layout:
     value = node.meta["val"]
     return Layout(tuple(value.shape), value.dtype)
+
+
+def as_compiled(memory: GraphMemory, recorder: Recorder) -> Callable[..., Tensor]:
+    """A function of the graph's inputs, that allocates as the compiled graph would."""
+
+    def call(*inputs: Tensor) -> Tensor:
+        result: Tensor = _Call.apply(memory, recorder, *inputs)  # type: ignore[no-untyped-call]  # not annotated
+        return result
+
+    return call
+
+
+class _Call(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, memory: GraphMemory, recorder: Recorder, *inputs: Tensor) -> Tensor:
+        ctx.memory, ctx.recorder = memory, recorder
+        pieces = recorder.play(memory.forward, (), memory.products[0])
+        with recorder.giving([pieces[number] for number in memory.made]):
+            output = _make(memory.output)
+            saved = [_make(layout) for layout in memory.saved]
+        ctx.save_for_backward(*(inputs[i] for i in memory.saved_inputs), *saved)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:
+        memory: GraphMemory = ctx.memory
+        kept = ctx.saved_tensors
+        pieces = ctx.recorder.play(memory.backward, [kept[place] for place in memory.owned], memory.products[1])
+        with ctx.recorder.giving([pieces[number] for number in memory.made_by_backward]):
+            return None, None, *(layout and _make(layout) for layout in memory.gradients)
+
+
+def _make(layout: Layout) -> Tensor:
+    return torch.empty(layout.shape, dtype=layout.dtype, device="cpu")

@@ -20,20 +20,14 @@ from lmsweep.trials.prediction.without_device.fake_device import (
     eager_on_fakes,
     fake_math_mode,
 )
+from lmsweep.trials.results.roles import graph_of
 from lmsweep.trials.spec.config import TrialConfig
 
 
 def graph_config(config: TrialConfig) -> TrialConfig:
-    """One configuration that represents all those that compile the same graph."""
-    return replace(
-        config,
-        model=None,
-        device="cpu" if config.device_type == "cpu" and differs_by_device(config) else "cuda",
-        **config.compilation.same_graph,
-        mode="forward" if config.mode == "forward" else "forward_backward",
-        optimizer="adamw_fused",
-        zero_grad="after_step",
-    )
+    """One configuration for all those that compile the same graph, on a CPU or on any other device."""
+    on_cpu = config.device_type == "cpu" and differs_by_device(config)
+    return replace(graph_of(config), device="cpu" if on_cpu else "cuda")
 
 
 def traced_attention(config: TrialConfig) -> Traced:

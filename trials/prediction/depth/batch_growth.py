@@ -1,11 +1,11 @@
-"""Allocations and operators of a step at any batch: each size is a multiple of the batch plus a constant."""
+"""The allocations of a step at any batch: each size is a multiple of the batch plus a constant."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmsweep.trials.analytic.rates.operators import Operator, Operators
+from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.without_device.allocation_trace import Stretch, Trace
 
 
@@ -55,33 +55,6 @@ def are_alike(small: Trace, larger: Trace) -> bool:
         return [(one.phase, one.first_product, [(piece, size > 0) for piece, size in one.events]) for one in trace]
 
     return form(small) == form(larger)
-
-
-def operators_grown(small: Operators, larger: Operators, more: int) -> Operators | None:
-    """Return the operators of `more` sequences than the small batch has; None if the two run different operators."""
-    if [_form(one) for one in small] != [_form(one) for one in larger]:
-        return None
-    return tuple(
-        replace(
-            one,
-            shapes=tuple(
-                tuple(grown(length, its, more) for length, its in zip(shape, their, strict=True))
-                for shape, their in zip(one.shapes, other.shapes, strict=True)
-            ),
-            bytes=grown(one.bytes, other.bytes, more),
-            flops=grown(one.flops, other.flops, more),
-        )
-        for one, other in zip(small, larger, strict=True)
-    )
-
-
-def _form(one: Operator) -> Operator:
-    return replace(one, shapes=tuple((0,) * len(shape) for shape in one.shapes), bytes=0, flops=0)
-
-
-def grown(small: int, larger: int, more: int) -> int:
-    """Return a size with `more` sequences than the small batch has; the larger has one more."""
-    return small + more * (larger - small)
 
 
 def _size(small: int, larger: int, more: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
+from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
 
 Name = tuple[int, int]
@@ -56,14 +57,11 @@ def deepen(small: Trace, larger: Trace, layers: int) -> Trace | None:
         further = larger_place - place
         return event[1] == larger_event[1] and part == larger_part and further in (0, of_layer[part])
 
-    def grow(one: int, other: int) -> int:
-        return one + layers * (other - one)
-
     def outside(events: Iterable[Event], larger_events: Iterable[Event]) -> Iterator[Event]:
         for (piece, change), (other, larger_change) in zip(events, larger_events, strict=True):
             (part, place), (larger_part, larger_place) = names[piece], larger_names[other]
-            number = first[part] + grow(place, larger_place) if part == larger_part else NO_PIECE
-            yield number, grow(change, larger_change)
+            number = first[part] + grown(place, larger_place, layers) if part == larger_part else NO_PIECE
+            yield number, grown(change, larger_change, layers)
 
     def inside(part: Part, copy: int) -> Iterator[Event]:
         for piece, change in part.layer:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import lru_cache
 
-from lmsweep.trials.analytic.rates.operators import Operator, Operators, Shape
+from lmsweep.trials.analytic.rates.operators import Operator, Operators
 
 
 def deepened(small: Operators, larger: Operators, layers: int) -> Operators | None:
@@ -45,18 +45,32 @@ def regrouped(operators: Operators, small: Operators, merged: Operators, times: 
     return tuple(replace(one, count=count) for one, count in counts.items() if count)
 
 
-def _grown(small: Operator, larger: Operator, layers: int) -> Operator:
-    """An operator over tensors of all layers."""
+def operators_grown(small: Operators, larger: Operators, more: int) -> Operators | None:
+    """Return the operators of `more` sequences than the small batch has; the larger has one more. None if the two run
+    different operators."""
+    if [_form(one) for one in small] != [_form(one) for one in larger]:
+        return None
+    return tuple(_grown(one, other, more) for one, other in zip(small, larger, strict=True))
 
-    def grow(one: int, other: int) -> int:
-        return one + layers * (other - one)
 
-    shapes: list[Shape] = []
-    for one, other in zip(small.shapes, larger.shapes, strict=True):
-        shapes.append(tuple(grow(length, its) for length, its in zip(one, other, strict=True)))
+def _form(one: Operator) -> Operator:
+    return replace(one, shapes=tuple((0,) * len(shape) for shape in one.shapes), bytes=0, flops=0)
+
+
+def _grown(small: Operator, larger: Operator, times: int) -> Operator:
+    """Return the operator whose sizes differ from the small one's `times` as much as the larger one's."""
+    pairs = zip(small.shapes, larger.shapes, strict=True)
     return replace(
-        larger, shapes=tuple(shapes), bytes=grow(small.bytes, larger.bytes), flops=grow(small.flops, larger.flops)
+        larger,
+        shapes=tuple(tuple(grown(*lengths, times) for lengths in zip(*shapes, strict=True)) for shapes in pairs),
+        bytes=grown(small.bytes, larger.bytes, times),
+        flops=grown(small.flops, larger.flops, times),
     )
+
+
+def grown(small: int, larger: int, times: int) -> int:
+    """Return the size that differs from the small one `times` as much as the larger one."""
+    return small + times * (larger - small)
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ from lmsweep.trials.code.calling import arguments_of
 from lmsweep.trials.code.importing import code_in_use
 from lmsweep.trials.model.users.hugging_face import from_hugging_face, layers_of_configuration, with_layers
 from lmsweep.trials.model.users.layer_kinds import UnalikeError, Weights, weights_of
+from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code
@@ -121,7 +122,7 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
             small, larger = _weights(pair.small), _weights(pair.larger)
         except UnalikeError:
             return
-        if tuple(one + pair.times * (other - one) for one, other in zip(small, larger, strict=True)) == layers.weights:
+        if tuple(grown(*one, pair.times) for one in zip(small, larger, strict=True)) == layers.weights:
             yield pair
 
 

@@ -1,7 +1,7 @@
 """The trace of a training step's allocations and frees, in order, as recorded from a storage tracker."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.torch_private import storage_key_of
+from lmsweep.trials.machine.torch_private import replaced, storage_key_of
 from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key
 from lmsweep.trials.prediction.without_device.caching_allocator import Block, CachingAllocator, OutOfMemoryError
 from lmsweep.trials.prediction.without_device.kernel_workspace import Scratch
@@ -205,14 +205,9 @@ class Recorder:
                 self._free(pieces[number])
         return pieces
 
-    @contextmanager
-    def giving(self, pieces: Sequence[int]) -> Iterator[None]:
+    def giving(self, pieces: Sequence[int]) -> AbstractContextManager[None]:
         """A context in which new tensors take these already allocated pieces, in order."""
-        self._given = iter(pieces)
-        try:
-            yield
-        finally:
-            self._given = None
+        return replaced(self, "_given", iter(pieces))
 
     def _allocated(self, storage: Storage, size: int, operator: str) -> None:
         if self._given:

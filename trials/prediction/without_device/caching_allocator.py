@@ -62,7 +62,7 @@ class CachingAllocator:
 
     def allocate(self, requested: int) -> Block:
         """Hand out a block for this many bytes; the block may be larger."""
-        wanted = max(_round_up(requested, GRAIN), GRAIN)
+        wanted = max(round_up(requested, GRAIN), GRAIN)
         small = wanted <= MIB
         free = self._free[small]
         best = bisect_left(free, (wanted,))
@@ -102,7 +102,7 @@ class CachingAllocator:
         free.pop(bisect_left(free, (block.bytes, block.address)))
 
     def _new_segment(self, wanted: int, small: bool) -> Block:
-        size = 2 * MIB if small else 20 * MIB if wanted < 10 * MIB else _round_up(wanted, 2 * MIB)
+        size = 2 * MIB if small else 20 * MIB if wanted < 10 * MIB else round_up(wanted, 2 * MIB)
         if self.limit is not None and self.reserved + size > self.limit:
             self._release()
             if self.reserved + size > self.limit:
@@ -121,5 +121,5 @@ class CachingAllocator:
             free[:] = kept
 
 
-def _round_up(size: int, multiple: int) -> int:
+def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple

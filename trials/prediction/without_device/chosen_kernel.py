@@ -1,4 +1,4 @@
-"""Which kernel scaled_dot_product_attention takes on a GPU of NVIDIA's.
+"""Which kernel scaled_dot_product_attention takes on an H100 or H200, of whose kernels all predictions are.
 
 `select_sdp_backend` of PyTorch 2.11 to 2.14 (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp) for dense tensors.
 It asks the GPU, which need not be here. On a CPU PyTorch's own choice works, also without storage.
@@ -13,15 +13,13 @@ from torch import Tensor
 from lmsweep.trials.machine.torch_private import CUDNN_TAKES_ANY_DROPOUT, EFFICIENT_TAKES_GROUPS
 from lmsweep.trials.spec.config import UnsupportedError
 
-HOPPER = (9, 0)
-"""Compute capability of an H100 or H200."""
-_CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))
-"""Compute capabilities on which PyTorch prefers cuDNN's kernel to FlashAttention."""
 _CUDNN_LARGEST = 65535
 """Largest batch and number of heads of cuDNN."""
 
 
 class Kernel(StrEnum):
+    """The kernels, the one first that PyTorch prefers to those after it."""
+
     CUDNN = "cudnn"
     FLASH = "flash"
     EFFICIENT = "efficient"
@@ -70,18 +68,17 @@ class Call(NamedTuple):
         return self.query.dtype in dtypes and self.query.dtype == self.key.dtype == self.value.dtype
 
 
-def chosen_kernel(call: Call, compute: tuple[int, int] = HOPPER) -> Kernel:
+def chosen_kernel(call: Call) -> Kernel:
     """Return the kernel that PyTorch chooses among those that are enabled. Raises UnsupportedError if none
-    of them takes these tensors. compute: compute capability of the GPU."""
+    of them takes these tensors."""
     enabled = torch.backends.cuda
     usable = {
-        Kernel.CUDNN: enabled.cudnn_sdp_enabled() and _cudnn_takes(call, compute),
-        Kernel.FLASH: enabled.flash_sdp_enabled() and _flash_takes(call, compute),
-        Kernel.EFFICIENT: enabled.mem_efficient_sdp_enabled() and _efficient_takes(call, compute),
+        Kernel.CUDNN: enabled.cudnn_sdp_enabled() and _cudnn_takes(call),
+        Kernel.FLASH: enabled.flash_sdp_enabled() and _flash_takes(call),
+        Kernel.EFFICIENT: enabled.mem_efficient_sdp_enabled() and _efficient_takes(call),
         Kernel.MATH: enabled.math_sdp_enabled(),
     }
-    order = list(Kernel) if compute in _CUDNN_FIRST else [Kernel.FLASH, Kernel.EFFICIENT, Kernel.MATH, Kernel.CUDNN]
-    if (found := next((kernel for kernel in order if usable[kernel]), None)) is None:
+    if (found := next((kernel for kernel in Kernel if usable[kernel]), None)) is None:
         raise UnsupportedError(
             "scaled_dot_product_attention has no kernel for these tensors among those that are enabled"
         )
@@ -117,16 +114,10 @@ def _mask_fits(call: Call) -> bool:
     return all(size in (1, of) for size, of in zip(mask.shape, wanted[-mask.dim() :], strict=True))
 
 
-def _is_narrow(call: Call, compute: tuple[int, int]) -> bool:
-    return call.is_of(torch.float16, torch.bfloat16) if compute >= (8, 0) else call.is_of(torch.float16)
-
-
-def _cudnn_takes(call: Call, compute: tuple[int, int]) -> bool:
-    if compute < (8, 0) or not _is_narrow(call, compute) or not _is_dense(call, groups=True):
+def _cudnn_takes(call: Call) -> bool:
+    if not call.is_of(torch.float16, torch.bfloat16) or not _is_dense(call, groups=True):
         return False
     _, key, value = call.widths
-    wider = (key, value) == (192, 128) or (compute == HOPPER and max(key, value) <= 256)
-    few = max(key, value) <= 128 or (compute[0] in (9, 10) and wider)
     if not CUDNN_TAKES_ANY_DROPOUT and not (16 * call.dropout).is_integer():
         return False
     tokens, of_keys = call.query.shape[-2], call.key.shape[-2]
@@ -135,7 +126,7 @@ def _cudnn_takes(call: Call, compute: tuple[int, int]) -> bool:
         _mask_fits(call)
         and _lies_by_rows(call, or_is_narrow=True)
         and max(call.query.shape[:2]) <= _CUDNN_LARGEST
-        and few
+        and max(key, value) <= 256
         and key % 8 == value % 8 == 0
         and of_keys != 1
         and not (call.dropout and tokens == 1)
@@ -143,23 +134,18 @@ def _cudnn_takes(call: Call, compute: tuple[int, int]) -> bool:
     )
 
 
-def _flash_takes(call: Call, compute: tuple[int, int]) -> bool:
-    if compute < (8, 0) or call.mask is not None or not _is_narrow(call, compute) or not _is_dense(call, groups=True):
+def _flash_takes(call: Call) -> bool:
+    if call.mask is not None or not call.is_of(torch.float16, torch.bfloat16) or not _is_dense(call, groups=True):
         return False
-    width = call.widths[0]
-    small = (8, 6) <= compute <= (8, 9) or compute[0] == 12
-    no_backward = small and call.needs_gradients and width > 192 and not (width > 224 and not call.dropout)
     square = not call.causal or call.query.shape[-2] == call.key.shape[-2]
-    return call.is_one_width and width <= 256 and not no_backward and square and _lies_by_rows(call, or_is_narrow=True)
+    return call.is_one_width and call.widths[0] <= 256 and square and _lies_by_rows(call, or_is_narrow=True)
 
 
-def _efficient_takes(call: Call, compute: tuple[int, int]) -> bool:
-    wide = (torch.float32, torch.float16, *((torch.bfloat16,) if compute >= (8, 0) else ()))
+def _efficient_takes(call: Call) -> bool:
+    wide = (torch.float32, torch.float16, torch.bfloat16)
     if not call.is_of(*wide) or not _is_dense(call, groups=EFFICIENT_TAKES_GROUPS):
         return False
-    is_half = call.query.dtype != torch.float32
-    in_tensor_cores = compute >= (8, 0) or (compute >= (7, 0) and is_half)
-    least = (8 if is_half else 4) if in_tensor_cores else 1
+    least = 4 if call.query.dtype == torch.float32 else 8
     query, key, value = call.widths
     return (
         query == key

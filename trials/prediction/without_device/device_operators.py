@@ -101,13 +101,9 @@ def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
     return dropped
 
 
-def _log_sigmoid_backward(gradient: Tensor, *_: Tensor) -> Tensor:
-    return torch.empty_like(gradient)
-
-
 OUTPUTS: Mapping[OpOverload, Callable[..., Any]] = {
     # The CPU also keeps exponentials.
     aten.log_sigmoid_forward.default: lambda x: (torch.empty_like(x), x.new_empty(0)),
-    aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+    aten.log_sigmoid_backward.default: lambda gradient, *_: torch.empty_like(gradient),
 }
 """Operators whose results differ by device, as those of CUDA."""

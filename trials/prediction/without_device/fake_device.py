@@ -5,7 +5,7 @@ replaces what another device does otherwise.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 
@@ -84,16 +84,13 @@ def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
         raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
 
 
-@contextmanager
-def unpacked_batches(config: TrialConfig) -> Iterator[None]:
+def unpacked_batches(config: TrialConfig) -> AbstractContextManager[None]:
     """A context in which transformers' models need not look at values to see that each row is one sequence."""
     if not config.is_hugging_face or find_spec("transformers") is None:
-        yield
-        return
+        return nullcontext()
     from transformers import masking_utils
 
-    with replaced(masking_utils, "find_packed_sequence_indices", lambda position_ids: None):
-        yield
+    return replaced(masking_utils, "find_packed_sequence_indices", lambda position_ids: None)
 
 
 def block_of(config: TrialConfig) -> int:

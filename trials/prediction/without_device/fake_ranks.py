@@ -6,7 +6,7 @@ values; `TorchBuckets` stands in for it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -48,8 +48,7 @@ FIRST_BUCKET_BYTES = 2**20
 """DistributedDataParallel's first bucket, unless a size is given (`dist._DEFAULT_FIRST_BUCKET_BYTES`)."""
 
 
-@contextmanager
-def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
+def resizes_noted(tracker: StorageTracker) -> AbstractContextManager[None]:
     """A context in which the tracker sees that storages are resized, which is not an operator."""
     resize = torch.UntypedStorage.resize_
 
@@ -58,8 +57,7 @@ def resizes_noted(tracker: StorageTracker) -> Iterator[None]:
         tracker.resized(storage)
         return result
 
-    with replaced(torch.UntypedStorage, "resize_", noted):
-        yield
+    return replaced(torch.UntypedStorage, "resize_", noted)
 
 
 class TorchBuckets(Synchronizer):
@@ -79,13 +77,8 @@ class TorchBuckets(Synchronizer):
             parameter.register_post_accumulate_grad_hook(self._note)
         model.register_forward_pre_hook(self._rebuild)
 
-    @contextmanager
-    def local(self) -> Iterator[None]:
-        before, self._synchronizes = self._synchronizes, False
-        try:
-            yield
-        finally:
-            self._synchronizes = before
+    def local(self) -> AbstractContextManager[None]:
+        return replaced(self, "_synchronizes", False)
 
     def _note(self, parameter: Tensor) -> None:
         if not self._synchronizes:

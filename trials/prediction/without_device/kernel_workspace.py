@@ -15,6 +15,7 @@ from lmsweep.trials.machine.torch_private import (
     SOFTMAX_BACKWARD,
     VARLEN_BACKWARD,
 )
+from lmsweep.trials.prediction.without_device.caching_allocator import round_up
 from lmsweep.trials.spec.config import TrialConfig
 
 aten = torch.ops.aten
@@ -74,8 +75,9 @@ def _sum(summed: Tensor, result: Tensor) -> int:
         return 0
     vector = next(width for width in (4, 2, 1) if outputs % width == 0)
     threads = 512 // vector
-    width, height = 32, min(_power_of_two(summed.numel() // outputs), threads // 32)
-    per_thread = -(-(summed.numel() // outputs) // height)
+    rows = summed.numel() // outputs
+    width, height = 32, min(1 << (rows.bit_length() - 1), threads // 32)  # powers of two
+    per_thread = -(-rows // height)
     grid = -(-(outputs // vector) // width)
     most = MULTIPROCESSORS * (2048 // (width * height))
     if per_thread < 16 or grid > most:
@@ -84,22 +86,12 @@ def _sum(summed: Tensor, result: Tensor) -> int:
     return 4 * outputs * blocks * width * vector if blocks > 1 else 0
 
 
-def _power_of_two(count: int) -> int:
-    """The largest power of two that is at most `count`."""
-    return 1 << (count.bit_length() - 1)
-
-
-def _softmax_backward(result: Tensor) -> int:
-    """The product of output and gradient, computed first (aten/src/ATen/native/cuda/SoftMax.cu)."""
-    return result.numel() * result.element_size()
-
-
 def _flash_backward(result: tuple[Tensor, ...]) -> int:
     """The gradient of q and one number per row, in float32, with context and head dimension rounded up (mha_bwd in
     aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp)."""
     batch, heads, context, d_head = result[0].shape
-    width = _round_up(d_head, 32) if d_head <= 192 else 256
-    return 4 * batch * heads * _round_up(context, 128) * (width + 1)
+    width = round_up(d_head, 32) if d_head <= 192 else 256
+    return 4 * batch * heads * round_up(context, 128) * (width + 1)
 
 
 def _output_and_its_gradient(args: Sequence[object]) -> tuple[Tensor, Tensor]:
@@ -116,7 +108,7 @@ def _copy(tensor: Tensor) -> int:
 def _varlen_backward(result: tuple[Tensor, ...], *, documents: int) -> int:
     """As `_flash_backward`, with 128 rows more for each document (mha_varlen_bwd in the same file)."""
     tokens, heads, d_head = result[0].shape
-    width = _round_up(d_head, 32) if d_head <= 192 else 256
+    width = round_up(d_head, 32) if d_head <= 192 else 256
     return 4 * (tokens + 128 * documents) * heads * (width + 1)
 
 
@@ -124,7 +116,7 @@ def _efficient_backward(result: tuple[Tensor, ...]) -> int:
     """One float32 per row and, for 16 bits, the gradient of q in float32, in blocks of 64 columns. Measured on an
     H200."""
     batch, heads, context, d_head = result[0].shape
-    width = 0 if result[0].dtype == torch.float32 else _round_up(d_head, 64)
+    width = 0 if result[0].dtype == torch.float32 else round_up(d_head, 64)
     return 4 * batch * heads * context * (width + 1)
 
 
@@ -140,11 +132,8 @@ _FUSED = (
     EFFICIENT_BACKWARD,
 )
 _SCRATCH: dict[Any, Callable[[Any], int]] = {
-    SOFTMAX_BACKWARD: _softmax_backward,
+    # The product of output and gradient, computed first (aten/src/ATen/native/cuda/SoftMax.cu).
+    SOFTMAX_BACKWARD: lambda result: result.nbytes,
     EFFICIENT_BACKWARD: _efficient_backward,
     CUDNN_BACKWARD: _flash_backward,
 }
-
-
-def _round_up(size: int, multiple: int) -> int:
-    return -(-size // multiple) * multiple

@@ -1,6 +1,6 @@
 """The bytes that one operator reads and writes, from its arguments and its result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lmsweep.trials.analytic.rates.operators import Shape
-from lmsweep.trials.machine.torch_private import storage_key_of
+from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in
 
 _WRITES_ONLY = frozenset(
     (
@@ -51,37 +51,24 @@ def moved_bytes(name: str, written: tuple[int, ...], args: Sequence[object], res
     read: dict[int, int] = {}
     wrote: dict[int, int] = {}
     for place, argument in enumerate(args):
-        size = 0
-        if isinstance(argument, Tensor):
-            if _wraps(type(argument)):
-                return None
-            shapes.append(tuple(argument.shape))
-            size = _bytes(argument)
-            read[_key(argument)] = size
-            if dtype is None or not dtype.is_floating_point:
-                dtype = argument.dtype
-            if place in written:
-                wrote[_key(argument)] = size
-        elif isinstance(argument, (list, tuple)) and argument:
-            several = list(_tensors(argument))
-            if not several:
-                continue
-            if _wraps(type(several[0])):
-                return None
-            shapes.append((sum(one.numel() for one in several),))
-            size = sum(map(_bytes, several))
-            key = _key(several[0])
-            read[key] = size
+        several = list(tensors_in(argument))
+        if any(_wraps(type(one)) for one in several[:1]):
+            return None
+        size = sum(map(_bytes, several))
+        sizes.append(size)
+        if several:
+            alone = isinstance(argument, Tensor)
+            shapes.append(tuple(several[0].shape) if alone else (sum(one.numel() for one in several),))
+            read[storage_key(several[0])] = size
             if dtype is None or not dtype.is_floating_point:
                 dtype = several[0].dtype
             if place in written:
-                wrote[key] = size
-        sizes.append(size)
-    made = [one for one in _tensors(result) if one.numel()]
+                wrote[storage_key(several[0])] = size
+    made = [one for one in tensors_in(result) if one.numel()]
     if made and _wraps(type(made[0])):
         return None
     for one in made:
-        wrote.setdefault(_key(one), _bytes(one))
+        wrote.setdefault(storage_key(one), _bytes(one))
     if dtype is None:
         dtype = made[0].dtype if made else torch.float32
     return Moved(
@@ -119,18 +106,6 @@ def _bytes(tensor: Tensor) -> int:
     return size
 
 
-def _key(tensor: Tensor) -> int:
-    return storage_key_of(tensor.untyped_storage())
-
-
 @cache
 def _wraps(kind: type[Tensor]) -> bool:
     return kind is not Tensor and hasattr(kind, "__tensor_flatten__")
-
-
-def _tensors(argument: object) -> Iterator[Tensor]:
-    if isinstance(argument, Tensor):
-        yield argument
-    elif isinstance(argument, (tuple, list)):
-        for item in argument:
-            yield from _tensors(item)

@@ -83,13 +83,8 @@ class OperatorLog:
         def leave(*_: object) -> None:
             self._running.pop()
 
-        entering = register_module_forward_pre_hook(enter)
-        leaving = register_module_forward_hook(leave, always_call=True)
-        try:
+        with register_module_forward_pre_hook(enter), register_module_forward_hook(leave, always_call=True):
             yield
-        finally:
-            entering.remove()
-            leaving.remove()
 
     def begin(self, phase: str) -> None:
         """Start a phase. Operators of `init` and `dropped` are not collected."""
@@ -266,19 +261,11 @@ def known_of(func: OpOverload) -> Known | None:
 def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], object], int] | None:
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
         return lambda shapes, _: 2 * shapes[0][-2] * shapes[0][-1] * shapes[1][-1]
-    if "attention" in name or "attn" in name:
-        return None
-    if name in ("mm", "_scaled_mm"):
-        return lambda shapes, _: 2 * shapes[0][0] * shapes[0][1] * shapes[1][1]
-    if name == "bmm":
-        return lambda shapes, _: 2 * shapes[0][0] * shapes[0][1] * shapes[0][2] * shapes[1][2]
-    if name == "addmm":
-        return lambda shapes, _: 2 * shapes[1][0] * shapes[1][1] * shapes[2][1]
-    if name == "baddbmm":
-        return lambda shapes, _: 2 * shapes[1][0] * shapes[1][1] * shapes[1][2] * shapes[2][2]
-    if name.startswith("convolution"):
-        return _convolution
-    return None if all_overloads(func) not in flop_registry else lambda shapes, result: 0
+    if name in ("mm", "bmm", "addmm", "baddbmm", "_scaled_mm"):
+        count = flop_registry[all_overloads(func)]
+        return lambda shapes, _: int(count(*shapes))
+    # PyTorch's count of a convolution's backward takes no notice of groups.
+    return _convolution if name.startswith("convolution") else None
 
 
 def _convolution(shapes: tuple[Shape, ...], result: object) -> int:

@@ -4,8 +4,8 @@ The step is the real one, of one process or of one rank with its synchronization
 for compiled parts allocate as their graphs would.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
@@ -21,8 +21,7 @@ from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.flex_attention import block_mask_of
 from lmsweep.trials.model.users.users_step import FUNCTION_PHASE, UsersStep
-from lmsweep.trials.prediction.compiled.compiled_part import as_compiled
-from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, graph_memory
+from lmsweep.trials.prediction.compiled.graph_memory import GraphMemory, as_compiled, graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_attention, traced_graph
 from lmsweep.trials.prediction.without_device.allocation_trace import (
     Recorder,
@@ -65,15 +64,15 @@ class StepRun:
 
 
 @lru_cache(maxsize=4)
-def step_run(config: TrialConfig, rank: int | None = None) -> StepRun:
-    """Run all iterations that differ, of one process or of this rank; without a rank, of that with the largest share of
-    the optimizer's state. Raises UnpredictableError if the step needs values, UnsupportedError where the trial would,
-    and what the user's code raises."""
+def step_run(config: TrialConfig) -> StepRun:
+    """Run all iterations that differ, of one process or of the rank with the largest share of the optimizer's state.
+    Raises UnpredictableError if the step needs values, UnsupportedError where the trial would, and what the user's code
+    raises."""
     if config.ddp == "none":
         return record(config)
     from lmsweep.trials.prediction.without_device.fake_ranks import largest_rank
 
-    return record(config, largest_rank(config) if rank is None else rank)
+    return record(config, largest_rank(config))
 
 
 def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True) -> StepRun:
@@ -136,25 +135,19 @@ class _Running:
     drop: Callable[[], None]
 
 
-@contextmanager
-def _device(config: TrialConfig, rank: int | None) -> Iterator[tuple[StorageTracker, Fakes]]:
+def _device(config: TrialConfig, rank: int | None) -> AbstractContextManager[tuple[StorageTracker, Fakes]]:
     if rank is None:
-        with fake_device(config) as place:
-            yield place
-        return
+        return fake_device(config)
     from lmsweep.trials.prediction.without_device.fake_ranks import one_rank
 
-    with one_rank(config, rank) as place:
-        yield place
+    return one_rank(config, rank)
 
 
-@contextmanager
-def visits_divided(config: TrialConfig, recorder: Recorder) -> Iterator[None]:
+def visits_divided(config: TrialConfig, recorder: Recorder) -> AbstractContextManager[None]:
     """A context in which a model of transformers begins another stretch whenever it visits its layers again, to set
     weights or to convert them."""
     if not config.is_hugging_face or find_spec("transformers") is None:
-        yield
-        return
+        return nullcontext()
     from transformers import PreTrainedModel
 
     set_weights: Callable[[PreTrainedModel], None] = PreTrainedModel.init_weights
@@ -164,8 +157,7 @@ def visits_divided(config: TrialConfig, recorder: Recorder) -> Iterator[None]:
         set_weights(model)
         recorder.begin("init")
 
-    with replaced(PreTrainedModel, "init_weights", divided):
-        yield
+    return replaced(PreTrainedModel, "init_weights", divided)
 
 
 def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from lmsweep.trials.code.finding import Finding, Question, cannot
+from lmsweep.orchestrator.features.check.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import nothing_cached
 from lmsweep.trials.code.traceback_text import CodeError
 from lmsweep.trials.machine.torch_private import unset_random_weights
@@ -174,8 +174,5 @@ def _at_most(parameters: int) -> Iterator[None]:
             raise _TooLargeError
 
     hook: Callable[..., None] = counted
-    handle = register_module_parameter_registration_hook(hook)
-    try:
+    with register_module_parameter_registration_hook(hook):
         yield
-    finally:
-        handle.remove()

@@ -16,16 +16,16 @@ from typing import IO
 
 import torch
 
+from lmsweep.orchestrator.features.check.check_model import check_model
+from lmsweep.orchestrator.features.check.check_parts import check_attention, check_loss, check_optimizer, check_step
+from lmsweep.orchestrator.features.check.check_ranks import check_in_ranks
+from lmsweep.orchestrator.features.check.finding import Finding, Question, cannot, error_words, is_lmsweeps
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.bench.run_trial import as_unsupported
-from lmsweep.trials.code.finding import Finding, Question, cannot, error_words, is_lmsweeps
 from lmsweep.trials.code.importing import load, use_code
 from lmsweep.trials.code.ownership import is_users_file
 from lmsweep.trials.isolation.precompile import imports_users_code
 from lmsweep.trials.machine.processes import die_with_parent, kill_group, lead_group
-from lmsweep.trials.numerics.check_model import check_model
-from lmsweep.trials.numerics.check_parts import check_attention, check_loss, check_optimizer, check_step
-from lmsweep.trials.numerics.check_ranks import check_in_ranks
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import Trial, TrialConfig, UnsupportedError

@@ -8,18 +8,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from lmsweep.orchestrator.features.check.check_model import SMALL_TOKENS
+from lmsweep.orchestrator.features.check.check_ranks import check_in_ranks
+from lmsweep.orchestrator.features.check.finding import Finding, Question, cannot
 from lmsweep.trials.analytic.formulas import PASSES
-from lmsweep.trials.code.finding import Finding, Question, cannot
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.distributed.parallel.sharded_optimizer import shards_state
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
 from lmsweep.trials.model.precision_modes import MATH_MODES, set_math_mode
+from lmsweep.trials.model.transformer.attention_functions import naive, sdpa
+from lmsweep.trials.model.users.users_attention import with_mask
 from lmsweep.trials.model.users.users_step import UsersStep
-from lmsweep.trials.numerics.attention_error import compare_attention, takes_heads_last
-from lmsweep.trials.numerics.check_model import SMALL_TOKENS
-from lmsweep.trials.numerics.check_ranks import check_in_ranks
+from lmsweep.trials.numerics.attention_error import compare_attention, error_of, random_inputs, tolerance
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 MOST_LOGITS = 10**7
@@ -59,7 +61,7 @@ def check_attention(question: Question) -> Iterator[Finding]:
 
 
 def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
-    if takes_heads_last(config, torch.float32):
+    if _takes_heads_last(config):
         name, swapped = config.attention.rpartition(":")[2], "(x.transpose(1, 2) for x in (q, k, v))"
         return (
             "it agrees for tensors of (batch, context, heads, d_head), so write def attend(q, k, v, is_causal): return "
@@ -69,6 +71,19 @@ def _what_is_wanted(config: TrialConfig, gradients: bool) -> str:
     if config.causal and not any(one.disagrees for one in without_mask):
         return "it agrees with causal: false, so it ignores is_causal: mask later positions, or measure causal: false"
     return "tensors are (batch, heads, context, d_head), and is_causal masks later positions"
+
+
+def _takes_heads_last(config: TrialConfig) -> bool:
+    """Whether the user's attention agrees if tensors are (batch, tokens, heads, d_head), as flash_attn's are."""
+    inputs = random_inputs((1, 2, config.context_length, config.head_width), config, torch.float32, count=3)
+    exact = naive(*(one.double() for one in inputs), causal=config.causal)
+    attend = with_mask(config, load(config.attention))
+    try:
+        output = attend(*(one.transpose(1, 2) for one in inputs)).transpose(1, 2)
+        usual = error_of(sdpa(*inputs, causal=config.causal), exact)
+        return error_of(output, exact) <= tolerance([usual], torch.float32)
+    except Exception:  # noqa: BLE001 - it does not take this shape either
+        return False
 
 
 def check_optimizer(question: Question) -> Iterator[Finding]:

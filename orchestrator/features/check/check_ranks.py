@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from lmsweep.orchestrator.features.check.finding import Finding, Question
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.bench.run_trial import as_unsupported, describe, status_of
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.code.finding import Finding, Question
 from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
 from lmsweep.trials.distributed.parallel.step_checks import verify
@@ -19,6 +19,7 @@ from lmsweep.trials.distributed.ranks.process_group import leave
 from lmsweep.trials.distributed.ranks.ranks import Emit, Rank, RankDiedError, has_failed, parts_of, run_ranks
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.results.environment import Fingerprint
+from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag, Status, error_line
 from lmsweep.trials.results.record import Attempt, Record, records_of
 from lmsweep.trials.results.roles import PARTITION, arguments_for
@@ -67,13 +68,8 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
         if reason := why_not(config, "ddp"):
             raise UnsupportedError(reason)
         bench = Workbench(config, requested_at=time.monotonic(), rank=rank, code=code)
-        team = Team(DataParallelStep(config, bench.math_mode), rank)
-        if rank.index > 0:
-            team.follow()
-        else:
-            team.all(DataParallelStep.build)
-            found = list(verify(team, config))
-            team.release()
+        found = list(Team(DataParallelStep(config, bench.math_mode), rank).led(partial(_verify, config)))
+        if rank.index == 0:
             emit(attempt.rows("ddp", found, met))
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises is the finding
         problem = as_unsupported(error, config, code)
@@ -81,6 +77,11 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, met: Fingerprint) -> 
         return False
     leave()
     return True
+
+
+def _verify(config: TrialConfig, team: Team[DataParallelStep]) -> Iterator[Measurement]:
+    team.all(DataParallelStep.build)
+    yield from verify(team, config)
 
 
 def _tiny(config: TrialConfig) -> TrialConfig:

@@ -15,7 +15,7 @@ from lmsweep.trials.spec.reference import HUGGING_FACE, Code
 Kind = Literal["fine", "cannot", "wrong"]
 """fine; cannot: something that lmsweep cannot do with this code, and why; wrong: no trial with it can succeed."""
 
-OURS = Path(__file__).resolve().parents[1]
+OURS = Path(__file__).resolve().parents[2]
 """The folder of the modules that call the user's code."""
 
 
