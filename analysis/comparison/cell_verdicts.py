@@ -19,7 +19,7 @@ from lmsweep.analysis.tables.number_format import percent
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.statistics.median_interval import NORMAL, Floats
-from lmsweep.trials.statistics.pooling import pool_statistics
+from lmsweep.trials.statistics.pooling import distances_within, pool_statistics
 from lmsweep.trials.statistics.significance import Sizes, differences, direction, holm
 from lmsweep.trials.statistics.variation import Repeats
 
@@ -96,10 +96,7 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
 def _repeats(row: pd.DataFrame, count: int) -> Repeats:
     """row: processes whose medians have a logarithm."""
     median, low, high, std = (row[name].to_numpy(float) for name in ("median", "low", "high", "std"))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        half = np.log(high / low) / 2 / NORMAL
-    # Samples without an interval count as one: they vary as their median does.
-    own = np.where(np.isnan(half), np.nan_to_num(std) / median, half)
+    own = sum(distances_within(median, low, high, std)) / 2 / NORMAL
     sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * row["place"] + row["side"]).to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
     number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
@@ -139,9 +136,7 @@ def deciding(wall: str, device: str) -> Literal["wall", "device"]:
     because wall times vary more, device time does. Between two machines device time decides wherever it is known: a
     host that is slow makes no GPU slow.
     """
-    if wall in DIRECTED:
-        return "wall"
-    return "device" if device in DIRECTED or (device == "same" and wall != "same") else "wall"
+    return "wall" if wall in DIRECTED or (wall == "same" and device not in DIRECTED) else "device"
 
 
 def judge_clocks(

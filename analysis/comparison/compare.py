@@ -33,7 +33,6 @@ from lmsweep.analysis.tables.text_table import ADVICE_OF
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError
-from lmsweep.trials.statistics.median_interval import FEWEST_BOUNDED
 from lmsweep.trials.statistics.significance import Sizes, holm
 from lmsweep.trials.statistics.variation import PRIORS, Kind
 
@@ -125,13 +124,16 @@ class Comparison:
         cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
         same = " or ".join(map(percent, self.same))
         notes = [f"{cells}: {found}. Differences count from {counted}; `same` is within {same}."]
+        capped = self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")
+        if capped.any():
+            notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")
         if any(self.unpaired):
             notes.append(f"Unpaired cells: {self.unpaired[0]} in the baseline, {self.unpaired[1]} in the contrast.")
         without = sum(int((self.frame[f"{side}_low"].isna() & self.frame[side].notna()).sum()) for side in SIDES)
         if without:
             notes.append(
-                f"No interval of {without} median{'s'[: without > 1]}: fewer than {FEWEST_BOUNDED} samples, samples "
-                "that resemble their neighbours too much, or processes that differ too much."
+                f"No interval of {without} median{'s'[: without > 1]}: samples or processes differ too much, or they "
+                "are not positive."
             )
         notes += self.warnings
         return Listing(
@@ -173,7 +175,7 @@ class Comparison:
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*notes, *whole[: 2 if any(self.unpaired) else 1], MORE],
+            notes=[*notes, *whole[: len(whole) - len(self.warnings)], MORE],
             tones=TONES,
         )
 
@@ -359,6 +361,9 @@ def _errors_beside(
         for side, name in enumerate(ERRORS)
     }
 
+
+CAPPED: tuple[Kind, ...] = ("device_capped", "phase_capped")
+"""Kinds of time that the GPU's power limit makes vary."""
 
 CLOCKS: dict[Kind, str] = {
     "device": "of device time",
