@@ -138,7 +138,7 @@ def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) ->
     while (cell := found.choose(left)) is not None:
         left.discard(cell)
         order.append(cell)
-        measured = Processes(logs=(float(seen[cell]),), within=0.0, kind="wall")
+        measured = Processes(logs=(float(seen[cell]),), within=0.0, kinds=("wall",), device_name="")
         found.learn(cell, None if grid.failed[cell] else measured)
     return order
 
@@ -217,7 +217,7 @@ def simulate(seed: int, family: str, noise: float, kind: Kind) -> dict[str, Any]
         left.discard(position)
         order.append(position % count)
         value = float(seen[position // count, position % count])
-        found.learn(position % count, Processes(logs=(value,), within=0.0, kind=kind))
+        found.learn(position % count, Processes(logs=(value,), within=0.0, kinds=(kind,), device_name=""))
     known = np.array(found.beliefs.cells)
     judged = found.beliefs.standing
     leader = int(known[judged.leader])
