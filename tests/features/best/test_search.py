@@ -149,15 +149,15 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
 
 @pytest.mark.slow
 def test_what_leads_is_repeated_before_the_answer() -> None:
-    one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall")
+    one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall_waits")
     assert one["repeated"] > 1 and one["trials"] - one["cells"] >= FEWEST_REPEATS
     assert one["behind"] <= np.log1p(RIGHT_MARGIN) or one["wrong"] >= MOST_WRONG
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "kind"), [(0.01, "wall"), (0.03, "wall"), (0.07, "host")])
+@pytest.mark.parametrize(("noise", "kind"), [(None, None), (0.01, "wall"), (0.03, "wall_waits"), (0.07, "host")])
 @pytest.mark.timeout(900)
-def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
+def test_the_answer_is_as_sure_as_it_is_right(noise: float | None, kind: Kind | None) -> None:
     found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
     reported = [one for one in found if one["wrong"] < MOST_WRONG]
     assert np.mean([one["behind"] <= np.log1p(RIGHT_MARGIN) for one in reported]) >= 0.93
