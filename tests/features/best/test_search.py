@@ -268,7 +268,7 @@ def test_a_cell_whose_processes_differ_in_kind_is_of_the_widest_in_the_search_as
 
 
 def test_what_processes_of_one_device_show_says_nothing_of_another(attempts: Attempts) -> None:
-    """In the search as in the answer: both devices in one sweep, one of which repeats badly."""
+    """In the search as in the answer. Both devices are in one sweep, and the second repeats badly."""
     aim, other = parse_aim("tokens/s", [], []), replace(H200, device_name="NVIDIA L4")
     one = Search(Space.of([], [[]] * 2), prior=np.zeros(2), seconds=np.ones(2), aim=aim)
     for place, (fingerprint, apart) in enumerate(((H200, 1.001), (other, 1.4))):

@@ -57,7 +57,7 @@ class Results:
             self.failed.add(cell)
 
     def errors(self) -> dict[int, Error]:
-        """Return the error of each measured cell, by what is known of the variation and what these cells repeat."""
+        """Return the error of each measured cell. Repetitions of these cells add to what is known of the variation."""
         alike: dict[tuple[str, Kind], list[Processes]] = defaultdict(list)
         for one in self.measured.values():
             for kind in {*one.kinds}:
