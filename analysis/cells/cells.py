@@ -17,7 +17,7 @@ from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.stored_config import StoredRow, config_of, environment_of
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.statistics.median_interval import NORMAL
-from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach
+from lmsweep.trials.statistics.variation import Kind, Repeats, Variation, centre, error_of_sides, reach, widest
 
 
 class Error(NamedTuple):
@@ -37,7 +37,13 @@ class Processes:
     """The logarithm of the median of each process."""
     within: float
     """Standard error of the logarithm of a lone process by its samples; 0 of several, whose distances show it."""
-    kind: Kind
+    kinds: tuple[Kind, ...]
+    """Of each process."""
+    device_name: str
+
+    @property
+    def kind(self) -> Kind:
+        return widest(self.kinds)
 
     @property
     def centre(self) -> float:
@@ -47,6 +53,15 @@ class Processes:
     def squares(self) -> float:
         """Sum of squared deviations of `logs`."""
         return float(np.var(self.logs) * len(self.logs))
+
+    def of(self, kind: Kind) -> "Processes":
+        """Return those of this kind."""
+        logs = tuple(log for log, of in zip(self.logs, self.kinds, strict=True) if of == kind)
+        return replace(self, logs=logs, kinds=(kind,) * len(logs))
+
+    def __add__(self, others: "Processes") -> "Processes":
+        """Return these and other processes of the same cell."""
+        return replace(self, logs=(*self.logs, *others.logs), kinds=(*self.kinds, *others.kinds), within=0.0)
 
     def error(self, variation: Variation) -> Error:
         """Return the error of `centre`."""
@@ -136,7 +151,9 @@ def cells_of(frame: pd.DataFrame) -> list[Cell]:
 
 
 _CELL = ["trial_id", "mode", "environment_id"]
-_COLUMNS = ("metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind")
+_COLUMNS = (
+    "metric", "samples", "process_lengths", "median", "low", "high", "min", "max", "processes", "kind", "device_name",
+)  # fmt: skip
 
 
 def _cell(rows: pd.DataFrame, last: StoredRow) -> Cell:
@@ -162,13 +179,15 @@ def _cell(rows: pd.DataFrame, last: StoredRow) -> Cell:
 
 def _processes(row: Any, variation: Variation) -> Processes:
     """Return what the processes of a pooled row measured; without an interval, `within` is half the range."""
+    medians = [row.median]
     if row.processes > 1:
         ends = np.cumsum(row.process_lengths)[:-1]
         medians = [float(np.median(one)) for one in np.split(np.asarray(row.samples, dtype=np.float64), ends)]
-        return Processes(logs=tuple(log(max(one, SMALLEST_VALUE)) for one in medians), within=0.0, kind=row.kind)
-    if row.low > 0:  # the interval of a pooled row has the variance between processes too: what is left is within
+        within = 0.0
+    elif row.low > 0:  # the interval of a pooled row has the variance between processes too: what is left is within
         between = float(reach(np.array(variation.freedom))) * variation.scale
         within = sqrt(max((log(row.high / row.low) / 2) ** 2 - between**2, 0.0)) / NORMAL
     else:
         within = log(row.max / row.min) / 2 if row.min > 0 else 0.0
-    return Processes(logs=(log(max(row.median, SMALLEST_VALUE)),), within=within, kind=row.kind)
+    logs = tuple(log(max(one, SMALLEST_VALUE)) for one in medians)
+    return Processes(logs=logs, within=within, kinds=(row.kind,) * len(logs), device_name=row.device_name)

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lmsweep.analysis.data.process_variation import VALUE, known_variation, variation_of
+from lmsweep.analysis.data.process_variation import KIND, VALUE, known_variation, variation_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.statistics.pooling import POOLED, pool_statistics
 from lmsweep.trials.statistics.sample_stats import STATISTICS, Columns
+from lmsweep.trials.statistics.variation import widest
 
 RESULT = ["measurement_id", "environment_id"]
 """Columns that identify a result: one measurement in one environment."""
@@ -57,14 +58,17 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
 def pool(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each value of each result, pooled over its processes.
 
-    `samples` are those of all processes in the order in which they ran, `flags` the union of theirs; all other columns
-    are those of the newest process.
+    `samples` are those of all processes in the order in which they ran, `flags` the union of theirs, KIND the `widest`
+    of theirs; all other columns are those of the newest process.
     """
     rows = rows_that_count(frame)
     if rows.empty:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
     codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
-    variation = variation_of(rows, known_variation(rows))
+    known, kinds = known_variation(rows), rows[KIND]
+    several = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()
+    rows = rows.assign(**{KIND: kinds.mask(several, kinds[several].groupby(codes[several]).transform(widest))})
+    variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
     order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]

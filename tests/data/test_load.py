@@ -17,7 +17,7 @@ from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.words import Precision
-from lmsweep.trials.statistics.variation import PRIORS
+from lmsweep.trials.statistics.variation import PRIORS, Kind
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
 
@@ -160,6 +160,32 @@ def test_processes_that_differ_much_have_a_wide_interval(attempts: Attempts) -> 
         attempts.ok(config(), {"step.time": samples(0.02, 1e-4)})
     row = analysis.load(attempts.store).iloc[0]
     assert 0.009 < row["low"] < 0.02 < row["high"] < 0.05
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0)])
+@pytest.mark.parametrize(
+    ("metric", "processes", "kind"),
+    [
+        ("device_time", ((0.97, ()), (0.97, (Flag.POWER_CAPPED,))), "device_capped"),
+        ("time", ((0.96, ()), (0.94, ())), "wall_waits"),
+        ("time", ((0.96, ()), (0.5, ())), "host"),
+    ],
+)
+def test_a_value_whose_processes_differ_in_kind_is_of_the_kind_that_varies_most(
+    attempts: Attempts,
+    order: tuple[int, ...],
+    metric: str,
+    processes: tuple[tuple[float, tuple[Flag, ...]], ...],
+    kind: Kind,
+) -> None:
+    """Whichever is the newest, and with the degrees of freedom of that kind."""
+    for busy, flags in (processes[place] for place in order):
+        times = {"step.time": samples(0.04 / busy, 1e-6), "step.device_time": samples(0.04, 1e-6)}
+        attempts.ok(config(device="cuda"), times, flags=flags)
+    frame = analysis.load(attempts.store).query("metric == @metric")
+    assert list(frame["variation_kind"]) == [kind]
+    assert list(frame["variation"]) == [PRIORS[kind].scale]
+    assert list(frame["variation_freedom"]) == [PRIORS[kind].freedom]
 
 
 def test_without_an_ok_attempt_the_newest_failure_is_kept(attempts: Attempts) -> None:

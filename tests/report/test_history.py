@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lmsweep.analysis.data.process_variation import KIND, kinds
 from lmsweep.analysis.report.answers.history import headline_of_history, histories
 from lmsweep.analysis.report.content import content_of, histories_of
 from lmsweep.analysis.report.joined import joined
@@ -99,6 +100,32 @@ def test_at_most_one_history_of_twenty_without_a_change_names_one(tmp_path: Path
     frame, draw, count = days_of(tmp_path / "same", 8, ("step.time",)), np.random.default_rng(7), 40
     found = [list(histories(varied(frame, "wall", draw), ())) for _ in range(count)]
     assert sum(bool(one.changes) for [one] in found) <= 0.05 * count
+
+
+def test_what_stages_of_one_kind_show_says_nothing_of_another_kind(tmp_path: Path) -> None:
+    """On every other of 13 days the GPU waited, which made steps 10 % longer; days of one kind repeat."""
+    frame = days_of(tmp_path / "waits", 13, ("step.time", "step.device_time"))
+    day = frame["started_at"].dt.day
+    waited = day.mod(2).eq(1) & frame["metric"].eq("time")
+    slow = frame["median"].where(~waited, 1.1 * frame["median"]) * (1 + 0.0005 * day.mod(3))
+    frame = frame.assign(median=slow)
+    frame = frame.assign(**{KIND: kinds(frame)})
+    assert {*frame.loc[frame["metric"] == "time", KIND]} == {"wall", "wall_waits"}
+    [found] = histories(frame, ())
+    known = found.question.variation
+    assert known and known["NVIDIA H200", "wall"].scale < PRIORS["wall"].scale
+    assert known["NVIDIA H200", "wall_waits"].scale < PRIORS["wall_waits"].scale
+
+
+def test_few_steps_of_a_kind_do_not_say_how_far_processes_differ(tmp_path: Path) -> None:
+    """On three of nine days the GPU was at its power limit, and one of these steps is a change of the code."""
+    frame = days_of(tmp_path / "few", 9, ("step.time", "step.device_time"))
+    late = frame["started_at"].dt.day.ge(8)
+    longer = frame["started_at"].dt.day.ge(9)
+    frame = frame.assign(median=frame["median"].where(~longer, 1.3 * frame["median"]))
+    frame.loc[late, KIND] = frame.loc[late, KIND].replace("device", "device_capped")
+    [found] = histories(frame, ())
+    assert ("NVIDIA H200", "device_capped") not in (found.question.variation or {})
 
 
 def test_a_change_by_a_twentieth_is_found_on_its_day(tmp_path: Path) -> None:

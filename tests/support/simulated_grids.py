@@ -25,7 +25,7 @@ from lmsweep.orchestrator.features.best.searching.search import MOST_PROCESSES, 
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Space
 from lmsweep.trials.statistics.median_interval import Floats
-from lmsweep.trials.statistics.variation import Kind
+from lmsweep.trials.statistics.variation import BUSY, WAITS, Kind
 
 AXES: dict[str, tuple[object, ...]] = {
     "batch_size": (1, 2, 4, 8, 16, 32),
@@ -37,6 +37,8 @@ AXES: dict[str, tuple[object, ...]] = {
 }
 BETWEEN_PROCESSES = 0.01
 """Standard deviation between processes; best_reliability.py draws others, and lets the search repeat."""
+MEASURED: dict[Kind, float] = {"wall": 0.0038, "wall_waits": 0.026, "host": 0.1}
+"""That of the repeated cells of the shipped stores (docs/variation.md)."""
 INTERACTION, REST = 0.03, 0.015
 """Standard deviations of the logarithm."""
 LAYERS, ITERATIONS, START_SECONDS = 24, 60, 3.0
@@ -62,6 +64,8 @@ class Grid:
     """What a plan expects of `seconds`."""
     failed: NDArray[np.bool_]
     """Whether the cell's trial fails; its cost is then far above all others."""
+    kinds: tuple[Kind, ...] = ()
+    """How the cells' times vary between processes; empty where no draw asks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +104,7 @@ def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = 
         (a, b): harder * rng.normal(0, INTERACTION, (len(AXES[a]), len(AXES[b])))
         for a, b in itertools.combinations(AXES, 2)
     }
-    names, cells, cost, prior, seconds = list(AXES), [], [], [], []
+    names, cells, cost, prior, seconds, kinds = list(AXES), [], [], [], [], list[Kind]()
     for cell in itertools.product(*AXES.values()):
         batch, attention, compiled, checkpointing, precision, stepped = cell
         assert isinstance(batch, int), "a batch is a number"
@@ -119,6 +123,7 @@ def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = 
         moved = 0.8 if compiled == "none" else 0.4
         expected = max(batch * ((1 if narrow else 2.5) + written_out + moved), 4 if compiled == "none" else 2)
         cells.append(cell)
+        kinds.append("wall" if device > BUSY * step else "wall_waits" if device > WAITS * step else "host")
         cost.append(np.log(step / batch) + noise)
         prior.append(np.log(expected / batch) if has_prior else 0.0)
         seconds.append(START_SECONDS + COMPILE_SECONDS[str(compiled)] + ITERATIONS * 0.03 * step * np.exp(noise))
@@ -129,6 +134,7 @@ def made_up(rng: np.random.Generator, *, harder: float = 1.0, has_prior: bool = 
         seconds=np.array(seconds),
         expected=np.array(seconds),
         failed=np.zeros(len(cells), dtype=bool),
+        kinds=tuple(kinds),
     )
 
 
@@ -138,7 +144,7 @@ def search(grid: Grid, seen: Floats, rng: np.random.Generator, budget: float) ->
     while (cell := found.choose(left)) is not None:
         left.discard(cell)
         order.append(cell)
-        measured = Processes(logs=(float(seen[cell]),), within=0.0, kind="wall")
+        measured = Processes(logs=(float(seen[cell]),), within=0.0, kinds=("wall",), device_name="")
         found.learn(cell, None if grid.failed[cell] else measured)
     return order
 
@@ -204,12 +210,15 @@ FAMILIES: dict[str, Draw] = {
 }
 
 
-def simulate(seed: int, family: str, noise: float, kind: Kind) -> dict[str, Any]:
-    """Return what one search says, and what is true."""
+def simulate(seed: int, family: str, noise: float | None, kind: Kind | None) -> dict[str, Any]:
+    """Return what one search says, and what is true. noise: of all cells; None: MEASURED of the kind of each. kind: of
+    all cells; None: each has its own."""
     rng = np.random.default_rng(seed)
     grid = FAMILIES[family](rng)
     count = len(grid.cost)
-    seen = grid.cost + rng.normal(0, noise, (MOST_PROCESSES, count))
+    kinds = grid.kinds if kind is None else (kind,) * count
+    deviations = np.array([MEASURED[one] for one in kinds]) if noise is None else noise
+    seen = grid.cost + deviations * rng.normal(0, 1, (MOST_PROCESSES, count))
     cells = np.tile(np.arange(count), MOST_PROCESSES)
     found = Search(grid.space, prior=grid.prior, seconds=grid.expected, cells=cells)
     left, order = set(range(len(cells))), []
@@ -217,7 +226,8 @@ def simulate(seed: int, family: str, noise: float, kind: Kind) -> dict[str, Any]
         left.discard(position)
         order.append(position % count)
         value = float(seen[position // count, position % count])
-        found.learn(position % count, Processes(logs=(value,), within=0.0, kind=kind))
+        of = (kinds[position % count],)
+        found.learn(position % count, Processes(logs=(value,), within=0.0, kinds=of, device_name=""))
     known = np.array(found.beliefs.cells)
     judged = found.beliefs.standing
     leader = int(known[judged.leader])

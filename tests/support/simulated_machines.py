@@ -25,7 +25,7 @@ BYTES = ("copy", "update")
 PARTS: tuple[tuple[Cell, Judged, int], ...] = tuple(
     (Cell(size, *key[:1], "train_step", *key[1:], "5", "20"), judged, 3 if judged.kind == "host" else 1)
     for key, judged in JUDGED.items()
-    for size in (("large", "small") if judged.kind == "device" else ("one",))
+    for size in (("large", "small") if key[2] == "device_time" else ("one",))
 )
 """The parts of an acceptance, each with its number of processes."""
 

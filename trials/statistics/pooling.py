@@ -33,7 +33,8 @@ def pool_statistics(columns: Columns, codes: NDArray[np.int64], count: int, scal
         places, first = of[sizes == size], begins[sizes == size]
         rows = known[first[:, None] + np.arange(size)]
         each = {name: columns[name][rows] for name in STATISTICS}
-        for name, column in _pooled(each, scale[rows].max(axis=1), freedom[rows].max(axis=1)).items():
+        widest = np.arange(len(rows)), scale[rows].argmax(axis=1)
+        for name, column in _pooled(each, scale[rows][widest], freedom[rows][widest]).items():
             found[name][places] = column
     return found | {name: found[name].astype(np.int64) for name in ("n", "processes")}
 

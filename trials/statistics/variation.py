@@ -13,6 +13,7 @@ With one process only the first two are known, so its interval is wide. benchmar
 verdicts and intervals hold.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -84,6 +85,12 @@ BETWEEN_MACHINES: dict[Kind, float] = {
 }
 """Relative standard deviation of machines with the same device, common to all cells that one of them measured.
 Of the phases the optimizer, which reads and writes memory, differs most: steps by 0.14 %, it by 0.9 %."""
+
+
+def widest(kinds: Iterable[Kind]) -> Kind:
+    """Return the kind of a value that processes of these kinds measured: the one that varies most, since the next
+    process may be like it."""
+    return max(kinds, key=lambda one: PRIORS[one].scale)
 
 
 def moderated(variance: Floats, freedom: Floats, scale: Floats, prior: Floats) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ MOST_STAGES = 30
 """Number of the newest stages that are shown: each is compared twice."""
 
 LEAST_STEPS = 5
-"""Minimum number of steps between stages whose median estimates the variation: one or two of them may be changes."""
+"""Minimum number of steps of a kind whose median estimates its variation: one or two of them may be changes."""
 
 MEDIAN_STEP = 0.6745 * 2**0.5
 """The median of the absolute difference of two normal numbers, in their standard deviations."""
@@ -75,20 +75,20 @@ def stages(rows: pd.DataFrame) -> list[Option]:
 
 
 def _variation(options: Sequence[Option]) -> Known:
-    """The variation between processes: from repetitions within a stage and, if there are many stages, from the steps
-    between them. Pooled over all stages, a real change would count as variation. As one of many steps it hardly moves
-    their median."""
+    """The variation between processes: from repetitions within a stage and, of kinds that many stages measured, from
+    the steps between these. Pooled over all stages, a real change would count as variation. As one of many steps it
+    hardly moves their median. A step to a stage of another kind says nothing of either."""
     known = dict(known_variation(*(one.rows for one in options)))
-    if len(options) <= LEAST_STEPS:
-        return known
     cell = ["measurement_id", "phase", "metric"]
     first = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
     rows = pd.concat(first, ignore_index=True)
     rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
-    steps = rows.assign(step=rows.groupby(cell)["log"].diff().abs()).dropna(subset="step")
+    steps = rows.assign(step=rows.groupby([*cell, KIND])["log"].diff().abs()).dropna(subset="step")
     for names, of_kind in steps.groupby([DEVICE, KIND]):
         key = cast(tuple[str, Kind], names)
         freedom = float(of_kind.groupby(cell).size().max())
+        if freedom < LEAST_STEPS:
+            continue
         squares = freedom * (of_kind["step"].median() / MEDIAN_STEP) ** 2
         known[key] = known.get(key, PRIORS[key[1]]).updated(squares, freedom)
     return known

@@ -20,10 +20,10 @@ from lmsweep.trials.analytic.rates.hardware import CHIP
 from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.rate_data import public_products
 from lmsweep.trials.analytic.rates.rate_set import rates_of
-from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS
+from lmsweep.trials.statistics.variation import BETWEEN_MACHINES, PRIORS, widest
 
 PRIOR_FREEDOM = 3.0
-"""Degrees of freedom of the priors for machines, equal to those for processes."""
+"""Degrees of freedom of the priors of machines and processes together: few machines of a kind were measured."""
 SAME_CHIP_DEVIATION = 0.02
 """Standard deviation that another GPU with the same chip adds: its memory takes some of the power."""
 BY_CHIP = frozenset({"product", "attention, forward", "attention, backward"})
@@ -123,7 +123,7 @@ def _of_kind(part: Process, same: Sequence[Process], device: Device | None) -> E
 
 def _of(
     part: Process,
-    processes: Iterable[Process],
+    processes: Sequence[Process],
     against: str,
     question: Question,
     *,
@@ -143,7 +143,7 @@ def _of(
     if not machines:
         return None
     centres = [fmean(found) for found in machines.values()]
-    kind, count = part.judged.kind, len(centres)
+    kind, count = widest(one.judged.kind for one in (part, *processes)), len(centres)
     scale = math.hypot(BETWEEN_MACHINES[kind] if between is None else between, PRIORS[kind].scale)
     freedom = PRIOR_FREEDOM + count - 1
     deviation = math.sqrt((PRIOR_FREEDOM * scale**2 + count * pvariance(centres)) / freedom)

@@ -1,5 +1,6 @@
 """The parts of a machine that are judged: which measured value stands for each, and where it is read."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,16 +26,23 @@ class Judged(NamedTuple):
 
 
 JUDGED: dict[tuple[str, str, str], Judged] = {
-    ("ceiling", "matmul", "time"): Judged("product", "wall_waits", "GPU"),
-    ("ceiling", "copy", "time"): Judged("copy", "wall_waits", "GPU"),
-    ("attention", "forward", "time"): Judged("attention, forward", "wall_waits", "GPU"),
-    ("attention", "backward", "time"): Judged("attention, backward", "wall_waits", "GPU"),
+    ("ceiling", "matmul", "time"): Judged("product", "phase", "GPU"),
+    ("ceiling", "copy", "time"): Judged("copy", "phase", "GPU"),
+    ("attention", "forward", "time"): Judged("attention, forward", "phase", "GPU"),
+    ("attention", "backward", "time"): Judged("attention, backward", "phase", "GPU"),
     ("timing", "step", "device_time"): Judged("step", "device", "GPU"),
     ("timing", "optimizer", "device_time"): Judged("update", "phase", "GPU"),
     ("timing", "step", "time"): Judged("launches", "host", "host"),
     ("collectives", "collective", "time"): Judged("collective", "wall_waits", "links"),
 }
-"""Workload, phase, metric -> the part of a machine with a GPU. On a CPU all are the host's."""
+"""Workload, phase, metric -> the part of a machine with a GPU. On a CPU all are the host's. Products, copies and
+attention are queued on a busy GPU, so that their time is that of the device."""
+
+CAPPED: dict[Kind, Kind] = {"device": "device_capped", "phase": "phase_capped"}
+"""Kind -> that of the same time at the GPU's power limit or at lowered clocks."""
+CAPPED_BY = frozenset({Flag.POWER_CAPPED, Flag.THROTTLED})
+OF_GPU = CAPPED_BY | {Flag.SHARED_GPU}
+"""Flags that stand beside one time of a phase and hold for all."""
 
 SLOWED_BY: dict[str, frozenset[str]] = {
     "GPU": frozenset({Flag.SHARED_GPU}),
@@ -104,6 +112,9 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
         for row in rows
         if row["status"] == Status.OK and row["samples"]
     }
+    of_gpu: dict[tuple[str, str, str], frozenset[str]] = defaultdict(frozenset)
+    for row in rows:
+        of_gpu[row["attempt_id"], row["workload"], row["phase"]] |= OF_GPU & {*(row["flags"] or ())}
     found = []
     for row in rows:
         judged = JUDGED.get((row["workload"], row["phase"], row["metric"]))
@@ -117,6 +128,9 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
             continue
         elif judged.part == "collective":
             judged = judged._replace(part=row["collective"].replace("_", "-"))
+        flags = frozenset(row["flags"] or ()) | of_gpu[row["attempt_id"], row["workload"], row["phase"]]
+        if judged.kind in CAPPED and not flags.isdisjoint(CAPPED_BY):
+            judged = judged._replace(kind=CAPPED[judged.kind])
         node, gpu = row["host_name"] or "", row["gpu_uuid"] or ""
         found.append(
             Process(
@@ -129,7 +143,7 @@ def processes_in(store: Store, source: str, trial_ids: Collection[str]) -> list[
                 source=source,
                 attempt_id=row["attempt_id"],
                 seconds=seconds,
-                flags=frozenset(row["flags"] or ()),
+                flags=flags,
                 settings={name: row[name] for name in SETTINGS},
             )
         )

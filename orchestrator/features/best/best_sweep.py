@@ -10,7 +10,7 @@ import typer
 from lmsweep.analysis import load
 from lmsweep.analysis.cells.cells import Cell, cells_of
 from lmsweep.analysis.cells.goal import Aim, Goal
-from lmsweep.analysis.data.process_variation import known_variation
+from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.orchestrator.api import find_sweep, plan_sweep
 from lmsweep.orchestrator.commands.measure import exit_if_failed, run_or_exit
 from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
@@ -43,7 +43,6 @@ from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.reference import Code, is_reference
-from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
 ANSWERING = ("timing", "energy", "memory")
 """Workloads whose results the answer is made of."""
@@ -75,7 +74,7 @@ def best_of_sweep(
         aim,
         estimates=ready.estimate.trials,
         peaks=peaks,
-        variations=_variations(planned),
+        variation=_known_variation(planned),
     )
     say(_heading(whole, candidates, aim))
     run_or_exit(ready, resume, search=search)
@@ -172,14 +171,12 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
     return with_predicted_peaks(cells_of(frame[frame["measurement_id"].isin(_answering(planned))]), predicted)
 
 
-def _variations(planned: Planned) -> dict[Kind, Variation]:
-    """Return how processes differ on these devices, from other sweeps of the store, `lmsweep noise` included."""
+def _known_variation(planned: Planned) -> Known:
+    """Return how processes differ by other sweeps of the store, `lmsweep noise` included."""
     if not planned.store.exists():
-        return dict(PRIORS)
+        return {}
     frame = load(planned.store, pooled=False)
-    known = known_variation(frame[~frame["measurement_id"].isin(_answering(planned))])
-    devices = {one.environment.device_name for one in planned.plan.trials}
-    return {**PRIORS, **{kind: one for (device, kind), one in known.items() if device in devices}}
+    return known_variation(frame[~frame["measurement_id"].isin(_answering(planned))])
 
 
 def _answering(planned: Planned) -> set[str]:

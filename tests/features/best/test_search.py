@@ -19,7 +19,7 @@ from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.identity import trial_id
-from lmsweep.trials.statistics.variation import Kind
+from lmsweep.trials.statistics.variation import PRIORS, Kind
 from tests.support.made_up_results import H200, Attempts, config, samples
 from tests.support.simulated_grids import SHARE, TEST_SEEDS, searched, simulate
 
@@ -35,7 +35,7 @@ def search() -> Search:
 
 
 def measured(value: float | None, within: float = 0.0) -> Processes | None:
-    return None if value is None else Processes(logs=(value,), within=within, kind="wall")
+    return None if value is None else Processes(logs=(value,), within=within, kinds=("wall",), device_name="")
 
 
 def run(one: Search, costs: dict[int, float | None]) -> list[int]:
@@ -149,15 +149,15 @@ def test_in_simulated_training_steps_it_is_mostly_right_for_little_device_time()
 
 @pytest.mark.slow
 def test_what_leads_is_repeated_before_the_answer() -> None:
-    one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall")
+    one = simulate(TEST_SEEDS, "as drawn", 0.03, "wall_waits")
     assert one["repeated"] > 1 and one["trials"] - one["cells"] >= FEWEST_REPEATS
     assert one["behind"] <= np.log1p(RIGHT_MARGIN) or one["wrong"] >= MOST_WRONG
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "kind"), [(0.01, "wall"), (0.03, "wall"), (0.07, "host")])
+@pytest.mark.parametrize(("noise", "kind"), [(None, None), (0.01, "wall"), (0.03, "wall_waits"), (0.07, "host")])
 @pytest.mark.timeout(900)
-def test_the_answer_is_as_sure_as_it_is_right(noise: float, kind: Kind) -> None:
+def test_the_answer_is_as_sure_as_it_is_right(noise: float | None, kind: Kind | None) -> None:
     found = [simulate(TEST_SEEDS + seed, "as drawn", noise, kind) for seed in range(60)]
     reported = [one for one in found if one["wrong"] < MOST_WRONG]
     assert np.mean([one["behind"] <= np.log1p(RIGHT_MARGIN) for one in reported]) >= 0.93
@@ -246,6 +246,38 @@ def test_a_search_learns_of_a_trial_what_the_answer_reads_of_it_from_the_store(
         assert cost and one.results.measured[0].logs == pytest.approx(cost.processes.logs, abs=1e-12)
         assert replace(one.results.measured[0], logs=cost.processes.logs) == cost.processes
         assert one.results.errors()[0] == pytest.approx(cost.error)
+
+
+@pytest.mark.parametrize("shares", [(0.97, 0.9), (0.9, 0.97), (0.97, 0.9, 0.5), (0.97, 0.9, 0.97), (0.5, 0.97, 0.5)])
+def test_a_cell_whose_processes_differ_in_kind_is_of_the_widest_in_the_search_as_in_the_answer(
+    attempts: Attempts, shares: tuple[float, ...]
+) -> None:
+    """Of their distances only those between processes of one kind say how far processes of this kind differ."""
+    aim = parse_aim("tokens/s", [], [])
+    one = Search(Space.of([], [[]]), prior=np.zeros(1), seconds=np.ones(1), aim=aim)
+    for place, busy in enumerate(shares):
+        seconds = samples(0.04 * 1.01**place, 1e-5)
+        times = {"step.time": seconds, "step.device_time": tuple(busy * number for number in seconds)}
+        one.learn_trial(0, attempts.ok(config("small", device="cuda"), times))
+    (stored,) = cells_of(load(attempts.store))
+    cost = stored.cost(aim)
+    assert cost and one.results.measured[0].kind == cost.processes.kind == ("host" if 0.5 in shares else "wall_waits")
+    assert one.results.errors()[0] == pytest.approx(cost.error)
+    like = min(shares)  # those of the widest kind
+    assert cost.error.freedom == PRIORS[cost.processes.kind].freedom + shares.count(like) - 1 + len(shares) - 1
+
+
+def test_what_processes_of_one_device_show_says_nothing_of_another(attempts: Attempts) -> None:
+    """In the search as in the answer. Both devices are in one sweep, and the second repeats badly."""
+    aim, other = parse_aim("tokens/s", [], []), replace(H200, device_name="NVIDIA L4")
+    one = Search(Space.of([], [[]] * 2), prior=np.zeros(2), seconds=np.ones(2), aim=aim)
+    for place, (fingerprint, apart) in enumerate(((H200, 1.001), (other, 1.4))):
+        for factor in (1.0, apart):
+            times = dict.fromkeys(("step.time", "step.device_time"), samples(0.04 * factor, 1e-5))
+            one.learn_trial(place, attempts.ok(config("small", device="cuda"), times, fingerprint=fingerprint))
+    costs = [cell.cost(aim) for cell in cells_of(load(attempts.store))]
+    assert [one.results.errors()[place] for place in (0, 1)] == [pytest.approx(cost.error) for cost in costs if cost]
+    assert one.results.errors()[0].deviation < 0.005 < 0.05 < one.results.errors()[1].deviation
 
 
 def test_a_search_learns_no_cost_of_a_trial_that_failed_or_exceeds_the_limit(attempts: Attempts) -> None:

@@ -1,7 +1,7 @@
 """What a search believes about all cells, from the results so far and the time model."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from lmsweep.analysis.cells.cells import Error, Processes
+from lmsweep.analysis.data.process_variation import Known
 from lmsweep.orchestrator.features.best.standing import (
     CONTENDERS,
     SURROGATE_FREEDOM,
@@ -20,7 +21,7 @@ from lmsweep.orchestrator.features.best.standing import (
 )
 from lmsweep.orchestrator.features.best.surrogate import Belief, Indices, Space, Surrogate
 from lmsweep.trials.statistics.median_interval import Floats
-from lmsweep.trials.statistics.variation import Kind, Variation
+from lmsweep.trials.statistics.variation import PRIORS, Kind
 
 BETTER_MARGIN = 0.01
 """A cell counts as better only if its cost is lower by more than this share."""
@@ -38,30 +39,36 @@ class Forecast(NamedTuple):
 class Results:
     """The results of a search so far. Values are natural logarithms of costs."""
 
-    def __init__(self, space: Space, prior: Floats, variations: Mapping[Kind, Variation]) -> None:
+    def __init__(self, space: Space, prior: Floats, known: Known) -> None:
         self.space = space
         self.prior = prior
         self.measured: dict[int, Processes] = {}
         self.failed: set[int] = set()
         self.parameters: Floats | None = None
         """Parameters of the last surrogate, from which the fit of the next one begins."""
-        self._variations = variations
+        self._known = known
 
     def add(self, cell: int, found: Processes | None) -> None:
         """Add what more processes of a cell measured; None if it failed or does not meet the limits."""
         if found:
             before = self.measured.get(cell)
-            self.measured[cell] = replace(found, logs=(*before.logs, *found.logs), within=0.0) if before else found
+            self.measured[cell] = before + found if before else found
         elif cell not in self.measured:
             self.failed.add(cell)
 
     def errors(self) -> dict[int, Error]:
-        variations = dict(self._variations)
-        for kind, known in self._variations.items():  # with the repetitions of these cells
-            repeated = [one for one in self.measured.values() if one.kind == kind and len(one.logs) > 1]
-            squares, freedom = sum(one.squares for one in repeated), sum(len(one.logs) - 1 for one in repeated)
-            variations[kind] = known.updated(squares, freedom)
-        return {cell: one.error(variations[one.kind]) for cell, one in self.measured.items()}
+        """Return the error of each measured cell. Repetitions of these cells add to what is known of the variation."""
+        alike: dict[tuple[str, Kind], list[Processes]] = defaultdict(list)
+        for one in self.measured.values():
+            for kind in {*one.kinds}:
+                alike[one.device_name, kind].append(one.of(kind))
+        variations = {
+            key: self._known.get(key, PRIORS[key[1]]).updated(
+                sum(one.squares for one in repeated), sum(len(one.logs) - 1 for one in repeated)
+            )
+            for key, repeated in alike.items()
+        }
+        return {cell: one.error(variations[one.device_name, one.kind]) for cell, one in self.measured.items()}
 
 
 class Beliefs:

@@ -10,6 +10,7 @@ import numpy as np
 from lmsweep.analysis.cells.cell_axes import DEVICE, axes_of
 from lmsweep.analysis.cells.cells import Cell
 from lmsweep.analysis.cells.goal import Aim, Goal
+from lmsweep.analysis.data.process_variation import Known
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit, key_of
 from lmsweep.orchestrator.features.best.searching.search import Search
 from lmsweep.orchestrator.features.best.surrogate import Space
@@ -21,7 +22,6 @@ from lmsweep.orchestrator.predicting.device_rates import DeviceRates
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.results.environment import Fingerprint, environment_id
 from lmsweep.trials.spec.config import Trial, TrialConfig
-from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ def search_of(
     *,
     estimates: Mapping[int, Estimate],
     peaks: Mapping[int, float],
-    variations: Mapping[Kind, Variation] = PRIORS,
+    variation: Known | None = None,
 ) -> Search:
     """Return a search whose positions are those of the trials; several may measure the same cell.
 
-    estimates, peaks: durations and predicted bytes, by the index of a trial in the plan. variations: between processes,
-    as known before the search.
+    estimates, peaks: durations and predicted bytes, by the index of a trial in the plan. variation: between processes,
+    as known before the search; without it, the shipped priors.
     """
     places: dict[tuple[str, str], int] = {}
     of_positions = [places.setdefault(_key_of(one), len(places)) for one in to_run]
@@ -116,7 +116,7 @@ def search_of(
         seconds=np.array([*(max(one, 1e-3) for one in seconds), *([1.0] * len(more))]),
         aim=aim,
         cells=of_positions,
-        variations=variations,
+        known=variation,
     )
     for place, cell in zip(of_known, known, strict=True):
         cost = cell.cost(aim)

@@ -7,7 +7,7 @@ be better, more processes measure the cells that may be the best.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -15,13 +15,13 @@ from lmsweep.analysis.cells.cells import Processes, cells_of
 from lmsweep.analysis.cells.goal import Aim
 from lmsweep.analysis.data.load import described
 from lmsweep.analysis.data.pooled_rows import pool
+from lmsweep.analysis.data.process_variation import Known
 from lmsweep.orchestrator.features.best.cell_costs import keeps_limit
 from lmsweep.orchestrator.features.best.searching.beliefs import Beliefs, Results
 from lmsweep.orchestrator.features.best.standing import RIGHT_MARGIN
 from lmsweep.orchestrator.features.best.surrogate import Indices, Space
 from lmsweep.trials.results.record import Record
 from lmsweep.trials.statistics.median_interval import Floats
-from lmsweep.trials.statistics.variation import PRIORS, Kind, Variation
 from lmsweep.trials.store.parquet_file import table_of
 
 STOP_PROBABILITY = 0.02
@@ -50,15 +50,15 @@ class Search:
         seconds: Floats,
         aim: Aim | None = None,
         cells: Sequence[int] | None = None,
-        variations: Mapping[Kind, Variation] = PRIORS,
+        known: Known | None = None,
     ) -> None:
         """prior: expected values of cells. seconds: expected durations of their trials.
 
         aim: what `learn_trial` reads from rows. cells: the cell of each position; None: each position is a cell.
-        variations: between processes, as known before the search.
+        known: the variation between processes before the search; without it, the shipped priors.
         """
         self.aim = aim
-        self.results = Results(space, prior, variations)
+        self.results = Results(space, prior, known or {})
         self._seconds = seconds
         self._cells = np.arange(len(prior)) if cells is None else np.array(cells, dtype=np.int64)
         self._running: Counter[int] = Counter()
