@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-COPIED, BROKEN = 9, 3
-"""Blocks of twelve whose inner activations are copied, and blocks in which the compiled graph breaks."""
+BROKEN = 3
+"""Blocks of twelve in which the compiled graph breaks."""
 
 
 class Block(nn.Module):
@@ -43,7 +43,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocab_size, d_model), nn.Embedding(context_length, d_model)
         self.blocks = nn.ModuleList(
-            Block(d_model, num_heads, copies=change == "copies" and i < COPIED, breaks=change == "break" and i < BROKEN)
+            Block(d_model, num_heads, copies=change == "copies", breaks=change == "break" and i < BROKEN)
             for i in range(num_layers)
         )
         self.norm, self.head = nn.LayerNorm(d_model), nn.Linear(d_model, vocab_size, bias=False)
@@ -56,7 +56,7 @@ class Gpt(nn.Module):
 
 
 class AnotherPass(torch.optim.AdamW):
-    """Fused AdamW that reads and writes this share of the weights once more."""
+    """Fused AdamW that reads and writes this share of the weights once more; 1.5 is all of them and half of them."""
 
     def __init__(self, parameters: Any, lr: float = 1e-3, share: float = 0.0) -> None:
         super().__init__(parameters, lr=lr, fused=True)
@@ -66,6 +66,6 @@ class AnotherPass(torch.optim.AdamW):
     def step(self, closure: Any = None) -> Any:
         loss = super().step(closure)
         weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
-        if chosen := weights[: round(self.share * len(weights))]:
+        if chosen := (2 * weights)[: round(self.share * len(weights))]:
             torch._foreach_mul_(chosen, 1.0)
         return loss
