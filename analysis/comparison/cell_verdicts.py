@@ -174,8 +174,8 @@ def judge_clocks(
         clock=np.where(by_device, "device", "wall"),
     )
     if one_host:
-        apart = np.abs(np.log(wall["ratio"] / judged["ratio"])) > np.log1p(table.sizes.same)
-        waits = by_device & apart & judged["verdict"].isin(DIRECTED)
+        apart = np.abs(np.log(wall["ratio"] / judged["ratio"])) > np.maximum(np.log1p(table.sizes.same), wall["half"])
+        waits = by_device & judged["verdict"].isin(DIRECTED) & (apart | wall["kind"].eq("host"))
         names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
         of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": judged[name] for name in names}
         return found.assign(verdict=found["verdict"].mask(waits | (busy & differs), HOST_LIMITED), **of_both)

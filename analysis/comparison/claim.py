@@ -122,8 +122,7 @@ class Claim:
     @property
     def is_hidden(self) -> bool:
         """Whether the GPU surely needs another time, but steps do not show it, because the host limits them."""
-        apart = abs(np.log(self.gain / self.beside.mean)) > np.log1p(self.scope.least)
-        return self.clock == "device" and self.scope.one_host and bool(apart)
+        return self.clock == "device" and self.scope.one_host and 2 * self.scope.limited > self.scope.cells
 
     @property
     def is_opposed(self) -> bool:

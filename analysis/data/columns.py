@@ -176,7 +176,8 @@ def size_terms(frame: pd.DataFrame) -> dict[str, NDArray[np.float64]]:
 
 
 def _parameters_of_models(frame: pd.DataFrame) -> dict[Hashable, int]:
-    known = frame[["model", "d_model", "d_ff", "num_layers", "vocab_size"]].notna().all(axis=1)
+    plain = ["d_model", "d_ff", "num_layers", "vocab_size"]
+    known = frame[["model", *plain]].notna().all(axis=1)
     models = frame[known & ~frame["model"].where(known).duplicated()]
     counts = parameter_count(**size_terms(models))
     return dict(zip(models["model"], counts, strict=True))

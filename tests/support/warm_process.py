@@ -131,7 +131,8 @@ def _run(streams: list[int], words: list[str], variables: dict[str, str], folder
     os.environ.update(variables)
     os.chdir(folder)
     os.sched_setaffinity(0, cores)
-    torch.set_num_threads(len(cores))
+    if torch.get_num_threads() != len(cores):  # a forked process that sets them again has no valid pool of threads
+        torch.set_num_threads(len(cores))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     program: Any = import_module(words[0])
     program.die_with_parent = partial(_die_with, int(words[1]))
