@@ -31,6 +31,7 @@ from lmsweep.trials.machine.processes import die_with_parent, kill_group
 PROGRAMS = ("lmsweep.trials.prediction.predict", "lmsweep.orchestrator.features.check.check_code")
 ON_IMPORT = ("PYTHON", "LD_", "OMP_", "MKL_", "OPENBLAS_", "TORCH")
 """Beginnings of the variables that are read while a program imports: with other values it starts by itself."""
+MOST_CORES = 4
 CLIENT = str(Path(__file__).with_name("warm_client.py"))
 
 
@@ -42,8 +43,10 @@ def warm_programs() -> Iterator[None]:
 
 
 def _command(module: str, *arguments: str) -> list[str]:
-    # The kernel ends the server with the thread that started it.
-    if threading.current_thread() is not threading.main_thread() or module not in PROGRAMS:
+    # The kernel ends the server with the thread that started it. PyTorch's pool of threads does not survive the second
+    # fork on a machine with many cores ("Invalid thread pool", 16 cores, PyTorch 2.11).
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or module not in PROGRAMS or len(os.sched_getaffinity(0)) > MOST_CORES:
         return command(module, *arguments)
     return [sys.executable, "-I", "-S", CLIENT, _server(_read_on_import()), module, *arguments]
 
@@ -131,8 +134,7 @@ def _run(streams: list[int], words: list[str], variables: dict[str, str], folder
     os.environ.update(variables)
     os.chdir(folder)
     os.sched_setaffinity(0, cores)
-    if torch.get_num_threads() != len(cores):  # a forked process that sets them again has no valid pool of threads
-        torch.set_num_threads(len(cores))
+    torch.set_num_threads(len(cores))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     program: Any = import_module(words[0])
     program.die_with_parent = partial(_die_with, int(words[1]))
