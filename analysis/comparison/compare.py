@@ -13,6 +13,7 @@ from lmsweep.analysis.comparison.cell_verdicts import HOST_LIMITED, Table, judge
 from lmsweep.analysis.comparison.claim import Claim, claim_of, words
 from lmsweep.analysis.comparison.pairing import (
     SIDES,
+    STEPS,
     UNKNOWN,
     cells_of_sides,
     check_equal,
@@ -20,7 +21,7 @@ from lmsweep.analysis.comparison.pairing import (
     may_differ,
 )
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
-from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, natural_ranks
+from lmsweep.analysis.data.columns import NO_VALUE, check_key, distinguishing_columns, label, natural_ranks
 from lmsweep.analysis.data.pooled_rows import VARIATION
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select
@@ -221,6 +222,7 @@ def compare(
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     cells = cells_of_sides(whole, values)
     free = may_differ(cells, (*between, *across))
+    steps = _steps_words(cells)
     identity = [*(name for name in distinguishing_columns(cells) if name not in free), "value"]
     cells["cell"] = cells.groupby(identity, dropna=False, sort=False).ngroup()
     check_one_result(cells)
@@ -293,7 +295,7 @@ def compare(
         unpaired=unpaired,
         least=tuple(sorted({*usual.tolist()})),
         same=tuple(sorted({*table.sizes.same.tolist()})),
-        warnings=(*_variation_words(judged), *_warnings(cells)),
+        warnings=(*steps, *_variation_words(judged), *_warnings(cells)),
         results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
     )
 
@@ -403,6 +405,13 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
             f"are {widened:.1f} times as wide. --set processes=2 shows whether processes differ or cells do."
         )
     return words
+
+
+def _steps_words(cells: pd.DataFrame) -> list[str]:
+    """In which numbers of steps the sides differ: medians of more steps are known more exactly."""
+    values = {name: [label(one) for one in cells.groupby("side")[name].first()] for name in STEPS}
+    differing = [f"{name} {' and '.join(texts)}" for name, texts in values.items() if len(set(texts)) > 1]
+    return [f"The sides ran other numbers of steps: {', '.join(differing)}."] if differing else []
 
 
 NAMED_WIDENING = 1.25

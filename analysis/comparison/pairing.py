@@ -57,10 +57,24 @@ def cells_of_sides(whole: pd.DataFrame, values: list[str] | None) -> pd.DataFram
     return rows_that_count(cells, within=("side", "value"))
 
 
+STEPS = ("warmup_steps", "measure_steps")
+FEWEST_WARMUP = 2
+"""Warm-up steps from which the median of a step no longer depends on their number: the third is within 0.5 % of it."""
+
+
 def may_differ(cells: pd.DataFrame, names: tuple[str, ...]) -> set[str]:
-    """Return these keys and all keys that they determine."""
+    """Return these keys, all keys that they determine, and the numbers of steps that have one value on each side: these
+    change how exactly a median is known, and not the median."""
     if "device_name" in names and cells["device"].nunique() > 1:
         names = (*names, "device")
+    for name in STEPS:
+        is_one = (cells.groupby("side")[name].nunique(dropna=False) == 1).all()
+        if (
+            is_one
+            and cells[name].nunique(dropna=False) > 1
+            and (name == "measure_steps" or (pd.to_numeric(cells[name], "coerce") >= FEWEST_WARMUP).all())
+        ):
+            names = (*names, name)
     return {*names, *determines(*names)}
 
 

@@ -228,7 +228,7 @@ def test_sides_without_a_common_cell_are_refused_with_their_differences(attempts
 @pytest.mark.parametrize(
     ("fields", "environment", "option"),
     [
-        ({"measure_steps": 20}, {}, "measure_steps"),
+        ({"max_seconds": 20.0}, {}, "max_seconds"),
         ({"optimizer": "adamw_foreach", "context_length": 512}, {}, "context_length,optimizer"),
         ({"batch_size": 8}, {"driver_version": "1"}, "batch_size,driver_version"),
         ({}, {"measuring_version": 1}, "measuring_version"),
@@ -478,3 +478,19 @@ def test_a_published_float32_is_shown_beside_tf32_only_if_it_was_probably_tf32()
     called_fp32 = found["differs"].str.contains("precision fp32")
     assert called_fp32.any() and all("suspected_tf32" in words for words in found["theirs_flags"][called_fp32])
     assert found["differs"][~called_fp32].str.contains("not stated: .*precision").all()
+
+
+def test_other_numbers_of_steps_are_compared_and_named_unless_too_few_warm_up_or_vary_on_a_side(
+    attempts: Attempts,
+) -> None:
+    def two(baseline: dict[str, int], contrast: dict[str, int], store: Attempts) -> None:
+        for compiled, fields, seconds in (("none", baseline, 0.1), ("block", contrast, 0.05)):
+            store.ok(gpu(compile=compiled, **fields), {"step.time": samples(seconds, 1e-5)})
+
+    two({"warmup_steps": 5, "measure_steps": 20}, {"warmup_steps": 2, "measure_steps": 10}, attempts)
+    found = of(attempts, {"compile": "none"}, {"compile": "block"})
+    assert list(found.frame["verdict"]) == ["faster"]
+    assert found.warnings[0] == ("The sides ran other numbers of steps: warmup_steps 5 and 2, measure_steps 20 and 10.")
+    two({"warmup_steps": 0, "batch_size": 8}, {"warmup_steps": 5, "batch_size": 8}, attempts)
+    with pytest.raises(RequestError, match="--across warmup_steps"):
+        of(attempts, *({"compile": one, "batch_size": "8"} for one in ("none", "block")))
