@@ -50,7 +50,7 @@ PICTURES = {
     "report": Picture(
         "h100-devices", "main", "11.5 % faster", beside=H200, prices=("H100=2.5", "H200=3.5"), width=1180
     ),
-    "fsdp": Picture("h200-x2-sharded", "main", "15 % faster", width=1000),
+    "fsdp": Picture("h200-x2-sharded", "main", "22 % faster", width=1000),
     "memory-timeline": Picture("h200-memory", "#memory .chart", "activations", "memory", width=1000),
     "kernels": Picture("h200-profile", "#kernels .chart", "kernel time", "kernels", width=1000),
     "roofline": Picture("h200-end-to-end", "#roofline .chart", "roofline", "roofline", width=1000),
