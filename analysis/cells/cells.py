@@ -38,7 +38,7 @@ class Processes:
     within: float
     """Standard error of the logarithm of a lone process by its samples; 0 of several, whose distances show it."""
     kinds: tuple[Kind, ...]
-    """Of each process."""
+    """The kind of variation of each process."""
     device_name: str
 
     @property
@@ -55,7 +55,7 @@ class Processes:
         return float(np.var(self.logs) * len(self.logs))
 
     def of(self, kind: Kind) -> "Processes":
-        """Return those of this kind."""
+        """Return the processes of this kind of variation."""
         logs = tuple(log for log, of in zip(self.logs, self.kinds, strict=True) if of == kind)
         return replace(self, logs=logs, kinds=(kind,) * len(logs))
 
@@ -85,7 +85,6 @@ class Value(NamedTuple):
     error: Error
     """The variation between processes included."""
     processes: Processes
-    """That measured it."""
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -32,7 +32,7 @@ class Goal(StrEnum):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The measured values that it is computed from; the first that was measured counts."""
+        """The values that it may be computed from, by preference: the first that was measured counts."""
         return {
             Goal.SPEED: (WALL_TIME,),
             Goal.MONEY: (WALL_TIME,),
@@ -51,7 +51,7 @@ class Goal(StrEnum):
         """
         if self is Goal.MEMORY:
             return measured
-        if self is Goal.MONEY:
+        if self is Goal.MONEY:  # `hourly` pays for one device, so only the tokens of its rank count
             assert hourly is not None, "a goal in dollars has a price"
             return dollars_per_million(measured, config.batch_size * config.context_length, hourly)
         return measured / tokens_of(config)
@@ -63,12 +63,14 @@ class Goal(StrEnum):
         return cost * MILLION if self is Goal.ENERGY else cost
 
     def first_of(self, values: Mapping[str, object]) -> str | None:
-        """Return the name of the value that counts among the measured ones; None if none does."""
+        """Return the first of the goal's values among the measured ones; None if none was measured."""
         return next((name for name in self.values if name in values), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
+    """A goal with its limit, and the prices that a goal in dollars needs."""
+
     goal: Goal
     peak: int | None = None
     """Bytes that the peak memory of a step must stay below; None: no limit."""

@@ -44,37 +44,37 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     """
     order, axes, sizes, known = table
     count = len(order)
-    place = pd.Series(np.arange(count), index=order)
-    row = cells.assign(place=place.loc[cells["cell"]].to_numpy())
-    scale, prior = variation_of(row, known)
-    pooled = pool_statistics(statistics_of(row), (2 * row["place"] + row["side"]).to_numpy(), 2 * count, scale, prior)
+    place = pd.Series(np.arange(count), index=order)  # of a cell in the result
+    rows = cells.assign(place=place.loc[cells["cell"]].to_numpy())
+    scale, prior = variation_of(rows, known)
+    of_side = (2 * rows["place"] + rows["side"]).to_numpy()  # baseline and contrast alternate
+    pooled = pool_statistics(statistics_of(rows), of_side, 2 * count, scale, prior)
     columns: dict[str, Any] = {
         f"{name}{end}": pooled[column][side::2]
         for side, name in enumerate(SIDES)
         for end, column in (("", "median"), (LOW, "low"), (HIGH, "high"))
     }
     widest, by_scale = np.zeros((2, count)), np.argsort(scale, kind="stable")
-    widest[:, row["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # the last one stays
+    widest[:, rows["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # a cell's largest scale stays
     before, after = (np.log(np.where(columns[name] > 0, columns[name], np.nan)) for name in SIDES)
-    repeats = _repeats(row[row["median"].gt(0)], count)
+    repeats = _repeats(rows[rows["median"].gt(0)], count)
     found = differences(after - before, repeats, widest[0], widest[1], sizes.same, axes)
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "half")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}
     # One attempt that stands on both sides was measured once: its ratio to itself is exactly 1.
-    one, other = (row[row["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1))
-    same = (one.reindex(range(count)) == other.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
+    baseline, contrast = (rows[rows["side"] == side].groupby("place")["attempt_id"].agg(frozenset) for side in (0, 1))
+    itself = (baseline.reindex(range(count)) == contrast.reindex(range(count))).to_numpy(bool) & (numbers["ratio"] == 1)
     exact = {"p": 1.0, "p_same": 0.0, "half": 0.0, f"ratio{LOW}": 1.0, f"ratio{HIGH}": 1.0}
-    numbers |= {name: np.where(same, one, numbers[name]) for name, one in exact.items()}
-    numbers |= {"itself": same, "widened": found.widened}
-    # Zeros have no ratio.
+    numbers |= {name: np.where(itself, number, numbers[name]) for name, number in exact.items()}
+    numbers |= {"itself": itself, "widened": found.widened}
     zeros = (columns["baseline"] == 0) & (columns["contrast"] == 0)
-    numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])
+    numbers["p_same"] = np.where(zeros, 0.0, numbers["p_same"])  # they have no ratio
     if pooled["processes"].max(initial=0) > 1:
         of_sides = (pooled[name][side::2] for name in ("processes", "spread") for side in (0, 1))
         columns["processes"] = [_processes_text(*each) for each in zip(*of_sides, strict=True)]
-    flags = row.groupby("place")["flags"].agg(_together)
-    columns["kind"] = row.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
+    flags = rows.groupby("place")["flags"].agg(_together)
+    columns["kind"] = rows.set_index("place")[KIND].groupby(level=0).first().reindex(range(count)).to_numpy()
     judged = pd.DataFrame({**columns, **numbers, "flags": flags.reindex(range(count)).to_list()})
     return decide(judged, unit, sizes.different)
 
@@ -93,11 +93,11 @@ def decide(judged: pd.DataFrame, unit: str, least: Floats) -> pd.DataFrame:
     return judged.assign(verdict=verdict)
 
 
-def _repeats(row: pd.DataFrame, count: int) -> Repeats:
-    """row: processes whose medians have a logarithm."""
-    median, low, high, std = (row[name].to_numpy(float) for name in ("median", "low", "high", "std"))
+def _repeats(rows: pd.DataFrame, count: int) -> Repeats:
+    """rows: processes whose medians have a logarithm."""
+    median, low, high, std = (rows[name].to_numpy(float) for name in ("median", "low", "high", "std"))
     own = sum(distances_within(median, low, high, std)) / 2 / NORMAL
-    sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * row["place"] + row["side"]).to_numpy())
+    sides = pd.DataFrame({"log": np.log(median), "own": own}).groupby((2 * rows["place"] + rows["side"]).to_numpy())
     sums = sides.agg(number=("log", "size"), variance=("log", "var"), own=("own", "sum")).reindex(range(2 * count))
     number, variance, within = sums.fillna(0).to_numpy(float).reshape(count, 2, 3).transpose(2, 0, 1)
     return Repeats(number, variance * np.maximum(number - 1, 0), np.where(number == 1, within, 0.0))
@@ -142,7 +142,7 @@ def deciding(wall: str, device: str) -> Literal["wall", "device"]:
 def judge_clocks(
     wall: pd.DataFrame, whole: pd.DataFrame, cells: pd.DataFrame, table: Table, different: Floats, *, one_host: bool
 ) -> pd.DataFrame:
-    """Return each cell as the clock judges it that decides there.
+    """Return each cell as judged by the clock that decides there.
 
     wall: what `judge` returned for this table; whole: the rows of both sides; cells: their wall times by cell;
     different: the smallest difference of device times that counts; one_host: whether in each cell one host measured
@@ -175,15 +175,17 @@ def judge_clocks(
     )
     if one_host:
         apart = np.abs(np.log(wall["ratio"] / judged["ratio"])) > np.maximum(np.log1p(table.sizes.same), wall["half"])
-        waits = by_device & judged["verdict"].isin(DIRECTED) & (apart | wall["kind"].eq("host"))
+        # Device times differ, but wall times disagree with them, or the host decides wall times.
+        hidden = by_device & judged["verdict"].isin(DIRECTED) & (apart | wall["kind"].eq("host"))
         names = [*CLAIMED, *(f"ratio{end}" for end in (LOW, HIGH))]
         of_both = {f"wall_{name}": wall[name] for name in names} | {f"device_{name}": judged[name] for name in names}
-        return found.assign(verdict=found["verdict"].mask(waits | (busy & differs), HOST_LIMITED), **of_both)
+        return found.assign(verdict=found["verdict"].mask(hidden | (busy & differs), HOST_LIMITED), **of_both)
     found = decide(found, "s", np.where(by_device, different, table.sizes.different))
     close = np.abs(np.log(found["ratio"])) < np.log1p(table.sizes.same)
-    agree = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
+    # Device times agree, or are unknown and the host may have slowed the step: only hosts differ.
+    by_host = np.where(by_device, close & found["verdict"].isin(["same", "ambiguous"]), limited)
     walls = {f"wall_ratio{end}": wall[f"ratio{end}"] for end in _ENDS}
-    return found.assign(verdict=found["verdict"].mask(agree & differs, HOST_LIMITED), **walls)
+    return found.assign(verdict=found["verdict"].mask(by_host & differs, HOST_LIMITED), **walls)
 
 
 def _device_cells(whole: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame | None:

@@ -89,7 +89,6 @@ class Comparison:
     keys: list[str]
     """Columns that distinguish the cells."""
     unit: str
-    """Unit of the medians."""
     conditions: dict[str, str]
     """Keys that have the same value in all cells, and the value."""
     title: str
@@ -221,7 +220,7 @@ def compare(
             raise RequestError(f"{option} {100 * share:g}%: give more than 0% and less than 100%")
     whole = pd.concat([baseline.assign(side=0), contrast.assign(side=1)], ignore_index=True)
     cells = cells_of_sides(whole, values)
-    free = may_differ(cells, (*between, *across))
+    free = may_differ(cells, (*between, *across))  # keys in which the sides may differ
     steps = _steps_words(cells)
     identity = [*(name for name in distinguishing_columns(cells) if name not in free), "value"]
     cells["cell"] = cells.groupby(identity, dropna=False, sort=False).ngroup()
@@ -241,41 +240,41 @@ def compare(
     keys = [name for name in varying_keys(first, [size, "context_length"], []) if name not in free]
     keys = [name for name in keys if first[name].nunique(dropna=False) > 1] or [size]
     keys = [*keys, "value"]
-    places = {name: index for index, name in enumerate(cells["value"].unique())}
-    ranks = [natural_ranks(first, name) for name in keys[:-1]] + [first["value"].map(places)]
+    value_ranks = {name: index for index, name in enumerate(cells["value"].unique())}
+    ranks = [natural_ranks(first, name) for name in keys[:-1]] + [first["value"].map(value_ranks)]
     order = np.lexsort(ranks[::-1])
     first = first.iloc[order]
     frame = first[keys].reset_index(drop=True)
     unit = units[0] if len(units) else "s"
     on_cpu = (first["device"] == "cpu").to_numpy()
-    usual, by_device = (
+    different, different_by_device = (  # smallest differences that count, for each cell
         np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) if least is None else np.full(len(first), least)
         for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
     )
-    within = np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU) if same is None else np.full(len(first), same)
+    same_within = np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU) if same is None else np.full(len(first), same)
     known = known_variation(baseline, contrast) if variation is None else variation
     cell_order = first["cell"].to_numpy()
-    table = Table(cell_order, axes_of(first, keys[:-1]), Sizes(usual, np.maximum(within, usual)), known)
+    table = Table(cell_order, axes_of(first, keys[:-1]), Sizes(different, np.maximum(same_within, different)), known)
     judged = judge(cells, unit, table)
     machines = places_of(cells, cell_order, stored_together=stores is None)
     one_host = not device_decides and machines.map(len).max() < 2
     judges_times = values is None and unit == "s"
     if judges_times:
-        judged = judge_clocks(judged, whole, cells, table, by_device, one_host=one_host)
+        judged = judge_clocks(judged, whole, cells, table, different_by_device, one_host=one_host)
         of_device = judged["clock"].eq("device").to_numpy()
-        usual = np.where(of_device, by_device, usual)
+        different = np.where(of_device, different_by_device, different)
         frame["value"] = frame["value"].mask(of_device, frame["value"].map(device_time_of))
-    of_clocks = judged.filter(regex="^(wall|device)_")
+    of_clocks = judged.filter(regex="^(wall|device)_")  # numbers of each clock; the others are of the one that decides
     judged = judged.assign(p=holm(judged["p"].to_numpy(float))).drop(columns=of_clocks.columns)
     frame = frame.join(
         judged.drop(columns=["clock", "p_same", "half", "kind", "itself", "widened", *VARIATION], errors="ignore")
     )
     claimed = frame.join(judged[["half", "kind", "itself"]]).join(of_clocks)
     claimed = claimed.assign(places=machines, least=table.sizes.same)
-    beside = of_clocks.filter(like="_ratio").apply(
-        lambda one: one.mask(judged["clock"].eq(str(one.name).partition("_")[0]))
+    other_ratio = of_clocks.filter(like="_ratio").apply(
+        lambda ratio: ratio.mask(judged["clock"].eq(str(ratio.name).partition("_")[0]))  # not of the deciding one
     )
-    frame = frame.join(beside.dropna(axis="columns", how="all"))
+    frame = frame.join(other_ratio.dropna(axis="columns", how="all"))
     for name, column in _errors_beside(whole, cells, first["cell"].to_numpy()).items():
         frame.insert(frame.columns.to_list().index("verdict"), name, column)
     sides_named = [f"{stores[1]} against {stores[0]}"] if stores else []
@@ -293,7 +292,7 @@ def compare(
         claim=claim_of(claimed, after, before, timed=True) if judges_times else None,
         cells=claimed,
         unpaired=unpaired,
-        least=tuple(sorted({*usual.tolist()})),
+        least=tuple(sorted({*different.tolist()})),
         same=tuple(sorted({*table.sizes.same.tolist()})),
         warnings=(*steps, *_variation_words(judged), *_warnings(cells)),
         results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
@@ -314,7 +313,8 @@ def axes_of(cells: pd.DataFrame, keys: list[str]) -> NDArray[np.int64]:
 
 
 def places_of(cells: pd.DataFrame, order: NDArray[np.int64], *, stored_together: bool) -> pd.Series:
-    """Return the machines that measured each cell. One without a name is that of its environment in one store."""
+    """Return the machines that measured each cell. Without a host name, in one store each environment
+    is a machine, and of two stores each side."""
     ok = cells[cells["status"] == Status.OK]
     nameless = ok["environment_id"] if stored_together else "side " + ok["side"].astype(str)
     named = ok.assign(place=ok["host_name"].astype(object).fillna(nameless)).groupby("cell")["place"].agg(frozenset)
@@ -334,13 +334,13 @@ def select_sides(frame: pd.DataFrame, baseline: dict[str, str], contrast: dict[s
     if baseline == contrast:
         raise RequestError("--baseline and --contrast are the same: give keys in which they differ, as key=value")
     names = dict.fromkeys((*baseline, *contrast))
-    one = select(frame, baseline, option="--baseline")
-    two = select(frame, contrast, option="--contrast")
+    baseline_rows = select(frame, baseline, option="--baseline")
+    contrast_rows = select(frame, contrast, option="--contrast")
     between = {name: (baseline.get(name, "any"), contrast.get(name, "any")) for name in names}
     if "code" in between:
         before, after = between["code"]
-        between["code"] = (f"{before}{_digest_of(one)}", f"{after}{_digest_of(two)}")
-    return Sides(baseline=one, contrast=two, between=between)
+        between["code"] = (f"{before}{_digest_of(baseline_rows)}", f"{after}{_digest_of(contrast_rows)}")
+    return Sides(baseline=baseline_rows, contrast=contrast_rows, between=between)
 
 
 def _digest_of(rows: pd.DataFrame) -> str:
@@ -385,7 +385,7 @@ CLOCKS: dict[Kind, str] = {
 def _variation_words(judged: pd.DataFrame) -> list[str]:
     """How far processes are taken to differ, and how that is known."""
     tested = judged[judged["ratio"].notna() & (judged["kind"] != "exact")]
-    found: dict[bool, list[str]] = {}
+    found: dict[bool, list[str]] = {}  # whether it was measured -> words of each kind
     for kind, of_kind in tested.groupby("kind", sort=False):
         ends = " to ".join(dict.fromkeys(map(percent, (of_kind["variation"].min(), of_kind["variation"].max()))))
         name = cast(Kind, kind)

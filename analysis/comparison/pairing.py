@@ -156,8 +156,8 @@ def _obstacles(cells: pd.DataFrame, identity: list[str]) -> list[str]:
 def _nearest(cells: pd.DataFrame, keys: list[str]) -> list[str]:
     codes = np.column_stack([pd.factorize(cells[name], use_na_sentinel=False)[0] for name in keys])
     of_side = cells["side"].to_numpy()
-    one, other = (np.unique(codes[of_side == side], axis=0)[:MOST] for side in (0, 1))
-    differs = one[:, None] != other[None]
+    baseline, contrast = (np.unique(codes[of_side == side], axis=0)[:MOST] for side in (0, 1))
+    differs = baseline[:, None] != contrast[None]
     counts = differs.sum(axis=2)
     closest = differs[np.unravel_index(counts.argmin(), counts.shape)]
     return [name for name, apart in zip(keys, closest, strict=True) if apart]

@@ -46,7 +46,7 @@ class ProfiledStep:
     kernels: pd.DataFrame
     """Rows of `lmsweep.analysis.metrics.kernels.classified`, per process and step."""
     processes: int
-    """That were profiled."""
+    """Number of processes that were profiled."""
     timed: int
     """Processes whose wall time was measured."""
     seconds: float

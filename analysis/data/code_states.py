@@ -1,8 +1,7 @@
 """The states of the user's code in a store: `latest`, `previous` and older ones, by their `code_digest`.
 
-Results that use the same references belong together; their states are ordered by when each was last measured. The
-column `code` is null in rows that use none of the user's code, and the first digits of the digest in rows of an older
-state.
+Results that name the same code of the user, as `package.module:name`, belong together; their states are ordered by when
+each was last measured. `code` is null in rows without such code, and the digest's first digits in an older state's.
 """
 
 import warnings
@@ -19,7 +18,6 @@ from lmsweep.trials.spec.suggestions import choices
 LATEST, PREVIOUS = "latest", "previous"
 
 STATE_COLUMNS = ("code", "code_digest", "code_revision", "code_dirty")
-"""Columns that distinguish states."""
 
 SHOWN_DIGITS = 8
 """Digits of a digest that name an older state."""

@@ -23,8 +23,8 @@ RESULT = ["measurement_id", "environment_id"]
 """Columns that identify a result: one measurement in one environment."""
 
 VARIATION = ("variation", "variation_freedom")
-"""Columns of pooled rows: the standard deviation between processes, relative, and its degrees of freedom, before those
-of the result itself count."""
+"""Columns of pooled rows: relative standard deviation between processes of this kind on this device, and its degrees of
+freedom. `pool_statistics` combines both with the distances between the result's own processes."""
 
 
 def newest_rows(frame: pd.DataFrame, *, prefer: Collection[Status] = (Status.OK,)) -> pd.DataFrame:
@@ -58,24 +58,24 @@ def rows_that_count(frame: pd.DataFrame, *, within: Sequence[str] = ()) -> pd.Da
 def pool(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each value of each result, pooled over its processes.
 
-    `samples` are those of all processes in the order in which they ran, `flags` the union of theirs, KIND the `widest`
-    of theirs; all other columns are those of the newest process.
+    `samples` are those of all processes in the order in which they ran, `flags` the union of their flags, KIND the kind
+    of process that varies most (`widest`). All other columns are those of the newest process.
     """
     rows = rows_that_count(frame)
     if rows.empty:
         return rows.assign(**dict.fromkeys(VARIATION, np.nan))
-    codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)
+    codes = np.asarray(rows.groupby(VALUE, dropna=False, sort=False).ngroup(), dtype=np.int64)  # row -> pooled row
     known, kinds = known_variation(rows), rows[KIND]
-    several = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()
-    rows = rows.assign(**{KIND: kinds.mask(several, kinds[several].groupby(codes[several]).transform(widest))})
+    mixed = kinds.groupby(codes).transform("nunique").gt(1).to_numpy()  # processes of several kinds
+    rows = rows.assign(**{KIND: kinds.mask(mixed, kinds[mixed].groupby(codes[mixed]).transform(widest))})
     variation = variation_of(rows, known)
     rows = rows.assign(**dict(zip(VARIATION, variation, strict=True)))
-    order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))
+    order = np.lexsort((rows["attempt_id"], rows["started_at"], codes))  # by pooled row, the newest process last
     newest = order[np.append(np.flatnonzero(np.diff(codes[order])), len(order) - 1)]
     statistics = pool_statistics(statistics_of(rows), codes, int(codes.max(initial=-1)) + 1, *variation)
-    if len(codes) == len(set(codes)):
+    if len(codes) == len(set(codes)):  # one process each
         return rows.assign(low=statistics["low"][codes], high=statistics["high"][codes])
-    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))
+    begins = np.flatnonzero(np.append(True, np.diff(codes[order]) > 0))  # where a pooled row begins in `order`
     pooled: pd.DataFrame = rows.iloc[newest].assign(**{name: statistics[name] for name in POOLED})
     for name in ("samples", "process_lengths", "flags"):
         pooled[name] = _together(rows[name].iloc[order], begins, distinct=name == "flags").array

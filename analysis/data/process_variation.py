@@ -75,7 +75,7 @@ def kinds(rows: pd.DataFrame) -> NDArray[np.str_]:
 
 def known_variation(*frames: pd.DataFrame) -> Known:
     """Return the variation of each device and kind by repeated cells, from rows of `load(..., pooled=False)`."""
-    found: dict[tuple[str, Kind], list[float]] = {}
+    found: dict[tuple[str, Kind], list[float]] = {}  # squared distances and degrees of freedom, summed
     for frame in frames:
         rows = frame[frame["median"].gt(0)]
         rows = rows[rows[KIND] != "exact"]

@@ -46,8 +46,8 @@ def _backward_and_optimizer(timed: pd.DataFrame) -> pd.DataFrame:
     backward, optimizer = (ok[ok["phase"] == phase].set_index(_ATTEMPT) for phase in ("backward", "optimizer"))
     backward = backward[backward.index.isin(optimizer.index)]
     sums = [
-        np.add(one, other)
-        for one, other in zip(backward["samples"], optimizer.loc[backward.index, "samples"], strict=True)
+        np.add(of_backward, of_optimizer)
+        for of_backward, of_optimizer in zip(backward["samples"], optimizer.loc[backward.index, "samples"], strict=True)
     ]
     lengths = [list(each) for each in backward["process_lengths"]]
     of_each = describe(np.concatenate([*sums, []]), np.cumsum([0, *(n for each in lengths for n in each)]))

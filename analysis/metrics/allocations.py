@@ -33,9 +33,9 @@ _NAMING = ["function", "operator", "line", "category", "phase"]
 
 
 def held_at_peak(allocations: pd.DataFrame) -> pd.DataFrame:
-    """Return those held at the peak, with the columns `held`, in bytes, and `piece`, who asked for them.
+    """Return the allocations held at the peak, with the columns `held`, bytes times the count `at_peak`, and `piece`.
 
-    A piece is named by its function and line, or by its operator, or else by its category and phase.
+    A piece is named by the function and line that allocated it, or the operator, or else by its category and phase.
     """
     rows = allocations[allocations["at_peak"] > 0]
     names = [_name(*texts) for texts in rows[_NAMING].itertuples(index=False, name=None)]

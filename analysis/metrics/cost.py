@@ -27,21 +27,21 @@ def cost(frame: pd.DataFrame, prices: Sequence[Price] = ()) -> pd.DataFrame:
     """Return the successful steps of the workload `timing` with their cost per million tokens.
 
     frame: rows of `lmsweep.load`.
-    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`, for the time that is paid for;
-    `device_dollars`, as if the device never waited; `joules`, of the workload `energy` on the same trial, mode and
+    Added columns: `tokens_per_second` and `dollars`, each with `_low` and `_high`, by wall time; `device_dollars`, by
+    device time, as if the device never waited; `joules`, of the workload `energy` on the same trial, mode and
     environment. NaN if unknown. Raises RequestError for a price of a device that the frame does not contain, and for
     two prices of one device.
     """
     ok = frame["status"] == Status.OK
     step = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "time")]
     hourly = _hourly(step, prices)
-    tokens = step["tokens_per_second"].to_numpy()
+    tokens = step["tokens_per_second"].to_numpy() * step["median"].to_numpy()
     found = {}
     for end, seconds in (("", "median"), ("_low", "low"), ("_high", "high")):
-        per_token = step[seconds].to_numpy() / (tokens * step["median"].to_numpy())
+        per_token = step[seconds].to_numpy() / tokens
         found[f"dollars{end}"] = dollars_per_million(per_token, np.ones(len(step)), hourly)
-        other = {"": "", "_low": "_high", "_high": "_low"}[end]
-        found[f"tokens_per_second{other}"] = 1 / per_token
+        inverse = {"": "", "_low": "_high", "_high": "_low"}[end]  # the lowest time is the highest speed
+        found[f"tokens_per_second{inverse}"] = 1 / per_token
     busy = frame[ok & (frame["workload"] == "timing") & (frame["phase"] == "step") & (frame["metric"] == "device_time")]
     busy_seconds = busy.drop_duplicates(RESULT, keep="last").set_index(RESULT)["median"]
     share = busy_seconds.reindex(pd.MultiIndex.from_frame(step[RESULT])).to_numpy() / step["median"].to_numpy()

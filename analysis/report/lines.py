@@ -135,7 +135,7 @@ def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray
 def _worth_as_x(
     points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, colour: str
 ) -> tuple[bool, bool, int]:
-    """Along a good x axis a line has several points."""
+    """How good the key is as x axis, to be compared: not the colour, several points a line, then the most usual key."""
     others = [codes[other] for other in names if other != name]
     lines = len(set(zip(*others, strict=True))) if others else 1
     worth = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)

@@ -69,7 +69,6 @@ class Table:
     cells: pd.DataFrame
     """Rows of `cells_of`. The index is the place in the wide table, `row` and `column`, and is sorted."""
     rows: list[str]
-    """The row keys."""
     cols: list[str]
     """The column keys, which the value follows."""
     units: dict[str, str | None]

@@ -12,10 +12,10 @@ from lmsweep.trials.spec.config import TrialConfig
 
 
 class AllocatorMeter:
-    """Statistics of the device's caching allocator: bytes asked for, handed out for them, and held of the device."""
+    """Statistics of the device's caching allocator: bytes requested, allocated for them, and reserved."""
 
     tracker: StorageTracker | None = None
-    """The context in which it must read, if there is one."""
+    """The context in which code must run for the meter to see it, if it needs one."""
 
     def __init__(self, device_type: str) -> None:
         self._device = device_module(device_type)

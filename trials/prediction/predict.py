@@ -172,7 +172,7 @@ def _bounds(batch: Batch, *, most: int) -> list[Answer]:
         if (predicted := found[index].prediction) is None:
             return None
         on_each = [predicted.on(room.device_name) for room in rooms]
-        return Need(min(one.peak for one in on_each), max(enough(one) for one in on_each))
+        return Need(min(of_device.peak for of_device in on_each), max(enough(of_device) for of_device in on_each))
 
     bounds = bounds_of(
         [one.config for one in batch],
@@ -182,7 +182,7 @@ def _bounds(batch: Batch, *, most: int) -> list[Answer]:
         guesses=[upper_bound(one.config, one.subject) for one in batch],
         first=[index for index, one in enumerate(batch) if one.kept],
     )
-    return [found.get(i, Answer(bounds=one, is_of_plan=True)) for i, one in enumerate(bounds)]
+    return [found.get(i, Answer(bounds=bound, is_of_plan=True)) for i, bound in enumerate(bounds)]
 
 
 if __name__ == "__main__":

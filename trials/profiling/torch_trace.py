@@ -20,12 +20,12 @@ MOST_TRACE_BYTES = 64 * 2**20
 """Largest trace file that is kept, compressed; viewers cannot open larger ones."""
 
 _LAUNCH = re.compile(rb'\{[^{}]*"grid":[^{}]*\}')
-"""What a trace file says of a kernel."""
+"""The arguments of a kernel in a trace file."""
 
 
 def take_trace(run: Callable[[], object], device_type: str, *, with_file: bool = True) -> Trace:
-    """Run under PyTorch's profiler, with the ranges of the model switched on. with_file: with its file, the only source
-    of the shapes of launches, which take a third of the time after the run."""
+    """Run under PyTorch's profiler, with the ranges of the model switched on. with_file: keep the profiler's file, the
+    only source of the grid and block of launches; reading them takes a third of the time after the run."""
     seen = activity(device_type)
     activities = [ProfilerActivity.CPU] if seen is None else [ProfilerActivity.CPU, seen]
     with ranges_on(), profile(activities=activities) as trace:
@@ -51,7 +51,7 @@ def events_of(
 ) -> tuple[list[HostEvent], list[DeviceEvent]]:
     """Events of the host and of the device, from the profiler's raw events. shapes: of `launch_shapes`."""
     hosts, devices = [], []
-    threads: dict[int, int] = {}
+    threads: dict[int, int] = {}  # PyTorch's number of a thread -> the operating system's
     for event in events:
         if event.device_type() == DeviceType.CPU:
             name, start, number = event.name(), event.start_ns(), event.correlation_id()
@@ -61,15 +61,15 @@ def events_of(
                 threads[event.start_thread_id()] = thread
             hosts.append(
                 HostEvent(
-                    name,
-                    thread,
-                    start,
-                    start + event.duration_ns(),
-                    event.is_user_annotation(),
-                    0 if is_call else number,
-                    number if is_call else 0,
-                    sequence,
-                    event.fwd_thread_id(),
+                    name=name,
+                    thread=thread,
+                    start=start,
+                    end=start + event.duration_ns(),
+                    is_annotation=event.is_user_annotation(),
+                    number=0 if is_call else number,
+                    call=number if is_call else 0,
+                    sequence=sequence,
+                    forward_thread=event.fwd_thread_id(),
                 )
             )
         elif not event.is_user_annotation():  # the device's copy of a range, which spans its kernels
@@ -78,7 +78,7 @@ def events_of(
                 grid, block = shapes[found.call]
                 found = found._replace(grid=grid, block=block)
             devices.append(found)
-    # An operator of backward names the thread of forward by PyTorch's number. Translate it to the operating system's.
+    # An operator of backward names the thread of forward by PyTorch's number.
     return [
         host._replace(forward_thread=threads.get(host.forward_thread, host.forward_thread))
         if host.forward_thread
@@ -89,7 +89,7 @@ def events_of(
 
 def launch_shapes(trace: bytes) -> dict[int, tuple[str, str]]:
     """Correlation id of a driver call -> blocks of the grid and threads of a block of the kernel that it launched, each
-    as x, y and z separated by spaces. trace: a Chrome trace; events lack them in PyTorch 2.11."""
+    as x, y and z separated by spaces. trace: a Chrome trace. The profiler's events have neither in PyTorch 2.11."""
     kernels = map(json.loads, _LAUNCH.findall(trace))
     return {one["correlation"]: (_words(one["grid"]), _words(one["block"])) for one in kernels}
 

@@ -51,7 +51,6 @@ class ModelSize:
 
 
 DIMENSIONS: tuple[str, ...] = tuple(field.name for field in fields(ModelSize))
-"""The dimensions of a transformer."""
 
 SHAPE_FIELDS: tuple[str, ...] = tuple(field.name for field in fields(ModelSize) if field.default is not MISSING)
 """The optional dimensions, by which newer models differ from the plain shape."""

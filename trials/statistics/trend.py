@@ -73,8 +73,7 @@ def correlation_of_neighbours(samples: Floats) -> Floats:
 LEAST_STEP = 0.02
 """Share of the median by which the means of both levels must differ."""
 
-FEWEST_FOR_LEVELS = 4
-"""Fewest samples of a level."""
+FEWEST_FOR_LEVELS = 4  # samples of each
 
 BLOCK = 5
 """Neighbours whose median is tested as one sample."""

@@ -96,7 +96,7 @@ def _folder_at(location: str) -> LocalFolder | RemoteFolder:
 
 
 def _check_encoding(path: str) -> None:
-    """Raise RequestError if Python and Arrow, which writes names in UTF-8, would mean different files by it."""
+    """Raise RequestError if Python encodes the name otherwise than Arrow, in UTF-8: they would open different files."""
     encoding = sys.getfilesystemencoding()
     try:
         if os.fsencode(path) == path.encode():

@@ -34,7 +34,7 @@ REPETITIONS = 3
 MOST_LEFT_OUT = 20
 """Maximum number of steps that a gradient scaler may skip before the first update."""
 
-History = TrackedHistory | TracedHistory
+History = TrackedHistory | TracedHistory  # of the storages that a mode of PyTorch sees, or of CUDA's allocator
 Around = Callable[[str], AbstractContextManager[None]]
 """Name of a phase -> a context around it."""
 
@@ -43,7 +43,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     """Yield bytes after each phase and at its peak, by category. Raises RuntimeError if nothing was compiled."""
     config = bench.config
     if config.step:
-        yield from _measure_own_step(bench)
+        yield from _measure_users_step(bench)
         return
     bench.clear()  # leftovers of an earlier workload would count
     resident_before = resident_bytes()
@@ -77,7 +77,7 @@ def measure(bench: Workbench) -> Iterator[Yielded]:
     yield from history_rows(config, history, usage)
 
 
-def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
+def _measure_users_step(bench: Workbench) -> Iterator[Yielded]:
     resident_before = resident_bytes()
     meter = meter_for(bench.config)
     with bench.quiet(), meter.tracker or nullcontext():
@@ -98,7 +98,7 @@ def _measure_own_step(bench: Workbench) -> Iterator[Yielded]:
 def _warm_up(step: TrainingStep, meter: Meter, history: History | None) -> None:
     for _ in range(2 if counts_memory(step.config.device_type) else 1):
         iterate(step, meter, history)
-    for _ in range(MOST_LEFT_OUT):
+    for _ in range(MOST_LEFT_OUT):  # until gradients are finite and the optimizer makes its state
         if step.optimizer is None or step.optimizer.state:
             return
         iterate(step, meter, history)
@@ -132,7 +132,8 @@ def iterate(
 
 
 class Recording:
-    """Labels the tensors of the last iteration at the end of each phase."""
+    """Labels the storages in use in the last iteration, at the end of each phase. By the key of a storage, `kept` has
+    what autograd saved in forward, and `before_backward` also weights, gradients, optimizer state and inputs."""
 
     def __init__(self, step: TrainingStep, history: History | None, sources: Sources) -> None:
         self._step = step
@@ -143,6 +144,7 @@ class Recording:
         self.before_backward: dict[int, Label] = {}
 
     def whole(self) -> AbstractContextManager[None]:
+        """Return the context around the iteration."""
         return self._history.recording(lasting_labels(self._step, self._key)) if self._history else nullcontext()
 
     @contextmanager

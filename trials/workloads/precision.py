@@ -88,14 +88,13 @@ def _errors(step: TrainingStep, exact: ReferencePass) -> Iterator[Measurement | 
         return  # the loss computes them itself, a part at a time
     yield number("logits", "relative_error", relative_error([step.logits], [exact.logits]))
     yield number("loss", "relative_error", relative_error([step.loss], [exact.loss]))
-    rules = step.config.device_type
     yield from dtypes_of(
         step.model,
         outputs,
         step.logits,
         step.loss,
         subject="transformer" if step.config.model_code is None else "own",
-        rules=rules,
+        rules=step.config.device_type,  # the autocast rules of this kind of device
     )
 
 

@@ -111,9 +111,9 @@ def _asked_of(text: str) -> Asked | None:
     texts = [stored.get("ask"), *(compare if isinstance(compare, list) else [None])]
     if not all(isinstance(one, dict) for one in given):
         return None
-    texts += [text for one in given for pair in one.items() for text in pair]
+    texts += [word for one in given for pair in one.items() for word in pair]
     fields = {DEVICE, "workload", *WAYS, *CONFIG_FIELDS}
-    if not all(isinstance(text, str) for text in texts) or not set(compare) <= fields:
+    if not all(isinstance(word, str) for word in texts) or not set(compare) <= fields:
         return None  # a foreign row may hold anything
     return Asked(ask=stored["ask"], compare=tuple(compare), baseline=given[0], where=given[1])
 

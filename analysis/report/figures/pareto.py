@@ -58,7 +58,7 @@ def speed(cell: Cell) -> float:
 
 def _figure(cells: Sequence[Cell], axis: _Cost, aim: Aim) -> Figure:
     names = axes_of(cells)
-    on_front = pareto_front(cells, aim)  # by speed, memory and money together, so not all lie on the line of two
+    on_front = pareto_front(cells, aim)  # by speed, memory and money; `line` has only two of them
     devices = list(dict.fromkeys(cell.environment.device_name for cell in cells))
     traces: list[JsonObject] = []
     for colour, device in enumerate(devices):

@@ -16,7 +16,7 @@ MOST_PIECES = 12
 """Maximum number of pieces of a chart."""
 
 _PEAKS = ("peak_allocated", "peak_tensors")
-"""In the order of their names: the allocator's is preferred."""
+"""The allocator's peak and that of tensors. The first by name is preferred."""
 
 
 def largest_pieces(results: Results) -> Iterator[Figure]:
@@ -48,12 +48,12 @@ def _figure(title: str, rows: pd.DataFrame, unit: Unit, peak: float | None) -> F
         for colour, category in enumerate(CATEGORIES) if category in held
     ]  # fmt: skip
     words = f"held at the peak ({unit.name}){', and its share' if peak else ''}"
-    top = 1.45 * float(totals.max()) / unit.size
+    top = 1.45 * float(totals.max()) / unit.size  # leaves room for the text beside the longest bar
     layout: JsonObject = {
         "barmode": "stack", "height": 130 + 24 * len(totals),
         "annotations": [
-            {"x": held / unit.size, "y": name, "xanchor": "left", "text": _share(held, unit, peak)}
-            for name, held in zip(totals.index.astype(str), totals.to_numpy(float), strict=True)
+            {"x": size / unit.size, "y": name, "xanchor": "left", "text": _share(size, unit, peak)}
+            for name, size in zip(totals.index.astype(str), totals.to_numpy(float), strict=True)
         ],
         "xaxis": {"title": {"text": words}, "range": [0, top]},
     }  # fmt: skip

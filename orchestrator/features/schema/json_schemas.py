@@ -125,7 +125,8 @@ def _output_of(verb: str) -> Any:
 
 class _RecordSchema(GenerateJsonSchema):
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
-        """Describe what is printed of a dataclass: all of its fields, and no others."""
+        """Describe what is printed of a dataclass: all of its fields, and no others. Its docstring is printed if
+        it begins with the command that prints the record, as in `plan --explain`."""
         found = super().dataclass_schema(schema)
         found |= {
             "additionalProperties": False,
@@ -135,7 +136,7 @@ class _RecordSchema(GenerateJsonSchema):
         for one in found["properties"].values():
             for key in ("default", "readOnly"):
                 one.pop(key, None)
-        if not found["description"].startswith("`"):  # it does not say which options print the record
+        if not found["description"].startswith("`"):  # it describes the code
             del found["description"]
         return found
 

@@ -23,7 +23,7 @@ class Running(NamedTuple):
     began: float
     """time.monotonic() at its start."""
     parts: Parts
-    """Estimated."""
+    """Estimated seconds of its parts."""
 
 
 @dataclass(kw_only=True)
@@ -39,11 +39,11 @@ class DeviceEta:
     left: int = 0
     """Trials that have not started."""
     parts_left: Parts = field(default_factory=lambda: np.zeros(2))
-    """Estimates of these."""
+    """Estimates of the trials that have not started."""
     estimated: Parts = field(default_factory=lambda: np.zeros(2))
     """Estimates of the trials that succeeded."""
     taken: Parts = field(default_factory=lambda: np.zeros(2))
-    """What these took."""
+    """What the trials that succeeded took."""
 
     def corrected(self, parts: Parts) -> float:
         """Return estimated seconds, corrected by the trials that succeeded. One more that takes what was estimated is

@@ -30,11 +30,9 @@ class Block:
     address: int
     """Offset in bytes; only the order of addresses matters."""
     bytes: int
-    """Size of the block."""
     small: bool
     """Whether it belongs to the small pool."""
     free: bool = True
-    """Whether it may be handed out."""
     before: "Block | None" = None
     """The neighbour at the next lower address in the segment."""
     after: "Block | None" = None
