@@ -1,4 +1,4 @@
-"""Verdicts on what an H100 measured: the same steps twice, and steps of which a part is 1 to 2 % slower.
+"""Verdicts on what an H100 measured: the same steps twice, and steps with a part that is 1 to 2 % slower.
 
 docs/lab/2026-11-26-twice-and-small-changes.md has the commands. One process a side.
 """
