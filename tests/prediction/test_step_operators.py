@@ -94,6 +94,7 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
     "fields",
     [
         {"precision": "bf16", "attention": "sdpa", "optimizer": "adamw_foreach"},
+        {"precision": "bf16", "attention": "sdpa_cudnn", "num_layers": 4},
         {"window": 8, "accumulate": 2, "batch_size": 6, "optimizer": "adamw_loop"},
         {"batch_size": 2, "checkpointing": "block", "mode": "forward_backward"},
         pytest.param(

@@ -15,7 +15,7 @@ from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.shared_runs import as_run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.prediction.without_device.step_run import attention_run, step_run
-from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.compilations import EAGER
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
@@ -79,7 +79,8 @@ def _of_any_batch(config: TrialConfig) -> Operators:
     try:
         with no_log_of_fake_operators():
             found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
-    except RuntimeError:  # with that batch the logits of a long context have more bytes than 64 bits count
+    except (RuntimeError, UnsupportedError):
+        # With that batch the logits of a long context have more bytes than 64 bits count, and cuDNN takes 65535 at most.
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
