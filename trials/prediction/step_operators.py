@@ -80,7 +80,8 @@ def _of_any_batch(config: TrialConfig) -> Operators:
         with no_log_of_fake_operators():
             found = scaled(_at_full_depth(step), ANY_BATCH, config.micro_batch_size)
     except (RuntimeError, UnsupportedError):
-        # With that batch the logits of a long context have more bytes than 64 bits count, and cuDNN takes 65535 at most.
+        # With that batch the logits of a long context have more bytes than 64 bits count, and cuDNN takes 65 535 at
+        # most.
         return _at_full_depth(config)
     if "optimizer" not in PHASES[config.mode]:
         return found
