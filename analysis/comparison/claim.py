@@ -142,7 +142,9 @@ def claim_of(cells: pd.DataFrame, subject: str, against: str, *, timed: bool) ->
     if timed and one_host and "device_verdict" in cells:
         wall, device = (_mean_of(cells.assign(**_by(cells, one)), one_host=True, timed=True) for one in CLOCKS)
         clock = deciding(wall.verdict, device.verdict)
-        if wall.verdict == "unknown" and (wall.gain.low > 1 or wall.gain.high < 1):  # all cells together can tell
+        can_tell = wall.gain.low > 1 or wall.gain.high < 1
+        # All cells together can tell, unless the GPU's times are the same: a host can be slow for all of them.
+        if can_tell and wall.verdict == "unknown" and device.verdict != "same":
             wall, clock = wall._replace(verdict="better" if wall.gain.low > 1 else "worse"), "wall"
         found, beside = (wall, device.gain) if clock == "wall" else (device, wall.gain)
     else:

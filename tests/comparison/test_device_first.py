@@ -186,3 +186,14 @@ def test_beside_another_store_wall_times_stand_where_a_side_has_no_device_times(
     line = listing.frame.iloc[0]
     assert line["mine"] == pytest.approx(0.02) and "wall_ratio" not in listing.frame
     assert line["mine_flags"] == line["theirs_flags"] == ("host_bound",) and "step wall time" in listing.title
+
+
+def test_a_host_that_slows_all_steps_alike_makes_no_way_slower(attempts: Attempts) -> None:
+    """Every step takes 40 % longer in wall time, and the GPU as long as before: one process a side."""
+    for context_length in range(64, 64 + 16):
+        for batch_size, wall in ((1, 0.02), (2, 0.028)):
+            attempts.ok(gpu(context_length=context_length, batch_size=batch_size), times(0.01, wall))
+    found = of(attempts, "batch_size", 1, 2)
+    assert found.claim and found.claim.verdict == "same" and found.claim.clock == "device"
+    assert found.summary.startswith("16 cells: no difference above 2 %; device time 0.0 % faster [")
+    assert found.summary.endswith("wall time 29 % slower")
