@@ -122,7 +122,7 @@ def _without_protocol(names: list[str], inside: Sequence[str], lines: Sequence[K
 
 
 def _panel_part(name: str, text: str) -> str:
-    return text if name in ("model", "option", "value") else f"{name} {text}"
+    return text if name in ("model", "option", "part", "value") else f"{name} {text}"
 
 
 def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:

@@ -84,7 +84,9 @@ def answer(question: Question) -> Answer | None:
     determined = {*question.fields, *question.across, *determines(*question.fields, *question.across), DEVICE}
     determined -= {DEVICE} if DEVICE not in question.fields else set()
     names = [name for name in varying_keys(cells, [], []) if name not in determined]
-    shown = [*names, "value"] if cells["value"].map(_phase).nunique() > 1 else names
+    # Not the value: of one phase it is device time in some cells, and wall time in others.
+    cells = cells.assign(part=cells["value"].map(_phase))
+    shown = [*names, "part"] if cells["part"].nunique() > 1 else names
     return Answer(question=question, cells=cells, keys=shown, unit=unit)
 
 
