@@ -53,7 +53,7 @@ MEASURES = (
 
 STEP = "step"
 PASSES = {
-    "forward": "forward pass", "train_forward": "forward pass", "forward_backward": "forward and backward pass"
+    "forward": "forward pass", "train_forward": "forward pass", "forward_backward": "forward and backward"
 }  # fmt: skip
 """Mode -> what a step without an optimizer is called."""
 
