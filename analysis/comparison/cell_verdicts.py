@@ -34,6 +34,8 @@ class Table(NamedTuple):
     sizes: Sizes
     known: Known
     """The variation between processes."""
+    options: NDArray[np.int64] | None = None
+    """Which of several comparisons each cell belongs to, if these are made at once."""
 
 
 def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
@@ -42,7 +44,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     cells: rows of `cells_of_sides` with the columns `cell` and `side`; unit: of the medians. The p-values are those of
     one cell; `decide` corrects them and gives the verdicts.
     """
-    order, axes, sizes, known = table
+    order, axes, sizes, known, options = table
     count = len(order)
     place = pd.Series(np.arange(count), index=order)  # of a cell in the result
     rows = cells.assign(place=place.loc[cells["cell"]].to_numpy())
@@ -58,7 +60,7 @@ def judge(cells: pd.DataFrame, unit: str, table: Table) -> pd.DataFrame:
     widest[:, rows["place"].to_numpy()[by_scale]] = (scale[by_scale], prior[by_scale])  # a cell's largest scale stays
     before, after = (np.log(np.where(columns[name] > 0, columns[name], np.nan)) for name in SIDES)
     repeats = _repeats(rows[rows["median"].gt(0)], count)
-    found = differences(after - before, repeats, widest[0], widest[1], sizes.same, axes)
+    found = differences(after - before, repeats, widest[0], widest[1], sizes.same, axes, options)
     numbers = {name: getattr(found, name) for name in ("ratio", "p", "p_same", "half")}
     numbers |= dict(zip(VARIATION, widest, strict=True))
     numbers |= {f"ratio{LOW}": found.low, f"ratio{HIGH}": found.high}

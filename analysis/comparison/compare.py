@@ -200,6 +200,7 @@ def compare(
     same: float | None = None,
     variation: Known | None = None,
     device_decides: bool = False,
+    options: tuple[str, ...] = (),
 ) -> Comparison:
     """Compare two selections of rows of `lmsweep.load(..., pooled=False)`; each successful attempt is one process.
 
@@ -208,7 +209,8 @@ def compare(
     unit; smaller is better. least: the smallest difference that counts, as a fraction; by default 1 % of device time,
     2 % of other values on GPUs and 5 % elsewhere. same: sides that surely differ by less are the same; by default 2 %
     on GPUs and 5 % elsewhere, and never less than `least`. variation: between processes, from `known_variation` of
-    whole stores; by default of these rows. device_decides: on one host, too.
+    whole stores; by default of these rows. device_decides: on one host, too. options: the keys that tell several
+    comparisons apart, if these are made at once.
 
     Raises RequestError if the sides differ in any other key, if one side has several results for one cell, or if no
     cells can be paired.
@@ -254,7 +256,9 @@ def compare(
     same_within = np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU) if same is None else np.full(len(first), same)
     known = known_variation(baseline, contrast) if variation is None else variation
     cell_order = first["cell"].to_numpy()
-    table = Table(cell_order, axes_of(first, keys[:-1]), Sizes(different, np.maximum(same_within, different)), known)
+    sizes = Sizes(different, np.maximum(same_within, different))
+    of_option = first.groupby(list(options), dropna=False).ngroup() if options else pd.Series(0, first.index)
+    table = Table(cell_order, axes_of(first, keys[:-1]), sizes, known, np.asarray(of_option, dtype=np.int64))
     judged = judge(cells, unit, table)
     machines = places_of(cells, cell_order, stored_together=stores is None)
     one_host = not device_decides and machines.map(len).max() < 2

@@ -89,7 +89,7 @@ def rates(
             (verdicts[equal] == 0).mean(),
             covered.mean(),
             np.median(found.half),
-            found.widened >= 1.25,
+            found.widened.max() >= 1.25,
         )
     return Rates(*(totals / families).tolist())
 

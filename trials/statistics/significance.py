@@ -50,8 +50,8 @@ class Differences(NamedTuple):
     """p-value under the hypothesis of a difference that counts."""
     half: Floats
     """Half the width of the interval on a logarithmic scale, also where it is too wide to be printed."""
-    widened: float
-    """Factor of the prior's scale, because the cells scatter more than it says; 1 if it was kept."""
+    widened: Floats
+    """Factor of the prior's scale, because cells scatter more than it says; 1 where it was kept."""
 
 
 def differences(
@@ -61,19 +61,23 @@ def differences(
     prior: Floats,
     same: Floats,
     axes: NDArray[np.int64] | None = None,
+    options: NDArray[np.int64] | None = None,
 ) -> Differences:
     """Return how the second side differs from the first.
 
     distance: from the logarithm of the first one's centre to that of the second; scale, prior: of each cell's
     `Variation`; same: of `Sizes`; axes: of shape (cells, axes), the value of each key in each cell as an integer.
-    Without them the cells do not widen the prior.
+    Without them the cells do not widen the prior. options: which of several comparisons each cell belongs to: its cells
+    widen the prior of no other.
     """
-    lone = (repeats.number == 1).all(axis=1)
-    widened = 1.0
     error, freedom = error_of_sides(repeats, scale, prior)
-    if axes is not None and lone.sum() >= FEWEST_CELLS:
-        widened = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
-        error, freedom = error_of_sides(repeats, np.where(lone, widened * scale, scale), prior)
+    widened = np.ones(len(distance))
+    of_option = np.zeros(len(distance), dtype=np.int64) if options is None else options
+    for option in np.unique(of_option) if axes is not None else ():
+        lone = (of_option == option) & (repeats.number == 1).all(axis=1)
+        if axes is not None and lone.sum() >= FEWEST_CELLS:
+            widened[lone] = scatter(distance[lone], error[lone], freedom[lone], axes[lone])
+    error, freedom = error_of_sides(repeats, widened * scale, prior)
     half = reach(freedom) * error
     shown = np.where(half < WIDEST, half, np.nan)
     return Differences(

@@ -134,6 +134,7 @@ def _compared_at_once(question: Question) -> Comparison:
         across=across,
         values=question.measure.values,
         variation=question.variation,
+        options=question.fields,
     )
 
 
