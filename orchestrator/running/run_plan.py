@@ -11,7 +11,7 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
-from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.running.admission import Gate
@@ -19,18 +19,15 @@ from lmsweep.orchestrator.running.chooser import Chooser
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.orchestrator.running.progress.trial_words import count_trials
+from lmsweep.orchestrator.running.progress.trial_words import count_trials, descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.digest import pack
-from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 COMPACT_FROM = 32
 """Files from which a finished run merges a store: opening one costs as much as reading thousands of rows."""
-
-RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
 
 PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
 """What a trial spends time on, as its rows say: `trial.PURPOSE_time`. `checked`: the user's attention with float64."""
@@ -99,7 +96,8 @@ def prepare(
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
     expected = None if estimate.without or until is not None else estimate.between
-    progress = RunProgress(to_run, eta, phases=phases, is_search=is_search, began=began, expected=expected)
+    names = descriptions(plan.trials)
+    progress = RunProgress(to_run, eta, names=names, phases=phases, is_search=is_search, began=began, expected=expected)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
@@ -133,7 +131,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
-        if planned.action not in RULED_OUT:
+        if not planned.ruled_out:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
 
@@ -175,9 +173,9 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)
     try:
         for planned in run.planned.plan.trials:
-            if planned.action in RULED_OUT:
+            if planned.ruled_out:
                 assert planned.reason is not None, "a trial that does not run has a reason"
-                writer.put(planned, planned.failures(RULED_OUT[planned.action], planned.reason))
+                writer.put(planned, planned.failures(planned.ruled_out, planned.reason))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             if standby is None and address is None:
                 standby = start_standby([planned.trial.config for planned in run.to_run])

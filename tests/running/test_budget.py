@@ -67,3 +67,16 @@ def test_a_compilation_that_takes_long_is_cut_with_its_trial(tmp_path: Path) -> 
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
     )
     assert re.search(r"1 trial \(context_length (16|32)\) cut at the end of the time", said), said
+
+
+def test_a_plan_that_takes_longer_than_the_whole_run_may_ends_with_its_time(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\n\ntime.sleep(600)\n\n\nclass Model: ...\n")
+    sweep = write_sweep(tmp_path, model="slow:Model", device="cpu")
+    began = time.monotonic()
+    done = lmsweep("run", sweep, "--code", tmp_path, "--store", tmp_path / "store", "--budget", "2s")
+    assert time.monotonic() - began < 30 and done.returncode == 0, done.stdout + done.stderr
+    words = (
+        r"the time for the run is over before all was planned: no trial began\. To resume: lmsweep run .*sweep\.yaml .*"
+    )
+    assert re.search(words, done.stdout), done.stdout
+    assert not (tmp_path / "store" / "measurements").exists()

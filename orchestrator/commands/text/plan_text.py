@@ -1,5 +1,6 @@
 """Writes a plan, or the largest sizes that fit, as text."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,7 +16,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, set_device, short_values
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
@@ -38,26 +39,34 @@ class PlanText:
     estimate: PlanEstimate
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
+    command: Callable[[str], str] = set_device
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
-        frame = self._frame(all=all)
+        trials = self.plan.trials if all else self._first()
+        frame = self._frame(trials)
         return Listing(
-            title=plan_summary(self.plan, self.estimate),
+            title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
             keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
             units={},
             tones=TONES,
-            notes=[line for note in self._notes(all=all) for line in note.split("\n") if line],
+            notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
         )
 
-    def _notes(self, *, all: bool) -> list[str]:
+    def _first(self) -> list[PlannedTrial]:
+        """Return the trials for a short table: those that run, then what else could run here, in their order."""
+        possible = [one for one in self.plan.trials if one.action != "unsupported"] or self.plan.trials
+        chosen = sorted(possible, key=lambda one: one.action != "run")[:MOST_ROWS]
+        return sorted(chosen, key=lambda one: one.index)
+
+    def _notes(self, trials: Sequence[PlannedTrial]) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
-        left = 0 if all else len(self.plan.trials) - MOST_ROWS
-        found = (peak_of(planned, self.predictions) for planned in self.plan.trials)
+        left = len(self.plan.trials) - len(trials)
+        found = (peak_of(planned, self.predictions) for planned in trials)
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
-        steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
+        steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
         return [
@@ -65,7 +74,13 @@ class PlanText:
             "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
             self._software(),
+            self._compiling(),
         ]
+
+    def _compiling(self) -> str:
+        cores, seconds = self.estimate.assumed_cores, self.estimate.compiling
+        about = f"about {format_seconds(seconds)} on {cores} cores for each GPU, as that host is not known"
+        return f"compiling: {about}" if cores and seconds else ""
 
     def _software(self) -> str:
         wanted = self.plan.software
@@ -75,8 +90,8 @@ class PlanText:
         found = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
         return f"software: {found}; peak memory is predicted with the installed torch"
 
-    def _frame(self, *, all: bool) -> pd.DataFrame:
-        trials, steps = self.plan.trials, self.steps
+    def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
+        steps = self.steps
         stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
@@ -92,7 +107,7 @@ class PlanText:
                 self._seconds_text(one),
                 one.action,
             ]
-            for one in (trials if all else trials[:MOST_ROWS])
+            for one in trials
         ]
         columns = [*names, *repeated, "trial", "peak memory", *stepping, "time", "action"]
         return pd.DataFrame(rows, columns=columns, dtype=object)
