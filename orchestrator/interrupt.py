@@ -82,31 +82,6 @@ def handled(numbers: Iterable[int], handler: Callable[[int, FrameType | None], o
             signal.signal(number, old)
 
 
-class TimeIsOver(KeyboardInterrupt):
-    """The time for what runs inside `time_limit` has passed."""
-
-
-@contextmanager
-def time_limit(until: float | None, *, late: float) -> Iterator[None]:
-    """Inside, raise TimeIsOver in the main thread `late` seconds after `until`, a time.monotonic(); None: never."""
-    if until is None:
-        yield
-        return
-    until += late
-
-    def end(number: int, frame: FrameType | None) -> None:
-        if time.monotonic() < until:  # a scheduler has sent it
-            _end(number, frame)
-        raise TimeIsOver
-
-    with handled([signal.SIGALRM], end):
-        signal.setitimer(signal.ITIMER_REAL, max(until - time.monotonic(), 1e-3))
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-
-
 class RayFailedError(Exception):
     """Ray does not start, has ended or does not answer; the message says what happened."""
 

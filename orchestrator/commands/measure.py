@@ -1,6 +1,7 @@
 """The verbs that measure, or show what would be measured: plan, run, trial."""
 
 import shlex
+import signal
 import time
 from contextlib import nullcontext
 from dataclasses import replace
@@ -157,17 +158,23 @@ def run(what: What, where: Where, how: How) -> None:
 def run_now(what: What, where: Where, how: How, began: float, search: "Chooser | None" = None) -> "Run":
     """Plan and run. began: time.monotonic() at the start."""
     from lmsweep.orchestrator.api import make_ready
-    from lmsweep.orchestrator.interrupt import TimeIsOver, time_limit
+    from lmsweep.orchestrator.interrupt import Terminated
     from lmsweep.trials.machine.live_phase import watched_phases
 
     watched, resume = on_terminal() and where.address is None, resume_command("run", what, where, how)
     with watched_phases() if watched else nullcontext() as phases:
+        ends_at = how.ends_at(began)
         try:
-            with time_limit(how.ends_at(began), late=LATE_PLAN_SECONDS):
-                ready = make_ready(what, where, how, began=began, phases=phases)
-        except TimeIsOver:
+            if ends_at is not None:
+                signal.setitimer(signal.ITIMER_REAL, ends_at + LATE_PLAN_SECONDS - time.monotonic())
+            ready = make_ready(what, where, how, began=began, phases=phases)
+        except Terminated:
+            if ends_at is None or time.monotonic() < ends_at + LATE_PLAN_SECONDS:
+                raise
             say(f"the time for the run is over before all was planned: no trial began. To resume: {resume}")
             raise typer.Exit from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         run_or_exit(ready, resume, grace=how.grace_seconds, search=search)
     return ready
 

@@ -47,7 +47,7 @@ class Account:
     lost_nodes: int = 0
     """Nodes that have died since."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
-    """Seconds by purpose; `compile` includes precompilation."""
+    """Seconds by purpose; `compile` includes precompilation, `cut` is what trials took that the end of the time cut."""
 
     def add(self, rows: list[Record]) -> None:
         self.statuses.update({row.workload: row.status for row in rows}.values())
@@ -161,6 +161,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             running = run.eta.running_since()
             cut = [planned for planned in run.to_run if planned.index in running]
             run.gate.account_for(() if search else run.to_run, cut)
+            run.account.seconds["cut"] = sum(time.monotonic() - running[planned.index] for planned in cut)
             for planned in cut:
                 run.progress.cut_short(planned)
                 if search:

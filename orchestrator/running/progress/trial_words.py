@@ -71,7 +71,7 @@ def _in_all(estimate: PlanEstimate) -> str:
     if not estimate.trials:
         return ""
     if estimate.seconds is None:
-        return ", in unknown time"
+        return f", in unknown time{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
     about = f"about {format_seconds(estimate.seconds)}"
@@ -130,7 +130,7 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
         add([name for name in planned.trial.varying if name not in _PROTOCOL], [planned])
     for no_difference, otherwise in ((_PROTOCOL, None), (_LIMITS, "")):
         for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
-            varying = varying_fields(one.trial.config for one in alike)
+            varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
             add([name for name in varying if name not in no_difference], alike, otherwise)
     return {one.index: f"{workloads[one.index]}: " * several + texts[one.index] + _process(one) for one in listed}
 
