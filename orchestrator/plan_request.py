@@ -144,22 +144,25 @@ OPTIONS: dict[str, str] = {
 """Field -> its option, in the order of the fields."""
 
 
-def resume_command(verb: str, what: What, where: Where, how: How, more: Iterable[str] = ()) -> str:
+def resume_command(
+    verb: str,
+    what: What,
+    where: Where,
+    how: How,
+    more: Iterable[str] = (),
+    lasting: Iterable[str] = ("grace", "predict"),
+) -> str:
     """Return the command that runs what is left. more: further options and their values."""
     # What has ended stays as it is, whatever was asked to run again, and the next run has a time of its own.
-    return _command(verb, what, where, _options(how, ["grace", "predict"]), more)
+    options = [*_options(where), *_options(what), *_options(how, lasting)]
+    return shlex.join(["lmsweep", verb, what.sweep, *options, *more])
 
 
 def command_on(devices: str, what: What, where: Where, how: How) -> str:
     """Return the command that runs the trials of these devices alone, or plans them if these are not here."""
     others = [one for one in what.overrides if one.partition("=")[0].strip() != "device"]
-    what = replace(what, overrides=[*others, f"device={devices}"])
     verb, more = ("plan", ["--for", where.device]) if where.device else ("run", [])
-    return _command(verb, what, where, _options(how), more)
-
-
-def _command(verb: str, what: What, where: Where, of_how: Iterable[str], more: Iterable[str]) -> str:
-    return shlex.join(["lmsweep", verb, what.sweep, *_options(where), *_options(what), *of_how, *more])
+    return resume_command(verb, replace(what, overrides=[*others, f"device={devices}"]), where, how, more, OPTIONS)
 
 
 def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[str]:

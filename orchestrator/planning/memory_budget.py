@@ -97,14 +97,8 @@ def with_devices(node: Node, text: str, gpus: int) -> Node:
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     on_gpus = {**node.environments, "cuda": there}
     # What is installed there is unknown, as its driver is.
-    return replace(
-        node,
-        gpus=gpus,
-        accelerator_type=None,
-        environments=on_gpus,
-        missing=frozenset(),
-        assumed_cores=ASSUMED_CORES,
-    )
+    host = replace(node, gpus=gpus, environments=on_gpus, assumed_cores=ASSUMED_CORES)
+    return replace(host, accelerator_type=None, missing=frozenset())
 
 
 def counted(text: str) -> tuple[int, str]:

@@ -51,11 +51,6 @@ class PlannedTrial:
         assert self.placement is not None, "a trial that runs is placed"
         return self.placement
 
-    @property
-    def ruled_out(self) -> Status | None:
-        """The status that is stored if it does not run; None if it runs, or is stored."""
-        return {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}.get(self.action)
-
     def failures(self, status: Status, error: str) -> list[Row]:
         """Return a row of this status for each of its workloads."""
         attempt = Attempt.begin(self.trial)

@@ -22,12 +22,16 @@ from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
 from lmsweep.orchestrator.running.progress.trial_words import count_trials, descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.digest import pack
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record import Record, Row, records_of
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
 
 COMPACT_FROM = 32
 """Files from which a finished run merges a store: opening one costs as much as reading thousands of rows."""
+
+RULED_OUT = (Status.UNSUPPORTED, Status.PREDICTED_OOM)
+"""Actions of trials that do not run: these words are stored as their status."""
 
 PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
 """What a trial spends time on, as its rows say: `trial.PURPOSE_time`. `checked`: the user's attention with float64."""
@@ -131,7 +135,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
 
     def kept(planned: PlannedTrial, records: list[Record]) -> None:
         run.account.add(records)
-        if not planned.ruled_out:
+        if planned.action not in RULED_OUT:
             run.progress.ended(planned, records)
             run.gate.ended(planned)
 
@@ -174,9 +178,9 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)
     try:
         for planned in run.planned.plan.trials:
-            if planned.ruled_out:
+            if planned.action in RULED_OUT:
                 assert planned.reason is not None, "a trial that does not run has a reason"
-                writer.put(planned, planned.failures(planned.ruled_out, planned.reason))
+                writer.put(planned, planned.failures(Status(planned.action), planned.reason))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             if standby is None and address is None:
                 standby = start_standby([planned.trial.config for planned in run.to_run])

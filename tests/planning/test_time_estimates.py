@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event, Thread
@@ -267,6 +268,16 @@ def test_the_devices_that_are_kept_are_named_as_the_sweep_names_them(tmp_path):
     plan = make_plan(load_sweep(str(GRID), BOTH | {"device": ["cuda:H200", "cpu"]}), [WITH_CPU], Store(str(tmp_path)))
     found = estimate_plan(plan, Estimates(Store(str(tmp_path)), nodes=[WITH_CPU]), [WITH_CPU])
     assert text_of(plan, found).splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
+
+
+def test_on_a_host_with_a_gpu_the_published_tables_have_number_and_time_by_device(tmp_path):
+    plan = make_plan(load_sweep("cs336-2025"), [WITH_CPU], Store(str(tmp_path)))
+    found = estimate_plan(plan, Estimates(Store(str(tmp_path)), nodes=[WITH_CPU]), [WITH_CPU])
+    first = text_of(plan, found).splitlines()[0]
+    count = Counter(one.trial.config.device for one in plan.to_run)
+    of_cpu, of_gpu = f"{count['cpu']} on EPYC \\(16 cores\\) in about ", f"{count['cuda']} on NVIDIA H200 in about "
+    assert re.search(f": {of_cpu}.*, {of_gpu}.*; 29 unsupported; to leave out cpu: --set device=cuda$", first), first
+    assert {one.config.device for one in load_sweep("cs336-2025", {"device": ["cuda"]}).trials} == {"cuda"}
 
 
 def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):

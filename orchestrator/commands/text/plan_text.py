@@ -16,7 +16,7 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, set_device, short_values
+from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
@@ -39,7 +39,7 @@ class PlanText:
     estimate: PlanEstimate
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
-    command: Callable[[str], str] = set_device
+    command: Callable[[str], str] = SET_DEVICE
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""

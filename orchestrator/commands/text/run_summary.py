@@ -56,10 +56,7 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
     # The summary of the plan has the others.
-    ruled_out: Counter[str] = Counter(
-        one.ruled_out for one in plan.trials if one.ruled_out for _ in one.trial.workloads
-    )
-    if ended := account.statuses - ruled_out:
+    if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
         counts = ", ".join(f"{count} {status}" for status, count in ended.most_common())
         parts.append(f"workloads by status: {counts}")
     if account.lost_nodes:

@@ -25,6 +25,8 @@ MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupporte
 DOMINANT = 0.5
 """Share of a plan's time from which the kind of device that takes it is worth leaving out."""
 
+SET_DEVICE = "--set device={}".format
+
 _AMOUNT = r"\d[\d.]* ?\w+"
 _ON_GPU = re.compile(
     rf"Tried to allocate (?P<asked>{_AMOUNT})\..* total capac\w+ of (?P<whole>{_AMOUNT}) of which (?P<free>{_AMOUNT}) "
@@ -34,11 +36,7 @@ _ON_GPU = re.compile(
 _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\d+) bytes")
 
 
-def set_device(devices: str) -> str:
-    return f"--set device={devices}"
-
-
-def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = set_device) -> str:
+def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run.
 
     command: from devices to the command for trials on these alone.
