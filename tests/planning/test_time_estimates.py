@@ -322,6 +322,14 @@ def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_
     )
 
 
+def test_what_is_stored_as_missing_a_device_is_in_no_table(tmp_path):
+    plan = plan_of(GRID, tmp_path, device=["cuda", "mps"])
+    again = [replace(one, action="stored") if one.action == "unsupported" else one for one in plan.trials]
+    plan = replace(plan, trials=tuple(again))
+    said = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE]))
+    assert "  stored\n" not in said and said.count("  run\n") == len(again) / 2
+
+
 def test_of_a_long_plan_the_table_has_first_what_runs(tmp_path):
     plan = plan_of(GRID, tmp_path, batch_size=[1, 2, 4, 8])
     count = len(plan.trials)

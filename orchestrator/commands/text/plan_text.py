@@ -21,6 +21,7 @@ from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
+from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.quantities import gib
 
@@ -56,7 +57,8 @@ class PlanText:
 
     def _first(self) -> list[PlannedTrial]:
         """Return the trials for a short table: those that run, then what else could run here, in their order."""
-        possible = [one for one in self.plan.trials if one.action != "unsupported"] or self.plan.trials
+        there = [one for one in self.plan.trials if not is_absent(one.environment.device_name)]
+        possible = [one for one in there if one.action != "unsupported"] or self.plan.trials
         chosen = sorted(possible, key=lambda one: one.action != "run")[:MOST_ROWS]
         return sorted(chosen, key=lambda one: one.index)
 
