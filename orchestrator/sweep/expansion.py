@@ -69,13 +69,9 @@ def expand(blocks: list[Block]) -> Expansion:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
     wanted = {config: names for config, names in wanted.items() if names}
-    varying = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
-    return Expansion(
-        wanted=wanted,
-        varying={config: varying[grids[config]] for config in wanted},
-        problems=list(problems),
-        idle=idle,
-    )
+    fields = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
+    varying = {config: fields[grids[config]] for config in wanted}
+    return Expansion(wanted=wanted, varying=varying, problems=list(problems), idle=idle)
 
 
 def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]:

@@ -71,18 +71,15 @@ class PlanText:
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
+        cores = self.estimate.assumed_cores
+        compiling = f"{format_seconds(self.estimate.compiling)} on {cores} cores for each GPU"
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
             self._software(),
-            self._compiling(),
+            f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
         ]
-
-    def _compiling(self) -> str:
-        cores, seconds = self.estimate.assumed_cores, self.estimate.compiling
-        about = f"about {format_seconds(seconds)} on {cores} cores for each GPU, as that host is not known"
-        return f"compiling: {about}" if cores and seconds else ""
 
     def _software(self) -> str:
         wanted = self.plan.software

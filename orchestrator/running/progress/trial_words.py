@@ -130,12 +130,10 @@ def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
         for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
             varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
             add([name for name in varying if name not in no_difference], alike, otherwise)
-    return {one.index: f"{workloads[one.index]}: " * several + texts[one.index] + _process(one) for one in listed}
-
-
-def _process(planned: PlannedTrial) -> str:
-    count = planned.trial.config.processes
-    return f", process {planned.process} of {count}" if count > 1 and planned.action == "run" else ""
+    for one in listed:
+        if one.trial.config.processes > 1 and one.action == "run":
+            texts[one.index] += f", process {one.process} of {one.trial.config.processes}"
+    return {index: f"{workloads[index]}: " * several + text for index, text in texts.items()}
 
 
 _LIMITS = fields_with(Role.LIMIT)
