@@ -5,6 +5,7 @@ import shlex
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from lmsweep.orchestrator.cluster.node_discovery import find_nodes
@@ -12,7 +13,7 @@ from lmsweep.orchestrator.cluster.nodes import Node, Refusal
 from lmsweep.orchestrator.cluster.placement import able_nodes
 from lmsweep.orchestrator.cluster.planned_nodes import Layout, layout_of, spread
 from lmsweep.orchestrator.cluster.ray_session import start_standby
-from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, with_options
+from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
 from lmsweep.orchestrator.planning.durations import needs_operators
 from lmsweep.orchestrator.planning.memory_budget import (
     counted,
@@ -80,7 +81,7 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
     if planned.predictions:
         planned.predictions.close()
     ready = prepare(planned, began=began, address=where.address, phases=phases)
-    say(plan_summary(planned.plan, ready.estimate))
+    say(plan_summary(planned.plan, ready.estimate, partial(command_on, what=what, where=where, how=how)))
     if ready.to_run and not where.address and (others := other_runs()):
         say(warning_about(others), error=True)
     return ready

@@ -1,8 +1,9 @@
 """What the verbs and the Python API are asked: what to measure, where, and how. Each option stands here once."""
 
 import shlex
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from datetime import datetime
 from functools import update_wrapper, wraps
 from inspect import Parameter, Signature, signature
@@ -114,6 +115,14 @@ class How:
 
         return seconds_until(self.until, "--until", now=datetime.now()) if self.until else None
 
+    def ends_at(self, began: float) -> float | None:
+        """Return time.monotonic() at the end of a run that began then, as the options limit it; None if none does."""
+        from lmsweep.orchestrator.sweep.ranges import seconds_of
+
+        left = self.seconds_left()
+        ends = [began + seconds_of(self.budget)] if self.budget else []
+        return min([*ends, *([] if left is None else [time.monotonic() + left])], default=None)
+
 
 Part = TypeVar("Part", What, Where, How)
 
@@ -135,11 +144,25 @@ OPTIONS: dict[str, str] = {
 """Field -> its option, in the order of the fields."""
 
 
-def resume_command(verb: str, what: What, where: Where, how: How, more: Iterable[str] = ()) -> str:
+def resume_command(
+    verb: str,
+    what: What,
+    where: Where,
+    how: How,
+    more: Iterable[str] = (),
+    lasting: Iterable[str] = ("grace", "predict"),
+) -> str:
     """Return the command that runs what is left. more: further options and their values."""
     # What has ended stays as it is, whatever was asked to run again, and the next run has a time of its own.
-    lasting = _options(how, ["grace", "predict"])
-    return shlex.join(["lmsweep", verb, what.sweep, *_options(where), *_options(what), *lasting, *more])
+    options = [*_options(where), *_options(what), *_options(how, lasting)]
+    return shlex.join(["lmsweep", verb, what.sweep, *options, *more])
+
+
+def command_on(devices: str, what: What, where: Where, how: How) -> str:
+    """Return the command that runs the trials of these devices alone, or plans them if these are not here."""
+    others = [one for one in what.overrides if one.partition("=")[0].strip() != "device"]
+    verb, more = ("plan", ["--for", where.device]) if where.device else ("run", [])
+    return resume_command(verb, replace(what, overrides=[*others, f"device={devices}"]), where, how, more, OPTIONS)
 
 
 def _options(part: What | Where | How, names: Iterable[str] = OPTIONS) -> list[str]:

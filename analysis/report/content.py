@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from lmsweep.analysis.comparison.side_by_side import PUBLISHED
+from lmsweep.analysis.data.columns import check_key
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.report.answers.headline import headline_of
@@ -60,8 +61,11 @@ def content_of(
 
     others: names for `side_by_side`, shown beside the store. across: keys in which compared devices may differ, besides
     those of their software. history: the page answers what changed from state to state of the user's code, or from date
-    to date. Raises RequestError without store or results, and for a price that fits no device.
+    to date. Raises RequestError without store or results, for a price that fits no device, and for keys that
+    no result has.
     """
+    for name in across:
+        check_key(name, "--across")
     with warnings.catch_warnings():
         if history:  # earlier states of the code are what it shows
             warnings.filterwarnings("ignore", message=".* earlier state")

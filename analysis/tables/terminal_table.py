@@ -66,6 +66,10 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
 
 
 def _filled(text: str, width: int) -> str:
+    """Return the text in lines of at most `width` columns. A command at its end stays whole, on a line of its own."""
+    words, colon, command = text.rpartition(": lmsweep ")
+    if len(text) > width and colon:
+        return f"{_filled(f'{words}:', width)}  lmsweep {command}\n"
     indent = " " * (text.index("] ") + 2) if re.match(r"\[\w+\] ", text) else ""
     return fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
 

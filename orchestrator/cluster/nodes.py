@@ -43,6 +43,8 @@ class Node:
     count: int = 1
     """Number of such nodes; more than one only if they have not started."""
     cpu_rates: CpuRates | None = None
+    assumed_cores: int | None = None
+    """Cores for each GPU of a host that is planned for; None: those of `cpus`."""
     missing: frozenset[str] = frozenset()
     """Optional modules that its Python lacks, as far as it was asked."""
 
@@ -53,7 +55,7 @@ class Node:
 
     @property
     def gpu_share_of_cpus(self) -> int:
-        return self.cpus // self.gpus if self.gpus else 0
+        return self.assumed_cores or (self.cpus // self.gpus if self.gpus else 0)
 
     def places(self, device_type: str) -> int:
         """Return how many ranks it can hold: each has a GPU, or a core, of its own."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CORE: dict[Job, list[Callable[..., None]]] = {
     "Measure": [measure.plan, measure.run, measure.trial],
-    "Read": [read.status, read.table, read.compare, read.explain, read.diff, write.report],
+    "Read": [read.status, read.table, read.compare, write.report],
     "Share": [],
     "Set up": [sweep_files.sweeps, sweep_files.show],
 }

@@ -1,21 +1,27 @@
 """The verbs that measure, or show what would be measured: plan, run, trial."""
 
 import shlex
+import signal
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices
-from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, resume_command, takes_request
+from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, command_on, resume_command, takes_request
 from lmsweep.orchestrator.terminal import ProgressLine, on_terminal, say, say_data
 from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
+
+LATE_PLAN_SECONDS = 15.0
+"""How long after the end of its time a run may still plan: it then says what did not fit."""
 
 if TYPE_CHECKING:
     from lmsweep.orchestrator.planning.plan import Planned
@@ -79,10 +85,14 @@ def plan(
     from lmsweep.orchestrator.commands.text.plan_text import PlanText
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
-    show_table(PlanText(planned.plan, estimate, planned.predictions, steps).listing(all=all))
+    command = partial(command_on, what=what, where=where, how=how)
+    show_table(PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all))
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
+    if not on and any(
+        one.trial.config.takes_gpus and is_absent(one.environment.device_name) for one in planned.plan.trials
+    ):
         say(f"To plan for a GPU that is not there: {plan_for} H100")
 
 
@@ -148,12 +158,24 @@ def run(what: What, where: Where, how: How) -> None:
 def run_now(what: What, where: Where, how: How, began: float, search: "Chooser | None" = None) -> "Run":
     """Plan and run. began: time.monotonic() at the start."""
     from lmsweep.orchestrator.api import make_ready
+    from lmsweep.orchestrator.interrupt import Terminated
     from lmsweep.trials.machine.live_phase import watched_phases
 
-    watched = on_terminal() and where.address is None
+    watched, resume = on_terminal() and where.address is None, resume_command("run", what, where, how)
     with watched_phases() if watched else nullcontext() as phases:
-        ready = make_ready(what, where, how, began=began, phases=phases)
-        run_or_exit(ready, resume_command("run", what, where, how), grace=how.grace_seconds, search=search)
+        ends_at = how.ends_at(began)
+        try:
+            if ends_at is not None:
+                signal.setitimer(signal.ITIMER_REAL, ends_at + LATE_PLAN_SECONDS - time.monotonic())
+            ready = make_ready(what, where, how, began=began, phases=phases)
+        except Terminated:
+            if ends_at is None or time.monotonic() < ends_at + LATE_PLAN_SECONDS:
+                raise
+            say(f"the time for the run is over before all was planned: no trial began. To resume: {resume}")
+            raise typer.Exit from None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        run_or_exit(ready, resume, grace=how.grace_seconds, search=search)
     return ready
 
 

@@ -1,4 +1,4 @@
-"""The verbs that print results, and what they mean: status, table, compare, explain, diff."""
+"""The verbs that print results: status, table, compare."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -181,45 +181,3 @@ def compare(
     # A cell that fails on one side is a regression, too.
     if fail_on and found.frame["verdict"].isin([*fail_on, "failed"]).any():
         raise typer.Exit(1)
-
-
-def explain(flag: Annotated[str, Argument(help="A flag of results, such as host_bound.")] = "") -> None:
-    """Say what a flag means and what to do about it; without one, list all flags.
-
-    \b
-    Example:
-      lmsweep explain host_bound
-    """
-    from lmsweep.analysis.tables.text_table import ADVICE_OF
-    from lmsweep.orchestrator.commands.text.show_table import show_groups
-    from lmsweep.trials.spec.suggestions import choices
-
-    if flag and flag not in ADVICE_OF:
-        raise RequestError(f"{flag} is not a flag{choices(flag, ADVICE_OF)}")
-    if flag:
-        say(f"{flag}: {ADVICE_OF[flag]}")
-    else:
-        show_groups({"Flags": ADVICE_OF})
-
-
-def diff(
-    store: Annotated[str, Argument(help="One store.")],
-    other: Annotated[str, Argument(help="Another.")],
-    format: Format = "text",
-) -> None:
-    """Show in which hardware and software two stores differ.
-
-    \b
-    Example:
-      lmsweep diff results other-results
-    """
-    from lmsweep.analysis import load
-    from lmsweep.analysis.comparison.environment_diff import environment_diff
-    from lmsweep.orchestrator.commands.text.show_table import show_table
-
-    frames = [load(location, pooled=False) for location in (store, other)]
-    found = environment_diff(frames[0], frames[1], (store, other))
-    if found.frame.empty and format == "text":
-        say(found.notes[0])
-        return
-    show_table(found, format)

@@ -20,6 +20,9 @@ CUDA_RESERVE = 767 * 2**20
 HOST_RESERVE = 1_000_000_000
 """Bytes of host memory that Python, PyTorch and the system take."""
 
+ASSUMED_CORES = 12
+"""Cores for each GPU of a host that is not here: Google Cloud rents an A100 with 12 (a2-highgpu), others with more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -94,7 +97,8 @@ def with_devices(node: Node, text: str, gpus: int) -> Node:
     there = replace(some, device_name=name, device_memory=memory, accelerator_type=None, driver_version=None)
     on_gpus = {**node.environments, "cuda": there}
     # What is installed there is unknown, as its driver is.
-    return replace(node, gpus=gpus, accelerator_type=None, environments=on_gpus, missing=frozenset())
+    host = replace(node, gpus=gpus, environments=on_gpus, assumed_cores=ASSUMED_CORES)
+    return replace(host, accelerator_type=None, missing=frozenset())
 
 
 def counted(text: str) -> tuple[int, str]:

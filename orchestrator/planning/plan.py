@@ -244,7 +244,9 @@ def stored(asked: Question) -> Decision | None:
     if set(found) != set(asked.trial.workloads):
         return Decision(tuple(found), promise=promise)
     where = found[asked.trial.workloads[0]]
-    reason = f"already measured on {asked.environments[where].device_name}"
+    status = asked.done[where, asked.measurement(asked.trial.workloads[0])].status
+    outcome = "already measured" if status == Status.OK else status
+    reason = f"{outcome} on {asked.environments[where].device_name}"
     planned = asked.planned("stored", asked.able.reason if isinstance(asked.able, Refusal) else reason, where)
     return Decision(tuple(found), (planned,), promise)
 

@@ -55,6 +55,8 @@ class PlanEstimate:
     between: Range | None
     compiling: float
     """Seconds that the first compiled trial waits until graphs are compiled ahead."""
+    assumed_cores: int | None
+    """How many cores compile, if the host is not known."""
     dollars: float | None
     """None without a reason if no price was given."""
     unpriced: tuple[str, ...]
@@ -130,6 +132,7 @@ def estimate_plan(
         seconds=seconds,
         between=None if seconds is None else Range(seconds * factors.low, seconds * factors.high),
         compiling=compiling,
+        assumed_cores=next((node.assumed_cores for node in nodes), None),
         dollars=dollars / 3600 if prices and not none_known else None,
         unpriced=tuple(unpriced),
         reason=reason,

@@ -11,7 +11,7 @@ from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.cluster.placement import LiveNode, side_by_side
 from lmsweep.orchestrator.cluster.ray_session import start_ray, start_standby, stop_ray
 from lmsweep.orchestrator.interrupt import end_soon, grace_period, handled, postpone_termination
-from lmsweep.orchestrator.planning.plan import Action, Plan, Planned, PlannedTrial
+from lmsweep.orchestrator.planning.plan import Plan, Planned, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate, estimate_planned, is_one_machine
 from lmsweep.orchestrator.planning.run_order import in_order
 from lmsweep.orchestrator.running.admission import Gate
@@ -19,7 +19,7 @@ from lmsweep.orchestrator.running.chooser import Chooser
 from lmsweep.orchestrator.running.progress.eta import Eta
 from lmsweep.orchestrator.running.progress.liveness import Liveness
 from lmsweep.orchestrator.running.progress.trial_progress import RunProgress
-from lmsweep.orchestrator.running.progress.trial_words import count_trials
+from lmsweep.orchestrator.running.progress.trial_words import count_trials, descriptions
 from lmsweep.orchestrator.running.store_writer import StoreWriter
 from lmsweep.trials.code.digest import pack
 from lmsweep.trials.results.outcome import Status
@@ -30,7 +30,8 @@ from lmsweep.trials.store.store import Store
 COMPACT_FROM = 32
 """Files from which a finished run merges a store: opening one costs as much as reading thousands of rows."""
 
-RULED_OUT: dict[Action, Status] = {"unsupported": Status.UNSUPPORTED, "predicted_oom": Status.PREDICTED_OOM}
+RULED_OUT = (Status.UNSUPPORTED, Status.PREDICTED_OOM)
+"""Actions of trials that do not run: these words are stored as their status."""
 
 PURPOSES = ("setup", "checked", "compile", "warmup", "measured", "profiled")
 """What a trial spends time on, as its rows say: `trial.PURPOSE_time`. `checked`: the user's attention with float64."""
@@ -50,7 +51,7 @@ class Account:
     lost_nodes: int = 0
     """Nodes that have died since."""
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PURPOSES, 0.0))
-    """Seconds by purpose; `compile` includes precompilation."""
+    """Seconds by purpose; `compile` includes precompilation, `cut` is what trials took that the end of the time cut."""
 
     def add(self, rows: list[Record]) -> None:
         self.statuses.update({row.workload: row.status for row in rows}.values())
@@ -99,7 +100,8 @@ def prepare(
         trials[first.index] = replace(estimated, seconds=estimated.seconds + estimate.compiling)
     eta = Eta(to_run, trials, alone=is_one_machine(nodes), until=until)
     expected = None if estimate.without or until is not None else estimate.between
-    progress = RunProgress(to_run, eta, phases=phases, is_search=is_search, began=began, expected=expected)
+    names = descriptions(plan.trials)
+    progress = RunProgress(to_run, eta, names=names, phases=phases, is_search=is_search, began=began, expected=expected)
 
     def on_close() -> None:
         what = f"finishing {count_trials(eta.running)}" if eta.running else "no trial is running; starting none"
@@ -163,6 +165,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             running = run.eta.running_since()
             cut = [planned for planned in run.to_run if planned.index in running]
             run.gate.account_for(() if search else run.to_run, cut)
+            run.account.seconds["cut"] = sum(time.monotonic() - running[planned.index] for planned in cut)
             for planned in cut:
                 run.progress.cut_short(planned)
                 if search:
@@ -177,7 +180,7 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
         for planned in run.planned.plan.trials:
             if planned.action in RULED_OUT:
                 assert planned.reason is not None, "a trial that does not run has a reason"
-                writer.put(planned, planned.failures(RULED_OUT[planned.action], planned.reason))
+                writer.put(planned, planned.failures(Status(planned.action), planned.reason))
         if run.to_run and not run.gate.keeps_all_out(run.to_run):
             if standby is None and address is None:
                 standby = start_standby([planned.trial.config for planned in run.to_run])

@@ -12,6 +12,7 @@ from lmsweep.orchestrator.sweep.located_yaml import KeyPath, Problem
 from lmsweep.orchestrator.sweep.users_code import in_json
 from lmsweep.orchestrator.terminal import counting
 from lmsweep.trials.code.calling import OFFERED
+from lmsweep.trials.results.roles import varying_fields
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, RequestError, TrialConfig
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, PLAIN_DIMENSIONS, SIZES, ModelSize, size_name
 from lmsweep.trials.spec.reference import HUGGING_FACE
@@ -25,8 +26,8 @@ class Expansion:
     wanted: dict[TrialConfig, list[str]]
     """Configuration -> its workloads, without those that another configuration measures: the one with the most
     processes, or the earliest of these."""
-    grids: dict[TrialConfig, int]
-    """Configuration -> the position, in the file, of the first grid that has it."""
+    varying: dict[TrialConfig, tuple[str, ...]]
+    """Configuration -> the fields that vary in the first grid that has it, whichever grid measures the others."""
     problems: list[Problem]
     idle: list[KeyPath]
     """The rows of `exclude` that exclude nothing."""
@@ -36,6 +37,7 @@ def expand(blocks: list[Block]) -> Expansion:
     """Return the configurations of all blocks, and what is wrong with them."""
     wanted: dict[TrialConfig, list[str]] = {}
     grids: dict[TrialConfig, int] = {}
+    of_grid: dict[int, list[TrialConfig]] = {}
     problems: dict[Problem, None] = {}
     asked: dict[Any, TrialConfig] = {}
     idle: list[KeyPath] = []
@@ -53,6 +55,7 @@ def expand(blocks: list[Block]) -> Expansion:
             except RequestError as error:
                 problems[block.problem(str(error))] = None
                 continue
+            of_grid.setdefault(grid, []).append(config)
             for workload in block.workloads:
                 question = (workload, _fields_of(workload)(config))
                 before = asked.get(question)
@@ -66,7 +69,9 @@ def expand(blocks: list[Block]) -> Expansion:
             problems[block.problem("every combination is excluded")] = None
         idle += [(*block.path, "exclude", index) for index, one in enumerate(matched) if not one]
     wanted = {config: names for config, names in wanted.items() if names}
-    return Expansion(wanted=wanted, grids=grids, problems=list(problems), idle=idle)
+    fields = {grid: tuple(varying_fields(configs)) for grid, configs in of_grid.items()}
+    varying = {config: fields[grids[config]] for config in wanted}
+    return Expansion(wanted=wanted, varying=varying, problems=list(problems), idle=idle)
 
 
 def _combinations(block: Block, matched: list[bool]) -> Iterator[dict[str, Any]]:

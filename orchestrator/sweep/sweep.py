@@ -309,7 +309,7 @@ def _idle_rows(idle: Iterable[KeyPath], forced: dict[str, list[object]], documen
 def _trials(found: Expansion, sweep: str, question: str | None = None) -> tuple[Trial, ...]:
     """Return the trials. A user's workload is a trial by itself: its code is part of its environment alone."""
     return tuple(
-        Trial(config=config, workloads=names, sweep=sweep, question=question, grid=found.grids[config])
+        Trial(config=config, workloads=names, sweep=sweep, question=question, varying=found.varying[config])
         for config, asked in found.wanted.items()
         for names in (
             tuple(name for name in workloads() if name in asked),

@@ -1,6 +1,7 @@
 """What, Where and How: each option stands once, for the verbs and for the Python API."""
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import typer.main
 
 import lmsweep
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.plan_request import OPTIONS, How, PlanArguments, What, Where, resume_command
+from lmsweep.orchestrator.plan_request import OPTIONS, How, PlanArguments, What, Where, command_on, resume_command
 
 VERBS = {
     name: {word for one in verb.params for word in one.opts}
@@ -38,6 +39,15 @@ def test_the_command_that_resumes_has_what_was_given_but_neither_fresh_nor_retry
     searched = resume_command("best", What("quick"), Where(), How(), ["--goal", "memory"])
     assert searched == "lmsweep best quick --goal memory"
     assert what.trial_command() == "lmsweep trial 'my sweep.yaml' batch_size=1,2 --id"
+
+
+def test_the_command_for_some_devices_has_everything_else_that_was_given() -> None:
+    what = What("my sweep.yaml", overrides=("device=cpu,cuda", "batch_size=1,2"))
+    how, where = How(fresh=True, budget="1h"), Where(store="s")
+    rest = "'my sweep.yaml' --store s --set batch_size=1,2 --set device=cuda --fresh"
+    assert command_on("cuda", what, where, how) == f"lmsweep run {rest} --budget 1h"
+    elsewhere = replace(where, device="8xH100")
+    assert command_on("cuda", what, elsewhere, How(fresh=True)) == f"lmsweep plan {rest} --for 8xH100"
 
 
 def test_a_function_refuses_a_name_that_is_no_option_and_a_missing_sweep() -> None:

@@ -76,6 +76,14 @@ def test_a_stored_trial_names_where_it_was_measured_and_a_part_of_one_is_not_sho
     assert part and part.workloads == ("timing",) and not part.planned
 
 
+@pytest.mark.parametrize("status", ["oom", "predicted_oom", "unsupported"])
+def test_what_is_stored_without_a_measurement_is_not_called_measured(status: str) -> None:
+    question = asked("timing")
+    done = {(ON_H200, question.measurement("timing")): Outcome(status=status, processes=0)}
+    decision = stored(replace(question, done=done))
+    assert decision and decision.planned[0].reason == f"{status} on {H200.device_name}"
+
+
 def test_a_trial_that_no_node_can_hold_is_unsupported_for_that_reason() -> None:
     decision = nowhere(replace(asked("timing"), able=Refusal("no L4 here")))
     assert decision and [(one.action, one.reason) for one in decision.planned] == [("unsupported", "no L4 here")]

@@ -2,9 +2,11 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +21,7 @@ from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
 from lmsweep.orchestrator.commands.text.plan_output import plan_output
 from lmsweep.orchestrator.commands.text.plan_text import PlanText
 from lmsweep.orchestrator.planning.durations import needs_operators
+from lmsweep.orchestrator.planning.memory_budget import with_devices
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, Planned, make_plan
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS, PlanEstimate, Range, estimate_plan
@@ -39,7 +42,16 @@ from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.store.store import Store
-from tests.support.command import ROOT, answer_here, interrupt, lmsweep, start, wait_for_child, write_sweep
+from tests.support.command import (
+    ROOT,
+    answer_here,
+    interrupt,
+    lmsweep,
+    lmsweep_here,
+    start,
+    wait_for_child,
+    write_sweep,
+)
 
 H200 = Fingerprint(
     device_name="NVIDIA H200",
@@ -188,6 +200,7 @@ def test_a_plan_lists_three_reasons_of_trials_that_do_not_fit(tmp_path):
         PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(), "text"
     ).splitlines()
     assert [line for line in lines if line.startswith("  1 predicted_oom: its predicted peak")] == lines[1:4]
+    assert lines[1].endswith("80 GiB in backward, exceeds 78 GiB; trial model small, precision tf32, compile none")
     assert lines[4] == f"  {len(trials) - 3} more predicted_oom; lmsweep plan --format json lists their reasons"
 
 
@@ -242,13 +255,89 @@ def test_the_first_line_has_number_and_time_by_device_and_what_leaves_out_the_lo
     plan, found = both_devices(tmp_path, WITH_CPU)
     first = text_of(plan, found).splitlines()[0]
     assert re.search(
-        r"2 to run, in about .*: 1 on EPYC \(16 cores\) in about [^,]+, 1 on NVIDIA H200 in about [^,]+ "
-        r"\(--set device=cuda leaves out cpu\)$",
+        r"2 to run, in about .*: 1 on EPYC \(16 cores\) in about [^,]+, 1 on NVIDIA H200 in about [^,]+; "
+        r"to leave out cpu: --set device=cuda$",
         first,
     )
     alone = make_plan(load_sweep(str(GRID), BOTH | {"device": ["cuda"]}), [WITH_CPU], Store(str(tmp_path)))
     estimate = estimate_plan(alone, Estimates(Store(str(tmp_path))), [WITH_CPU])
-    assert "leaves out" not in text_of(alone, estimate) and " on NVIDIA" not in text_of(alone, estimate).splitlines()[0]
+    assert "leave out" not in text_of(alone, estimate) and " on NVIDIA" not in text_of(alone, estimate).splitlines()[0]
+
+
+def test_the_devices_that_are_kept_are_named_as_the_sweep_names_them(tmp_path):
+    plan = make_plan(load_sweep(str(GRID), BOTH | {"device": ["cuda:H200", "cpu"]}), [WITH_CPU], Store(str(tmp_path)))
+    found = estimate_plan(plan, Estimates(Store(str(tmp_path)), nodes=[WITH_CPU]), [WITH_CPU])
+    assert text_of(plan, found).splitlines()[0].endswith("; to leave out cpu: --set device=cuda:H200")
+
+
+def test_on_a_host_with_a_gpu_the_published_tables_have_number_and_time_by_device(tmp_path):
+    plan = make_plan(load_sweep("cs336-2025"), [WITH_CPU], Store(str(tmp_path)))
+    found = estimate_plan(plan, Estimates(Store(str(tmp_path)), nodes=[WITH_CPU]), [WITH_CPU])
+    first = text_of(plan, found).splitlines()[0]
+    count = Counter(one.trial.config.device for one in plan.to_run)
+    of_cpu, of_gpu = f"{count['cpu']} on EPYC \\(16 cores\\) in about ", f"{count['cuda']} on NVIDIA H200 in about "
+    assert re.search(f": {of_cpu}.*, {of_gpu}.*; 29 unsupported; to leave out cpu: --set device=cuda$", first), first
+    assert {one.config.device for one in load_sweep("cs336-2025", {"device": ["cuda"]}).trials} == {"cuda"}
+
+
+def test_what_leaves_out_the_cpu_is_a_command_that_plans_the_others_alone(tmp_path):
+    sweep = write_sweep(tmp_path, device=["cpu", "cuda"], model="medium", context_length=256)
+    asked = ["plan", sweep, "--store", tmp_path / "my store", "--no-predict", "--for", "H100", "--format"]
+    first = lmsweep_here(*asked, "text").splitlines()[0]
+    command = first.rpartition("to leave out cpu: lmsweep ")[2]
+    assert "1 on H100 SXM in about" in first
+    trials = json.loads(lmsweep_here(*shlex.split(command), "--format", "json"))["trials"]
+    everything = json.loads(lmsweep_here(*asked, "json"))["trials"]
+    assert [one["config"]["device"] for one in trials] == ["cuda"] and len(everything) == 2
+    assert trials[0] in everything
+
+
+def test_graphs_for_a_gpu_that_is_not_here_compile_on_as_many_cores_as_such_hosts_have(tmp_path):
+    sweep = write_sweep(tmp_path, device="cuda", compile="block", context_length=[16, 32, 64, 128])
+    asked = ["plan", sweep, "--store", tmp_path / "s", "--no-predict", "--for"]
+    alone, eight = (lmsweep_here(*asked, gpus).splitlines() for gpus in ("H100", "8xH100"))
+    (note,) = [line for line in alone if line.startswith("compiling: ")]
+    assert re.fullmatch(r"compiling: about .* s on 12 cores for each GPU, as that host is not known", note)
+    assert note in eight
+    plan = make_plan(load_sweep(str(sweep)), [NODE], Store(str(tmp_path / "s")))
+    here = estimate_plan(plan, Estimates(Store(str(tmp_path / "s"))), [NODE])
+    there = estimate_plan(plan, Estimates(Store(str(tmp_path / "s"))), [with_devices(NODE, "H100", 1)])
+    assert here.assumed_cores is None and not [line for line in text_of(plan, here).splitlines() if "compiling" in line]
+    assert there.assumed_cores == 12
+
+
+def test_the_table_of_a_plan_has_what_runs_here_and_not_what_is_unsupported(tmp_path):
+    plan = plan_of(GRID, tmp_path, device=["cuda", "mps"])
+    lines = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    table = lines[lines.index("") + 1 :]
+    assert not [line for line in table if "unsupported" in line or "mps" in line]
+    assert sum(line.endswith("  run") for line in table) == plan.count("run") == len(plan.trials) / 2
+    assert f"... and {len(plan.trials) // 2} more; --all lists them, --format json has more" in table
+    assert "device" not in table[0].split(), "it does not vary in the table"
+    listing = PlanText(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).listing(all=True)
+    assert render(listing, "text").count("  unsupported\n") == len(plan.trials) / 2
+    nothing = plan_of(GRID, tmp_path, device=["mps"])
+    assert (
+        text_of(nothing, estimate_plan(nothing, Estimates(Store(str(tmp_path))), [NODE])).count("  unsupported\n") > 9
+    )
+
+
+def test_what_is_stored_as_missing_a_device_is_in_no_table(tmp_path):
+    plan = plan_of(GRID, tmp_path, device=["cuda", "mps"])
+    again = [replace(one, action="stored") if one.action == "unsupported" else one for one in plan.trials]
+    plan = replace(plan, trials=tuple(again))
+    said = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE]))
+    assert "  stored\n" not in said and said.count("  run\n") == len(again) / 2
+
+
+def test_of_a_long_plan_the_table_has_first_what_runs(tmp_path):
+    plan = plan_of(GRID, tmp_path, batch_size=[1, 2, 4, 8])
+    count = len(plan.trials)
+    assert count == 80
+    done = [replace(one, action="stored", reason="already") if one.index < 70 else one for one in plan.trials]
+    plan = replace(plan, trials=tuple(done))
+    lines = text_of(plan, estimate_plan(plan, Estimates(Store(str(tmp_path))), [NODE])).splitlines()
+    assert [sum(line.endswith(f"  {word}") for line in lines) for word in ("run", "stored")] == [10, 50]
 
 
 def test_trials_on_the_cpu_and_on_the_gpus_of_one_machine_take_turns(tmp_path):

@@ -313,6 +313,20 @@ def test_a_store_that_cannot_be_reported_is_refused_in_a_sentence(tmp_path: Path
         write_report(attempts.store.location, tmp_path / "no" / "folder" / "report.html")
 
 
+@pytest.mark.parametrize("more", [(), ("--history",), ("--charts", "charts")])
+def test_fields_that_no_result_has_are_refused_with_the_nearest_one(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = Attempts(tmp_path / "small")
+    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
+    monkeypatch.chdir(tmp_path)
+    for given, words in (("nope", "nope: no such column"), ("model,warmup", "warmup: no such column; did you mean")):
+        refused = answer_here("report", attempts.store.location, *more, "--across", given)
+        assert refused.returncode == 2 and f"--across {words}" in refused.stderr
+    assert "did you mean warmup_steps?" in refused.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["small"]
+
+
 def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -46,6 +47,7 @@ def test_a_trial_of_unknown_time_is_cut_soon_after_the_end_of_the_budget_and_nam
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     said = run_with_budget(tmp_path, tmp_path / "sweep.yaml", "--code", tmp_path)
     assert "the time for the run is over; 1 trial may end within" in said
+    assert re.search(r"took .*, cut \d\d\.\d s \(", said), said
     which = r"1 trial \(measure: .*\) cut at the end of the time; 1 trial \(measure: .*\) did not fit into"
     assert re.search(which + rf" {BUDGET}s\. To resume: lmsweep run .*sweep\.yaml", said), said
     rows = pd.read_parquet(tmp_path / "store" / "measurements")
@@ -67,3 +69,45 @@ def test_a_compilation_that_takes_long_is_cut_with_its_trial(tmp_path: Path) -> 
         TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"),
     )
     assert re.search(r"1 trial \(context_length (16|32)\) cut at the end of the time", said), said
+
+
+LAPTOP = """
+name: laptop
+grids:
+  - workloads: [noop, timing]
+    axes: {context_length: [16, 32], device: [cpu, mps]}
+    fixed: {model: tiny, vocab_size: 100, batch_size: 1, warmup_steps: 1, measure_steps: 3, timeout_seconds: 36000}
+  - workloads: [timing]
+    fixed: {model: small, context_length: 64, device: cpu, batch_size: 1, warmup_steps: 5, measure_steps: 10000}
+"""
+
+
+def test_a_run_says_each_thing_once_and_at_its_end_what_is_left_with_its_time_and_the_command(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(LAPTOP)
+    done = lmsweep("run", tmp_path / "sweep.yaml", "--store", tmp_path / "store", "--budget", "45s", "--no-predict")
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    assert said.count("mps device") == 1 and said.count("unsupported") == 2, "in the summary of the plan"
+    assert "missing" not in said and "found: " not in said.replace("found: Training step: ", "")
+    assert re.search(r"^workloads by status: \d ok$", said, flags=re.MULTILINE), said
+    left = (
+        r"about .* of measuring is left: 1 trial \((timing: small)\) did not fit into 45s\. To resume: lmsweep (.*)\n$"
+    )
+    found = re.search(left, done.stdout)
+    assert found, said
+    again = lmsweep(*shlex.split(found[2]), "--budget", "1s")
+    assert again.returncode == 0 and "1 to run, in about" in again.stdout, again.stdout
+    assert "1 trial (timing: small) did not fit into 1s" in again.stdout
+
+
+def test_a_plan_that_takes_longer_than_the_whole_run_may_ends_with_its_time(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\n\ntime.sleep(600)\n\n\nclass Model: ...\n")
+    sweep = write_sweep(tmp_path, model="slow:Model", device="cpu")
+    began = time.monotonic()
+    done = lmsweep("run", sweep, "--code", tmp_path, "--store", tmp_path / "store", "--budget", "2s")
+    assert time.monotonic() - began < 30 and done.returncode == 0, done.stdout + done.stderr
+    words = (
+        r"the time for the run is over before all was planned: no trial began\. To resume: lmsweep run .*sweep\.yaml .*"
+    )
+    assert re.search(words, done.stdout), done.stdout
+    assert not (tmp_path / "store" / "measurements").exists()

@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -36,11 +37,11 @@ def planned(count: int) -> list[PlannedTrial]:
     return found
 
 
-def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = None) -> RunProgress:
+def run_of(trials: list[PlannedTrial], console: Console, phases: Path | None = None, **options: Any) -> RunProgress:
     estimates = {
         one.index: Estimate(seconds=30.0, iterating=20.0, reason=None, is_new=True, is_modelled=True) for one in trials
     }
-    return RunProgress(trials, Eta(trials, estimates), console, phases=phases)
+    return RunProgress(trials, Eta(trials, estimates), console, phases=phases, **options)
 
 
 def drawn(progress: RunProgress) -> str:
@@ -69,6 +70,16 @@ def test_the_view_names_devices_trials_phases_flags_and_time_left_in_80_columns(
     assert any("context_length 17" in line and "warming up" in line and "of ~30.0 s" in line for line in lines)
     assert any("context_length 16" in line and "starting" in line for line in lines)
     assert "flags: 1 busy_host" in text
+
+
+def test_the_view_shows_the_whole_name_of_a_trial_that_runs() -> None:
+    (only,) = planned(1)
+    name = "timing: model [small], context_length 128, precision bf16, mode train_forward"
+    progress = run_of([only], Console(width=80, file=io.StringIO()), names={0: name})
+    progress.started(only)
+    lines = drawn(progress).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert " ".join(line[:43].strip() for line in lines[1:]).strip() == name
 
 
 @pytest.mark.parametrize("failing", [False, True])

@@ -1,12 +1,14 @@
 """The line that a run prints for each trial."""
 
+import re
+
 import pytest
 
 from lmsweep.orchestrator.cluster.nodes import Node
 from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.running.progress.trial_words import describe, descriptions, outcome, short_values
-from lmsweep.orchestrator.sweep.sweep import load_sweep
+from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.outcome import Status
@@ -16,6 +18,8 @@ from lmsweep.trials.spec.config import Trial, TrialConfig
 from lmsweep.trials.spec.words import Precision
 from lmsweep.trials.store.store import Store
 from tests.support.made_up_results import LAPTOP
+
+HERE = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
 
 
 @pytest.mark.parametrize(
@@ -127,8 +131,7 @@ grids:
     fixed: {model: tiny, device: cpu, optimizer: sgd, measure_steps: 5}
 """)
     sweep = load_sweep(str(tmp_path / "s.yaml"))
-    node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
-    trials = make_plan(sweep, [node], Store(str(tmp_path / "none"))).trials
+    trials = make_plan(sweep, [HERE], Store(str(tmp_path / "none"))).trials
     assert [*descriptions(trials).values()] == [
         "context_length 16",
         "context_length 32",
@@ -137,6 +140,50 @@ grids:
         "tiny, warmup_steps 0",
         "tiny, warmup_steps 1",
     ]
+
+
+def test_a_trial_is_named_by_all_fields_that_vary_in_its_grid_whichever_grid_measures_the_others(tmp_path) -> None:
+    (tmp_path / "s.yaml").write_text("""
+name: s
+grids:
+  - workloads: [timing]
+    axes: {context_length: [16, 32], mode: [train_forward, train_step]}
+    fixed: {model: tiny, device: cpu, batch_size: 4}
+  - workloads: [timing, memory]
+    axes: {mode: [train_forward, forward_backward]}
+    fixed: {model: tiny, device: cpu, batch_size: 4, context_length: 16}
+  - workloads: [memory]
+    axes: {batch_size: [4, 8]}
+    fixed: {model: tiny, device: cpu, mode: train_step, context_length: 16}
+""")
+    trials = make_plan(load_sweep(str(tmp_path / "s.yaml")), [HERE], Store(str(tmp_path / "none"))).trials
+    assert [*descriptions(trials).values()] == [
+        "timing+memory: context_length 16, mode train_forward",
+        "timing+memory: context_length 16, mode train_step",
+        "timing: context_length 32, mode train_forward",
+        "timing: context_length 32, mode train_step",
+        "timing+memory: mode forward_backward",
+        "memory: batch_size 8",
+    ]
+
+
+def test_each_trial_of_the_packaged_sweeps_has_a_name_of_its_own_without_what_does_not_vary(tmp_path) -> None:
+    for name in packaged_sweeps():
+        trials = make_plan(load_sweep(name), [HERE], Store(str(tmp_path / "none"))).trials
+        found = descriptions(trials)
+        assert len({*found.values()}) == len(trials), name
+        assert not any(re.search(r"timeout_seconds|measure_steps|max_seconds|cold_l2", one) for one in found.values())
+    of_reports = make_plan(load_sweep("cs336-2025"), [HERE], Store(str(tmp_path / "none"))).trials
+    texts = descriptions(of_reports).values()
+    assert {found[1] for one in texts if (found := re.search(r"(warmup_steps \d+)", one))} == {
+        "warmup_steps 0",
+        "warmup_steps 1",
+    }
+    assert {found[1] for one in texts if (found := re.search(r"(batch_size \d+)", one))} == {
+        "batch_size 32",
+        "batch_size 64",
+    }
+    assert all(re.match(r"\S+: ", one) for one in texts)
 
 
 def test_trials_of_two_grids_that_vary_alike_have_different_names(tmp_path) -> None:
@@ -150,8 +197,7 @@ grids:
     axes: {context_length: [16, 64]}
     fixed: {model: tiny, device: cpu, batch_size: 8}
 """)
-    node = Node(cpus=2, gpus=0, accelerator_type=None, environments={"cpu": LAPTOP})
-    trials = make_plan(load_sweep(str(tmp_path / "s.yaml")), [node], Store(str(tmp_path / "none"))).trials
+    trials = make_plan(load_sweep(str(tmp_path / "s.yaml")), [HERE], Store(str(tmp_path / "none"))).trials
     assert [*descriptions(trials).values()] == [
         "context_length 16, batch_size 4",
         "context_length 32",

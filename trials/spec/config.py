@@ -416,8 +416,8 @@ class Trial:
     sweep: str
     question: str | None = None
     """What its sweep asks, as JSON."""
-    grid: int = field(default=0, compare=False)
-    """Which grid of the sweep it is of, counted from 0; of those that ask for it, the first."""
+    varying: tuple[str, ...] = field(default=(), compare=False)
+    """Fields in which the trials of its grid differ; of the grids that ask for it, the first."""
     code: Code | None = None
     step_takes: tuple[str, ...] = ()
     """Parameters of the function of the user's own step."""

@@ -1,5 +1,6 @@
 """Writes a plan, or the largest sizes that fit, as text."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,11 +16,12 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate, StepEstimates
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, plan_summary, short_values
+from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_ID, plan_summary, short_values
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.isolation.virtual_environment import is_made
+from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
 from lmsweep.trials.spec.quantities import gib
 
@@ -38,33 +40,45 @@ class PlanText:
     estimate: PlanEstimate
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
+    command: Callable[[str], str] = SET_DEVICE
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
-        frame = self._frame(all=all)
+        trials = self.plan.trials if all else self._first()
+        frame = self._frame(trials)
         return Listing(
-            title=plan_summary(self.plan, self.estimate),
+            title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
             keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
             units={},
             tones=TONES,
-            notes=[line for note in self._notes(all=all) for line in note.split("\n") if line],
+            notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
         )
 
-    def _notes(self, *, all: bool) -> list[str]:
+    def _first(self) -> list[PlannedTrial]:
+        """Return the trials for a short table: those that run, then what else could run here, in their order."""
+        there = [one for one in self.plan.trials if not is_absent(one.environment.device_name)]
+        possible = [one for one in there if one.action != "unsupported"] or self.plan.trials
+        chosen = sorted(possible, key=lambda one: one.action != "run")[:MOST_ROWS]
+        return sorted(chosen, key=lambda one: one.index)
+
+    def _notes(self, trials: Sequence[PlannedTrial]) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
-        left = 0 if all else len(self.plan.trials) - MOST_ROWS
-        found = (peak_of(planned, self.predictions) for planned in self.plan.trials)
+        left = len(self.plan.trials) - len(trials)
+        found = (peak_of(planned, self.predictions) for planned in trials)
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
-        steps = [self.steps.of(planned) for planned in self.plan.trials] if self.steps else []
+        steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
+        cores = self.estimate.assumed_cores
+        compiling = f"{format_seconds(self.estimate.compiling)} on {cores} cores for each GPU"
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
             self._software(),
+            f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
         ]
 
     def _software(self) -> str:
@@ -75,8 +89,8 @@ class PlanText:
         found = f"a run installs {', '.join(missing)} first" if missing else "their environments are ready"
         return f"software: {found}; peak memory is predicted with the installed torch"
 
-    def _frame(self, *, all: bool) -> pd.DataFrame:
-        trials, steps = self.plan.trials, self.steps
+    def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
+        steps = self.steps
         stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
@@ -92,7 +106,7 @@ class PlanText:
                 self._seconds_text(one),
                 one.action,
             ]
-            for one in (trials if all else trials[:MOST_ROWS])
+            for one in trials
         ]
         columns = [*names, *repeated, "trial", "peak memory", *stepping, "time", "action"]
         return pd.DataFrame(rows, columns=columns, dtype=object)

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 import pandas as pd
@@ -11,7 +12,7 @@ from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, descriptions, in_short
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, in_short
 from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.terminal import continuing, format_seconds, say, say_data
@@ -40,7 +41,6 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     trial_command: repeats a trial here if an identifier is appended; None on a cluster.
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.data.load import of_present_devices
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.process_variation import known_variation
     from lmsweep.analysis.report.answers.headline import headline_of
@@ -55,8 +55,9 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
         parts += _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
     if sum(account.seconds.values()):
         parts.append(where_the_time_went(account))
-    if account.statuses:
-        counts = ", ".join(f"{count} {status}" for status, count in account.statuses.most_common())
+    # The summary of the plan has the others.
+    if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
+        counts = ", ".join(f"{count} {status}" for status, count in ended.most_common())
         parts.append(f"workloads by status: {counts}")
     if account.lost_nodes:
         parts.append(
@@ -69,8 +70,10 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
             f"or in a browser: lmsweep report {quoted}"
         )
         with continuing("what the results say"):
-            answers = answers_of(of_present_devices(rows), known=known_variation(stored))
-            found = [headline_of(one)[0] for one in answers if len(one.cells)] or [range_headline(pool(rows))]
+            present = rows[~rows["device_name"].map(is_absent)].reset_index(drop=True)
+            answers = answers_of(present, known=known_variation(stored))
+            found = [headline_of(one)[0] for one in answers if one.cells["verdict"].ne("no result").any()]
+            found = found or [range_headline(pool(rows))]
             parts.append("\n".join(f"found: {words}" for words in found if words))
     say("\n\n".join(part for part in parts if part))
 
@@ -88,25 +91,23 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
     planned, gate = run.planned, run.gate
     limits = [f"into {planned.budget}"] if planned.budget else []
     limits += [f"before {how.until}"] if how.until else []
-    words = [f"{_which(gate.cut, planned.plan)} cut at the end of the time"] if gate.cut else []
-    words += [f"{_which(gate.kept_out, planned.plan)} did not fit {' and '.join(limits)}"] if gate.kept_out else []
-    more = f" --budget {_longer_budget(run, planned.budget)}" if planned.budget and not how.budget else ""
-    return f"{'; '.join(words)}. To resume: {resume}{more}"
+    words = [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
+    words += [f"{_which(gate.kept_out, run)} did not fit {' and '.join(limits)}"] if gate.kept_out else []
+    known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
+    left = run.eta.needed(known)
+    takes = f"{'more than' if gate.cut else 'about'} {format_seconds(left)} of measuring is left: " if known else ""
+    more = ""
+    if planned.budget and not how.budget:  # the sweep's own holds without --budget, and has left this out
+        more = f" --budget {math.ceil(2 * max(START_SECONDS + left, seconds_of(planned.budget)) / 60)}m"
+    return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 
 
-def _longer_budget(run: Run, budget: str) -> str:
-    """Return a budget into which what is left fits: the sweep's own, which holds without --budget, has left it out."""
-    left = START_SECONDS + sum(map(run.eta.expected, (*run.gate.cut, *run.gate.kept_out)))
-    return f"{math.ceil(2 * max(left, seconds_of(budget)) / 60)}m"
-
-
-def _which(trials: Sequence[PlannedTrial], plan: Plan) -> str:
+def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
     """Return the number of these trials and, if they are few, which they are."""
     count = count_trials(len(trials))
     if len(trials) > MOST_LEFT_OUT:
         return count
-    described = descriptions(plan.trials)
-    return f"{count} ({'; '.join(described[planned.index] for planned in trials)})"
+    return f"{count} ({'; '.join(run.progress.name_of(planned.index) for planned in trials)})"
 
 
 def where_the_time_went(account: Account) -> str:

@@ -4,7 +4,7 @@ Overhead and iterations are corrected separately: a slow host prolongs the set-u
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import NamedTuple
@@ -117,6 +117,14 @@ class Eta:
         """Return the corrected estimate of a trial, in seconds."""
         with self._lock:
             return self.devices[planned.environment.device_name].corrected(self._parts[planned.index])
+
+    def needed(self, trials: Iterable[PlannedTrial]) -> float:
+        """Return the corrected estimate of these trials, side by side where there is room, in seconds."""
+        seconds: dict[str, float] = {}
+        for one in trials:
+            name = one.environment.device_name
+            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / self.devices[name].slots
+        return sum(seconds.values()) if self.alone else max(seconds.values(), default=0.0)
 
     def still_expected(self, planned: PlannedTrial) -> float:
         """Return the corrected estimate of what is left of a trial, in seconds."""

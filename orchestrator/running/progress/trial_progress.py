@@ -2,12 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -42,7 +43,9 @@ WORDS = {
 class LiveView:
     """Draws the state of a run, in 80 columns or more."""
 
-    def __init__(self, eta: Eta, names: dict[int, str], phases: Path | None, *, shows_time_left: bool = True) -> None:
+    def __init__(
+        self, eta: Eta, names: Mapping[int, str], phases: Path | None, *, shows_time_left: bool = True
+    ) -> None:
         """names: by the index of a trial in the plan. phases: the folder in which trials report theirs, if known."""
         self._shows_time_left = shows_time_left
         self._eta = eta
@@ -87,15 +90,17 @@ class LiveView:
 
     def _running(self, device: DeviceEta, now: float) -> list[RenderableType]:
         lines = Table.grid(padding=(0, 2, 0, 0), expand=True)
-        for width in (None, 11, 22):  # the trial, its phase, `1m30s of ~2m40s`
-            lines.add_column(no_wrap=True, overflow="ellipsis", width=width, ratio=None if width else 1)
+        lines.add_column(ratio=1)  # the trial: its name differs from others at its end, too
+        for width in (11, 22):  # its phase, `1m30s of ~2m40s`
+            lines.add_column(no_wrap=True, overflow="ellipsis", width=width)
         running = sorted(device.running.items(), key=lambda each: each[1].began)
         for index, trial in running[:MOST_RUNNING]:
             expected = device.corrected(trial.parts)
             times = format_seconds(now - trial.began)
             if now - trial.began < expected:
                 times += f" of ~{format_seconds(expected)}"
-            lines.add_row(Text(f"  {harmless(self._names[index])}"), Text(self._phase(index), "cyan"), times)
+            name = Padding(Text(harmless(self._names[index])), (0, 0, 0, 2))
+            lines.add_row(name, Text(self._phase(index), "cyan"), times)
         more = len(running) - MOST_RUNNING
         return [lines, *([Text(f"  and {more} more", "dim")] if more > 0 else [])]
 
@@ -128,19 +133,21 @@ class RunProgress:
         eta: Eta,
         console: Console | None = None,
         *,
+        names: Mapping[int, str] | None = None,
         phases: Path | None = None,
         is_search: bool = False,
         began: float | None = None,
         expected: Range | None = None,
     ) -> None:
-        """phases: the folder in which trials report their phases; None if they run on other machines. is_search: not
+        """names: by the index of a trial in the plan; None: as these trials differ from each other. phases: the folder
+        in which trials report their phases; None if they run on other machines. is_search: not
         all trials will run, so nobody knows how long the run takes. began: time.monotonic() at the start of the
         command. expected: the range that the plan states for the seconds of the whole command.
         """
         self._began = time.monotonic() if began is None else began
         self._expected = None if is_search else expected
         self._is_search = is_search
-        self._described = descriptions(trials)
+        self._names = descriptions(trials) if names is None else names
         self._total = len(trials)
         self._done = self._failed = 0
         self._has_said = False
@@ -149,7 +156,7 @@ class RunProgress:
         self.eta = eta
         self._every = max(1, self._total // MOST_LINES)
         self._console = console or Console()
-        self.view = LiveView(eta, self._described, phases, shows_time_left=not is_search)
+        self.view = LiveView(eta, self._names, phases, shows_time_left=not is_search)
         self._live = Live(
             get_renderable=self.view.draw, console=self._console, refresh_per_second=REFRESHED, transient=True
         )
@@ -176,9 +183,7 @@ class RunProgress:
         if self._done % self._every == 0 or (failed and self._failed <= MOST_FAILED):
             place = f"[{self._done:>{len(str(self._total))}}/{self._total}]"
             with continuing(f"the line of trial {place}"):
-                count = planned.trial.config.processes
-                which = f", process {planned.process} of {count}" if count > 1 else ""
-                self.say(f"{place} {self._described[planned.index]}{which}: {outcome(rows)}{self._counts()}")
+                self.say(f"{place} {self.name_of(planned.index)}: {outcome(rows)}{self._counts()}")
         with continuing("the time left"):
             self._compare_with_estimate()
 
@@ -204,8 +209,8 @@ class RunProgress:
             self.say(f"this run takes {words} than estimated: {time_left(left)}")
 
     def name_of(self, index: int) -> str:
-        """Return the values of the fields in which trials differ."""
-        return self._described[index]
+        """Return the name of the trial: the values of the fields in which it differs from others."""
+        return self._names[index]
 
     def say(self, line: str) -> None:
         """Print a line above the live view."""

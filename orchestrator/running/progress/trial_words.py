@@ -25,6 +25,8 @@ MOST_SKIPPED: dict[Action, int] = {"stored": 40, "predicted_oom": 3, "unsupporte
 DOMINANT = 0.5
 """Share of a plan's time from which the kind of device that takes it is worth leaving out."""
 
+SET_DEVICE = "--set device={}".format
+
 _AMOUNT = r"\d[\d.]* ?\w+"
 _ON_GPU = re.compile(
     rf"Tried to allocate (?P<asked>{_AMOUNT})\..* total capac\w+ of (?P<whole>{_AMOUNT}) of which (?P<free>{_AMOUNT}) "
@@ -34,18 +36,25 @@ _ON_GPU = re.compile(
 _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\d+) bytes")
 
 
-def plan_summary(plan: Plan, estimate: PlanEstimate) -> str:
-    """Return how many trials will run, how long they will take, and why the others will not run."""
+def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
+    """Return how many trials will run, how long they will take, and why the others will not run.
+
+    command: from devices to the command for trials on these alone.
+    """
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
     not_run = [(plan.count(action), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
     to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
-    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}"]
+    lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}{_to_leave_out(plan, estimate, command)}"]
+    names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
-        found = Counter(planned.reason for planned in plan.trials if planned.action == ruled_out)
-        listed = found.most_common(most)
-        lines += [f"  {count} {ruled_out}: {reason}" for reason, count in listed]
-        if rest := found.total() - sum(count for _, count in listed):
+        grouped = _grouped((one for one in plan.trials if one.action == ruled_out), lambda one: one.reason)
+        found = sorted(grouped, key=len, reverse=True)
+        for trials in found[:most]:
+            others = f", and {len(trials) - 1} more" if len(trials) > 1 else ""
+            which = f"; trial {names[trials[0].index]}{others}" if ruled_out == "predicted_oom" else ""
+            lines.append(f"  {len(trials)} {ruled_out}: {trials[0].reason}{which}")
+        if rest := sum(map(len, found[most:])):
             lines.append(f"  {rest} more {ruled_out}; lmsweep plan --format json lists their reasons")
     return "\n".join(lines)
 
@@ -60,7 +69,7 @@ def _in_all(estimate: PlanEstimate) -> str:
     if not estimate.trials:
         return ""
     if estimate.seconds is None:
-        return ", in unknown time"
+        return f", in unknown time{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
     about = f"about {format_seconds(estimate.seconds)}"
@@ -68,19 +77,21 @@ def _in_all(estimate: PlanEstimate) -> str:
 
 
 def _by_device(estimate: PlanEstimate) -> str:
-    """Return the number and time of trials on each device, and what leaves out the kind that takes most of the time."""
     devices = estimate.devices
-    if len(devices) < 2:
-        return ""
     times = ("unknown time" if one.seconds is None else f"about {format_seconds(one.seconds)}" for one in devices)
-    words = ", ".join(f"{one.trials} on {one.name} in {time}" for one, time in zip(devices, times, strict=True))
-    kinds = list(dict.fromkeys(one.kind for one in devices))
-    seconds = {kind: sum(one.seconds or 0.0 for one in devices if one.kind == kind) for kind in kinds}
-    unknown = {one.kind for one in devices if one.seconds is None}
-    most = unknown or {kind for kind in kinds if seconds[kind] > DOMINANT * sum(seconds.values())}
-    kept = [kind for kind in kinds if kind not in most]
-    advice = f" (--set device={','.join(kept)} leaves out {' and '.join(sorted(most))})" if most and kept else ""
-    return f": {words}{advice}"
+    words = (f"{one.trials} on {one.name} in {time}" for one, time in zip(devices, times, strict=True))
+    return f": {', '.join(words)}" if len(devices) > 1 else ""
+
+
+def _to_leave_out(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str]) -> str:
+    """Return the command without the kind of device that takes most of the time, or unknown time."""
+    seconds: Counter[str] = Counter()
+    for one in estimate.devices:
+        seconds[one.kind] += one.seconds or 0.0  # type: ignore[assignment] # seconds
+    unknown = {one.kind for one in estimate.devices if one.seconds is None}
+    most = unknown or {kind for kind, one in seconds.items() if one > DOMINANT * seconds.total()}
+    kept = dict.fromkeys(one.trial.config.device for one in plan.to_run if one.trial.config.device_type not in most)
+    return f"; to leave out {' and '.join(sorted(most))}: {command(','.join(kept))}" if most and kept else ""
 
 
 def _dollars_text(estimate: PlanEstimate) -> str:
@@ -97,36 +108,36 @@ def count_trials(count: int) -> str:
 
 
 def descriptions(trials: Iterable[PlannedTrial]) -> dict[int, str]:
-    """Return how each trial differs from the others of its grid that measure the same workloads, by its index.
+    """Return how each trial differs from the others of its grid, those included that another grid measures, by index.
 
-    How it is measured is no difference, unless trials would be described alike without it.
+    trials: all of a plan, so that one of them has the same name wherever it is mentioned. How it is measured is no
+    difference, unless trials would be described alike without it.
     """
     listed = list(trials)
     workloads = {planned.index: "+".join(map(short_name, planned.trial.workloads)) for planned in listed}
     several = len(set(workloads.values())) > 1
     short = short_values([planned.trial.config for planned in listed])
-    found: dict[int, str] = {}
-    for together in _grouped(listed, lambda planned: (workloads[planned.index], planned.trial.grid)):
-        names = _distinguishing([planned.trial.config for planned in together])
-        for planned in together:
-            prefix = f"{workloads[planned.index]}: " if several else ""
-            found[planned.index] = prefix + describe(planned.trial.config, names, short)
-    for alike in _grouped(listed, lambda planned: found[planned.index]):
-        configs = [planned.trial.config for planned in alike]
-        if names := _distinguishing(configs) or [name for name in varying_fields(configs) if name not in _LIMITS]:
-            for planned in alike:
-                text = found[planned.index]
-                more = describe(planned.trial.config, names, short, otherwise="")
-                found[planned.index] = ", ".join(filter(None, (text, more)))
-    return found
+    texts: dict[int, str] = {}
+
+    def add(names: Sequence[str], to: Iterable[PlannedTrial], otherwise: str | None = "") -> None:
+        for planned in to:
+            more = describe(planned.trial.config, names, short, "" if texts.get(planned.index) else otherwise)
+            texts[planned.index] = ", ".join(filter(None, (texts.get(planned.index), more)))
+
+    for planned in listed:
+        add([name for name in planned.trial.varying if name not in _PROTOCOL], [planned])
+    for no_difference, otherwise in ((_PROTOCOL, None), (_LIMITS, "")):
+        for alike in _grouped(listed, lambda planned: (workloads[planned.index], texts[planned.index])):
+            varying = varying_fields(one.trial.config for one in alike) if len(alike) > 1 else []
+            add([name for name in varying if name not in no_difference], alike, otherwise)
+    for one in listed:
+        if one.trial.config.processes > 1 and one.action == "run":
+            texts[one.index] += f", process {one.process} of {one.trial.config.processes}"
+    return {index: f"{workloads[index]}: " * several + text for index, text in texts.items()}
 
 
 _LIMITS = fields_with(Role.LIMIT)
 _PROTOCOL = (*fields_with(Role.PROTOCOL), *_LIMITS)
-
-
-def _distinguishing(configs: Sequence[TrialConfig]) -> list[str]:
-    return [name for name in varying_fields(configs) if name not in _PROTOCOL]
 
 
 def _grouped(trials: Iterable[PlannedTrial], key: Callable[[PlannedTrial], Hashable]) -> Collection[list[PlannedTrial]]:
