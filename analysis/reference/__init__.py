@@ -31,7 +31,6 @@ CAVEATS: dict[str, str] = {
 
 
 INFERENCE = "inferred"
-"""Flag of a number with a condition that follows from elsewhere in its document."""
 
 
 def published() -> pd.DataFrame:
@@ -45,6 +44,7 @@ def published() -> pd.DataFrame:
 
 
 CONDITIONS: dict[str, str] = {
+    INFERENCE: "a condition does not stand beside the number, but follows from elsewhere in its document",
     "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
     "as half, backward as 2.5 x forward), for a whole step by lmsweep's model convention",
     "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",
@@ -54,7 +54,7 @@ CONDITIONS: dict[str, str] = {
     "vocabulary around it, which should be small",
     "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
 }
-"""Flags of the numbers of public benchmarks, and what they mean."""
+"""Flags that question no published number, and what they mean."""
 
 
 PUBLISHED = "published"
