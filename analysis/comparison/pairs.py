@@ -103,7 +103,7 @@ class Pairs(NamedTuple):
 
 def reference_names() -> list[str]:
     """Return the names that `pairs` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
-    return list(stores())
+    return [PUBLISHED, *stores()]
 
 
 def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:

@@ -63,6 +63,11 @@ PUBLISHED_STORES = (PUBLISHED, "public-benchmarks")
 
 
 def stores() -> dict[str, str]:
-    """Return the stores that ship: name -> folder."""
+    """Return the measured stores that ship: name -> folder."""
+    return {name: folder for name, folder in shipped().items() if name not in PUBLISHED_STORES}
+
+
+def shipped() -> dict[str, str]:
+    """Return `stores`, and those of published numbers."""
     folder = Path(str(files(__name__)))
     return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/measurements"))}
