@@ -27,18 +27,24 @@ CAVEATS: dict[str, str] = {
     "repeated": "repeats a number printed elsewhere in the document; do not count it twice",
     "derived": "computed from other numbers of the document",
 }
-"""Boolean columns of `published`, and what true means."""
+"""Flags of the numbers of the reports, and columns of `published`: what they mean."""
+
+
+INFERENCE = "inferred"
 
 
 def published() -> pd.DataFrame:
-    """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
+    """What the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, what other numbers
+    of a report repeat or follow from, and cells without a number. Columns as in SOURCES.md. Null: not stated.
 
     A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
     """
-    return _table("published")
+    with files(__name__).joinpath("published.parquet").open("rb") as file:
+        return pd.read_parquet(file)
 
 
 CONDITIONS: dict[str, str] = {
+    INFERENCE: "a condition does not stand beside the number, but follows from elsewhere in its document",
     "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
     "as half, backward as 2.5 x forward), for a whole step by lmsweep's model convention",
     "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",
@@ -48,20 +54,20 @@ CONDITIONS: dict[str, str] = {
     "vocabulary around it, which should be small",
     "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
 }
-"""Boolean columns of `public_benchmarks`, and what true means."""
+"""Flags that question no published number, and what they mean."""
 
 
-def public_benchmarks() -> pd.DataFrame:
-    """One row for each number, in seconds; columns as in SOURCES.md. Null: the source does not state it."""
-    return _table("public-benchmarks")
-
-
-def _table(name: str) -> pd.DataFrame:
-    with files(__name__).joinpath(f"{name}.parquet").open("rb") as file:
-        return pd.read_parquet(file)
+PUBLISHED = "published"
+PUBLISHED_STORES = (PUBLISHED, "public-benchmarks")
+"""The stores of numbers that others measured: five reports, and public benchmarks."""
 
 
 def stores() -> dict[str, str]:
-    """Return the stores that ship: name -> folder."""
+    """Return the measured stores that ship: name -> folder."""
+    return {name: folder for name, folder in shipped().items() if name not in PUBLISHED_STORES}
+
+
+def shipped() -> dict[str, str]:
+    """Return `stores`, and those of published numbers."""
     folder = Path(str(files(__name__)))
     return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/measurements"))}
