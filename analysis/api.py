@@ -1,7 +1,7 @@
 """What the commands `table` and `compare` print, as functions."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -15,15 +15,16 @@ from lmsweep.analysis.data.columns import with_arguments
 from lmsweep.analysis.data.load import load, of_present_devices
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.data.selection import select, workloads_beside
+from lmsweep.analysis.metrics.status import overview
 from lmsweep.analysis.presets import make_preset
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.measured_grids import in_usual_order
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.metrics import counts_flops
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import short_name
-from lmsweep.trials.spec.workloads import BUILT_IN
 
 
 def table(
@@ -59,22 +60,33 @@ def table(
             f"--flops {flops} is for rates of FLOPs: add --value step.tflops, --value step.mfu or --preset roofline"
         )
     frame = _loaded(store, conditions, [*conditions, *rows, *cols], flops or "model")
-    return _pivot(frame, conditions, rows=list(rows), cols=list(cols), values=list(values))
+    found = _pivot(frame, conditions, rows=list(rows), cols=list(cols), values=list(values))
+    for words in [] if values else _others(frame, conditions, found):
+        warnings.warn(words, stacklevel=2)
+    return found
 
 
-def tables(store: str, *, where: Mapping[str, str]) -> list[Table]:
-    """Return everything that varies in a store: one table for each workload whose times are shown."""
+def tables(
+    store: str, *, where: Mapping[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
+) -> Sequence[str | Table | Listing]:
+    """Return everything that varies in a store: one table for each workload whose times are shown.
+
+    Tables that do not fit a screen are those of `overview`. fits: whether these texts and tables fit.
+    """
     conditions = dict(where)
     frame = _loaded(store, conditions, [*conditions], "model")
     whole = _pivot(frame, conditions)
-    if "workload" not in whole.rows:
-        return [whole]
-    names = whole.cells["workload"]
-    shown = [name for name in [*BUILT_IN, *names] if name in set(names)]
-    return [
+    names = {*whole.cells["workload"]} if "workload" in whole.rows else set()
+    of_each = [
         replace(_pivot(frame, {**conditions, "workload": name}), title=short_name(name))
-        for name in dict.fromkeys(shown)
+        for name in in_usual_order(names)
     ]
+    found, others = of_each or [whole], _others(frame, conditions, whole)
+    if not fits([*found, *others]) and (listed := overview(frame, store, conditions, fits)):
+        return listed
+    for words in others:
+        warnings.warn(words, stacklevel=2)
+    return found
 
 
 def _loaded(store: str, conditions: dict[str, str], named: list[str], flops: FlopConvention) -> pd.DataFrame:
@@ -96,12 +108,13 @@ def _pivot(
     row_names, col_names, shown = default_layout(
         frame, rows=rows or None, cols=cols or None, values=values or None, where=conditions
     )
-    found = pivot(frame, rows=row_names, cols=col_names, values=shown, where=conditions)
-    if not values and (others := workloads_beside(select(frame, conditions), shown)):
-        warnings.warn(
-            f"not in this table: {', '.join(others)}; --list-presets lists tables that show them", stacklevel=3
-        )
-    return found
+    return pivot(frame, rows=row_names, cols=col_names, values=shown, where=conditions)
+
+
+def _others(frame: pd.DataFrame, conditions: dict[str, str], shown: Table) -> list[str]:
+    """A sentence that names the workloads that are not in the table, if there are any."""
+    others = workloads_beside(select(frame, conditions), [*shown.units])
+    return [f"not in this table: {', '.join(others)}; --list-presets lists tables that show them"] if others else []
 
 
 def compare(

@@ -89,11 +89,19 @@ ERRORS_OF_OWN = ("error.output", "error.gradient")
 """Values that say how far the user's attention is from float64."""
 
 
+MOST_PARTS = 4
+"""Parts of a profiled step that are shown first."""
+
+
 def first_values(frame: pd.DataFrame) -> list[str]:
-    """Return the values to show first: `step.device_time` if every timed step has it, else `usual_values`.
+    """Return the values to show first: of profiles, the shares of the parts of a step that take most of its kernel
+    time; `step.device_time` if every timed step has it; else `usual_values`.
 
     Device time belongs to the hardware, wall time to the host as well. Errors of the user's attention follow.
     """
+    shares = frame[frame["metric"] == "kernel_share"].groupby("phase")["median"].sum()
+    if {*frame["workload"]} == {"profile"} and len(shares):
+        return [f"{phase}.kernel_share" for phase in shares.nlargest(MOST_PARTS).index]
     steps = frame[(frame["phase"] == "step") & frame["workload"].eq("timing") & frame["median"].notna()]
     timed, worked = (set(steps["attempt_id"][steps["metric"] == name]) for name in ("time", "device_time"))
     usual = [DEVICE_TIME] if timed and timed <= worked else usual_values(frame)

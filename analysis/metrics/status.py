@@ -1,16 +1,28 @@
-"""Counts a store's results by status, per sweep and device, and by flag."""
+"""Says what a store holds: results by status, per sweep and device, by flag, and by the grids that they fill."""
 
+import shlex
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pandas as pd
 
 from lmsweep.analysis.data.pooled_rows import newest_rows
+from lmsweep.analysis.data.selection import select
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of, measured_grid
+from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.spec.reference import short_name
 
 MOST_NAMES = 3
+
+MOST_PARTS = 8
+"""Parts into which a grid is cut whose table does not fit a screen."""
+
+MOST_ROWS = 24
+"""Rows of a table that fits a screen beside its header and its notes."""
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
 
@@ -97,3 +109,59 @@ def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
         many = "result is" if count == 1 else "results are"
         lines.append(f"{count} {many} flagged {flag.value}, in {shown}. {flag.advice}")
     return "\n".join(lines)
+
+
+def overview(
+    frame: pd.DataFrame, store: str, where: dict[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
+) -> list[str | Listing]:
+    """Return counts by status, and what was measured: a line for each grid, with the command that prints its table.
+
+    frame: rows of `lmsweep.load`. where: conditions on them. fits: whether these texts and tables fit a screen. Grids
+    are cut until their tables do, and joined until this list does. Nothing if there is one that cannot be cut.
+    """
+    chosen = select(frame, where)
+    results = chosen.drop_duplicates(_RESULT)
+    counted = replace(counts_listing(chosen, store), notes=[])
+
+    def said(lists: Sequence[list[MeasuredGrid]]) -> list[str | Listing]:
+        return [counted, "\n".join(_lines(grid, store, where) for grids in lists for grid in grids)]
+
+    lists = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
+    if len(lists) == len(lists[0]) == 1:
+        return []  # it cannot be cut
+    while not fits(said(lists)) and max(map(len, lists)) > 1:  # the smallest cut grid, its parts in one
+        most = max(lists, key=len)
+        lists[lists.index(most)] = [measured_grid(results, pd.concat([one.rows for one in most]))]
+    for workload in results["workload"].value_counts(ascending=True).index:
+        rows = results[results["workload"] == workload]
+        if not fits(said(lists)) and len(rows) < len(results):
+            place = [grid.workload for (grid,) in lists].index(workload)
+            lists = [[grid] for (grid,) in lists if grid.workload != workload]
+            lists.insert(place, [measured_grid(results, rows)])
+    return said(lists)
+
+
+def _cut(
+    frame: pd.DataFrame,
+    grid: MeasuredGrid,
+    where: dict[str, str],
+    fits: Callable[[Sequence[str | Table | Listing]], bool],
+) -> list[MeasuredGrid]:
+    """The grid, in parts if its table does not fit."""
+    conditions = where | grid.where
+    table = pivot(frame, **default_layout(frame, where=conditions)._asdict(), where=conditions)
+    sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
+    if not sizes or fits([table]):
+        return [grid]
+    enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
+    axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
+    return grid.along(axis, MOST_PARTS)
+
+
+def _lines(grid: MeasuredGrid, store: str, where: dict[str, str]) -> str:
+    counts = grid.rows["status"].value_counts()
+    axes = ", ".join(f"{name} ({count})" for name, count in grid.axes.items())
+    met = ", ".join(f"{counts[status]} {status}" for status in Status if status in counts)
+    conditions = [word for name, text in (where | grid.where).items() for word in ("--where", f"{name}={text}")]
+    command = shlex.join(["lmsweep", "table", store, *conditions])
+    return f"{short_name(grid.workload)}{' over ' if axes else ''}{axes}: {met}\n  {command}"

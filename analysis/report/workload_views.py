@@ -40,11 +40,6 @@ QUESTIONS = {
 }
 """The question that the view of each workload answers, in the order of the page."""
 
-MOST_PARTS = 4
-"""Parts of a profiled step that its view shows."""
-
-_PREFERRED = {"memory": ["step.peak_allocated"]}
-
 
 def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where: str) -> Iterator[View]:
     """Yield the medians of each workload. where: the location in the command that prints the same table, if any."""
@@ -52,18 +47,10 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
         rows = frame[frame["workload"] == workload]
-        preferred = _shares(rows) if workload == "profile" else []
-        preferred += [name for name in _PREFERRED.get(workload, []) if name in values_in(rows)]
         with suppress(RequestError):  # several results would share a cell
-            layout = default_layout(rows, values=preferred or None)
+            layout = default_layout(rows)
             if set(layout.values) <= {*known} or not known:
                 yield _of_workload(frame, workload, layout._asdict(), numbers, where, only=not several)
-
-
-def _shares(rows: pd.DataFrame) -> list[str]:
-    """The shares of the parts of a step that take most of its kernel time."""
-    shares = rows[rows["metric"] == "kernel_share"].groupby("phase")["median"].sum()
-    return [f"{phase}.kernel_share" for phase in shares.nlargest(MOST_PARTS).index]
 
 
 def _of_workload(

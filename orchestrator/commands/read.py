@@ -68,15 +68,16 @@ def table(
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import show_groups, show_parts
+    from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_groups, show_parts
 
     if list_presets:
         show_groups({group: {name: one.question for name, one in made.items()} for group, made in GROUPS.items()})
         return
     conditions = pairs(where, "--where")
-    found: Sequence[Table | Listing]
+    found: Sequence[str | Table | Listing]
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
-        found = api.tables(store, where=conditions)
+        as_screen = format == "text" and not plot
+        found = api.tables(store, where=conditions, fits=fits_screen if as_screen else lambda parts: True)
     else:
         found = [
             api.table(

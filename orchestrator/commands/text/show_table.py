@@ -20,9 +20,30 @@ def show_table(table: Table | Listing, output_format: str = "text", *, pages: bo
 
 def show_parts(parts: Sequence[str | Table | Listing], output_format: str = "text", *, pages: bool = True) -> None:
     """Print paragraphs and tables, with an empty line between two; what is long through the pager, if `pages`."""
-    if output_format != "text" or not on_terminal():
-        say_data("\n".join(f"{part}\n" if isinstance(part, str) else render(part, output_format) for part in parts))
-        return
+    if output_format == "text" and on_terminal():
+        show(_fitted(parts), pages=pages)
+    else:
+        say_data(_as_it_is(parts, output_format))
+
+
+SCREEN = 40
+"""Lines of a screen."""
+
+
+def fits_screen(parts: Sequence[str | Table | Listing]) -> bool:
+    """Whether these paragraphs and tables take at most SCREEN lines."""
+    if sum(map(len, (part for part in parts if not isinstance(part, str)))) > SCREEN:
+        return False
+    text, width = _fitted(parts).plain if on_terminal() else _as_it_is(parts, "text"), terminal_size().columns
+    # A command stays whole, and a terminal continues it on the next line.
+    return sum(-(-len(line) // width) if "  lmsweep" in line else 1 for line in text.split("\n")) <= SCREEN
+
+
+def _as_it_is(parts: Sequence[str | Table | Listing], output_format: str) -> str:
+    return "\n".join(f"{part}\n" if isinstance(part, str) else render(part, output_format) for part in parts)
+
+
+def _fitted(parts: Sequence[str | Table | Listing]) -> Text:
     width = terminal_size().columns
     shown = (
         Text(f"{folded(harmless(part), width)}\n")
@@ -30,7 +51,7 @@ def show_parts(parts: Sequence[str | Table | Listing], output_format: str = "tex
         else terminal_text(part, width=width, escape=harmless)
         for part in parts
     )
-    show(Text("\n").join(shown), pages=pages)
+    return Text("\n").join(shown)
 
 
 def show_groups(groups: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,0 +1,107 @@
+"""The grids that a store's results fill: a store does not keep those of its sweeps, so they are inferred."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.analysis.data.columns import in_order, label, labels
+from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.results.roles import JOB
+from lmsweep.trials.spec.workloads import BUILT_IN
+
+LEAST_FILLED = 0.7
+"""Share of the combinations of a grid that must be measured."""
+
+MOST_KINDS = 1000
+"""Results that differ in more ways than this are one grid: to compare all with all would take too long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredGrid:
+    """Results of one workload that vary in common axes."""
+
+    rows: pd.DataFrame
+    """One for each result."""
+    axes: dict[str, int]
+    """Key -> the number of its values."""
+    where: dict[str, str]
+    """The fewest conditions that select these results among those of the store."""
+
+    @property
+    def workload(self) -> str:
+        return str(self.rows["workload"].iloc[0])
+
+    def along(self, name: str, most: int) -> "list[MeasuredGrid]":
+        """Return the grid cut into at most this many along one of its axes."""
+        values = in_order(self.rows, [name])[name].map(label).unique()
+        parts = np.array_split(values, min(most, len(values)))
+        return [measured_grid(self.rows, self.rows[labels(self.rows[name]).isin(part)], self.where) for part in parts]
+
+
+def grids_of(results: pd.DataFrame) -> list[MeasuredGrid]:
+    """Return the grids that together hold these results, each a row. A result may be in several grids."""
+    of_workloads = (results[results["workload"] == name] for name in in_usual_order(results["workload"]))
+    return [measured_grid(results, rows) for workload in of_workloads for rows in _slices(workload)]
+
+
+def in_usual_order(workloads: Iterable[str]) -> list[str]:
+    return sorted({*workloads}, key=[*BUILT_IN, *sorted({*workloads} - {*BUILT_IN})].index)
+
+
+def measured_grid(results: pd.DataFrame, rows: pd.DataFrame, known: dict[str, str] | None = None) -> MeasuredGrid:
+    """Return the grid of these rows, some of `results`, which the conditions `known` select in the store."""
+    values = {name: {*labels(rows[name])} for name in ["workload", *varying_keys(results, [], [])]}
+    masks = {name: labels(results[name]).isin(wanted).to_numpy() for name, wanted in values.items()}
+    # A condition cannot list values that contain a comma; without it, the table shows further results.
+    kept = [
+        name for name in masks if not masks[name].all() and (len(values[name]) == 1 or "," not in "".join(values[name]))
+    ]
+    for name in reversed(kept):
+        others = [masks[other] for other in kept if other != name]
+        if np.logical_and.reduce([np.ones(len(results), dtype=bool), *others]).sum() == len(rows):
+            kept.remove(name)
+    where = {name: ",".join(labels(in_order(rows, [name])[name]).unique()) for name in kept}
+    axes = {str(name): codes.nunique() for name, codes in _codes(rows).items()}
+    return MeasuredGrid(rows=rows, axes=axes, where=(known or {}) | where)
+
+
+def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The grids of one workload, in turn the one that holds most of the results that are still left."""
+    left, codes = np.ones(len(rows), dtype=bool), _codes(rows).to_numpy()
+    # A result lies on the axes along which another one differs from it in nothing else; where grids cross, on those of
+    # both.
+    sizes = [_group_sizes(np.delete(codes, axis, axis=1)) for axis in range(codes.shape[1])]
+    lies_on = np.array(sizes).reshape(codes.shape[::-1]).T > 1
+    grids: dict[bytes, NDArray[np.bool_]] = {}
+    kinds = np.unique(np.where(lies_on, -1, codes), axis=0, return_index=True)[1]
+    for place in kinds if len(kinds) <= MOST_KINDS else ():
+        inside = (lies_on >= lies_on[place]).all(axis=1) & (lies_on[place] | (codes == codes[place])).all(axis=1)
+        inside = np.logical_and.reduce([np.isin(column, column[inside]) for column in codes.T])
+        combinations = np.prod([len(np.unique(column[inside])) for column in codes.T])
+        if lies_on[place].any() and inside.sum() >= LEAST_FILLED * combinations:
+            grids[inside.tobytes()] = inside
+    while grids and (left & (best := max(grids.values(), key=lambda inside: (left & inside).sum()))).any():
+        yield rows[best]
+        left = left & ~best
+    if left.any():
+        yield from [rows] if left.all() else _slices(rows[left])
+
+
+def _codes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Numbers for the values of each key that varies, except keys that another one determines."""
+    codes = {name: pd.factorize(rows[name], use_na_sentinel=False)[0] for name in varying_keys(rows, [], [])}
+    leading = [*JOB, "model", "device_name"]  # the batch size follows the context, the release follows the device
+    for name in sorted(codes, key=lambda name: leading.index(name) if name in leading else -1):
+        others = {other: len({*numbers}) for other, numbers in codes.items() if other != name}
+        if any(len({*zip(codes[name], codes[other], strict=True)}) == size for other, size in others.items()):
+            del codes[name]
+    return pd.DataFrame(codes, rows.index, dtype=np.int64)
+
+
+def _group_sizes(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The number of equal rows of each row."""
+    _, groups, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
+    return np.asarray(counts[groups.reshape(-1)])

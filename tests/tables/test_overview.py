@@ -1,0 +1,114 @@
+"""`lmsweep table` of a store whose tables do not fit a screen: what was measured, and the command that shows each."""
+
+import re
+import shlex
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from lmsweep import analysis
+from lmsweep.analysis import api
+from tests.support.command import answer_here
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+COMMAND = re.compile(r"^  (lmsweep table .*)$", flags=re.MULTILINE)
+SCREEN = 40
+
+LARGE = ("h100-best-grid", "h100-published-steps", "h200-memory", "h200-x2-sharded")
+"""Stores that ship and do not fit a screen."""
+
+
+def screen(*words: str, width: int, terminal: bool) -> str:
+    """What the command prints. It fits a screen, where a long command continues on the next line."""
+    done = answer_here(*words, terminal=terminal, COLUMNS=str(width), LINES="100", TERM="xterm")
+    assert done.returncode == 0, done.stderr
+    shown = ANSI.sub("", done.stdout)
+    lines = ANSI.sub("", done.stdout + done.stderr).splitlines()
+    wraps = [line for line in lines if terminal or line.startswith("  lmsweep")]
+    assert len(lines) - len(wraps) + sum(max(1, -(-cell_len(line) // width)) for line in wraps) <= SCREEN, shown
+    return shown
+
+
+def results_behind(shown: str, words: list[str], seen: tuple[str, ...] = (), **on: Any) -> set[tuple[str, ...]]:
+    """The successful results of the tables to which the printed commands lead. Each table has one."""
+    commands = COMMAND.findall(shown)
+    found = set()
+    for command in commands:
+        assert command not in seen, "a command leads on"
+        (_, *next_words) = shlex.split(command)
+        found |= results_behind(screen(*next_words, **on), next_words, (*seen, command), **on)
+    if not commands:
+        store, *rest = words[1:]
+        where = dict(text.split("=", 1) for text in rest[1::2])
+        cells = api.table(store, where=where).cells
+        found = {*cells.loc[cells["median"].notna(), RESULT].itertuples(index=False, name=None)}
+        assert found
+    return found
+
+
+RESULT = ["measurement_id", "environment_id", "workload"]
+
+
+def check(store: str, **on: Any) -> str:
+    """The screen of the store. What it leads to is every successful result."""
+    shown = screen("table", store, **on)
+    frame = analysis.load(store)
+    there = frame.loc[(frame["status"] == "ok") & frame["median"].notna(), RESULT]
+    if COMMAND.search(shown):
+        assert results_behind(shown, ["table", store], **on) == {*there.itertuples(index=False, name=None)}
+    return shown
+
+
+@pytest.fixture
+def crossing(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Three grids of steps that share cells, one of memory, one of attention, in two sweeps on two devices."""
+
+    def timed(model: str, **fields: Any) -> None:
+        for fingerprint in (H200, LAPTOP):
+            attempts.ok(
+                config(model, batch_size=4, **fields), {"step.time": samples(0.1, 0.01)}, fingerprint=fingerprint
+            )
+
+    for model, precision, compiled in product(("small", "medium", "large"), ("fp32", "bf16"), ("none", "model")):
+        timed(model, precision=precision, compile=compiled)
+    for model, context in product(("small", "medium"), (128, 512, 1024)):
+        timed(model, context_length=context)
+    for model, warmup in product(("small", "medium", "large"), (0, 1)):
+        timed(model, warmup_steps=warmup)
+    for context, precision in product((128, 256, 512), ("fp32", "bf16")):
+        trial = config("2.7b", context_length=context, precision=precision)
+        if context == 512 and precision == "fp32":
+            attempts.failed(trial, "oom", workload="memory", sweep="memory")
+        else:
+            peak = {"step.peak_allocated": (2.0**30,)}
+            attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"}, sweep="memory")
+    monkeypatch.chdir(Path(attempts.store.location).parent)
+    return Path(attempts.store.location).name
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_large_store_is_listed_by_the_grids_that_its_results_fill(crossing: str, width: int, terminal: bool) -> None:
+    shown = check(crossing, width=width, terminal=terminal)
+    assert "results by status" in shown.splitlines()[0] and "Laptop CPU" in shown
+    said = " ".join(shown.split())
+    for words in (
+        "timing over device_name (2), model (3), precision (2), compile (2): 24 ok",
+        "timing over device_name (2), model (2), context_length (4): 16 ok",
+        "timing over device_name (2), model (3), warmup_steps (3): 18 ok",
+        "memory over context_length (3), precision (2): 5 ok, 1 oom",
+    ):
+        assert words in said, shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "terminal"), [(80, True), (120, False)])
+@pytest.mark.parametrize("store", LARGE)
+def test_the_commands_of_a_shipped_store_lead_to_all_its_results_a_screen_at_a_time(
+    store: str, width: int, terminal: bool
+) -> None:
+    check(store, width=width, terminal=terminal)
