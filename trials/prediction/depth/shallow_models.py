@@ -60,8 +60,8 @@ def at_full_depth(
     own shallow models. Raises what `run` raises."""
     for small, larger, times in pairs_of(config, fewest):
         try:
-            both = [at_full_depth(one, run, extrapolate, fewest=fewest) for one in (small, larger)]  # other kinds
-            found = extrapolate(*both, times)
+            few, more = (at_full_depth(one, run, extrapolate, fewest=fewest) for one in (small, larger))
+            found = extrapolate(few, more, times)
         except (RequestError, UnsupportedError, UnpredictableError):
             raise
         except Exception:  # a model may need the layers that a shallow one lacks; else the whole one fails alike
