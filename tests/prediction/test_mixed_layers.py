@@ -9,7 +9,8 @@ from zlib import crc32
 import pytest
 
 from lmsweep.trials.model.users.hugging_face import layers_of_configuration
-from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
+from lmsweep.trials.prediction.depth.operator_growth import grown
+from lmsweep.trials.prediction.depth.shallow_models import Periods, at_full_depth, pairs_of, periods_of
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
@@ -81,13 +82,18 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
         | {"mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "chunk_size": 32},
     ),
     "experts alone": ("AAAAAA", {**WIDTHS, "model_type": "mixtral", "num_hidden_layers": 6, "num_local_experts": 4}),
+    "full, then sliding": (
+        "AAAAAAABBBBBBB",
+        {**WIDTHS, "model_type": "qwen3", "num_hidden_layers": 14, "use_sliding_window": True}
+        | {"sliding_window": 32, "max_window_layers": 7},
+    ),
     "of images and text": (
         "AAAAAA",
         {"model_type": "qwen3_vl", "text_config": {**WIDTHS, "model_type": "qwen3_vl_text", "num_hidden_layers": 6}},
     ),
 }
-QUICK = "dense first"
-FASTEST = [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in MIXTURES]
+QUICK = "dense first", "full, then sliding"
+FASTEST = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MIXTURES]
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +118,20 @@ def assert_is_that_of_the_whole_model(one: TrialConfig) -> None:
     assert totals(family.operators(2)) == totals(whole_operators(one))
 
 
+def depths_run(one: TrialConfig) -> list[int]:
+    """The depths of the models that stand for this one."""
+    ran: list[int] = []
+
+    def run(shallow: TrialConfig) -> int:
+        ran.append(shallow.num_layers or 0)
+        return ran[-1]
+
+    found = layers_of_configuration(one)
+    assert found is not None
+    assert at_full_depth(replace(one, num_layers=len(found.kinds)), run, grown, fewest=1) == len(found.kinds)
+    return ran
+
+
 @pytest.mark.parametrize("name", FASTEST)
 def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_the_byte(
     name: str, tmp_path: Path
@@ -120,8 +140,8 @@ def test_memory_and_operators_of_mixed_layers_are_those_of_the_whole_model_to_th
     one = config(tmp_path, described)
     found = layers_of_configuration(one)
     assert found is not None and "".join("ABC"[kind] for kind in found.kinds) == kinds
-    pairs = list(pairs_of(one, 1))
-    assert pairs and (pairs[0].small.num_layers or 0) + (pairs[0].larger.num_layers or 0) < len(kinds)
+    assert sum(depths_run(one)) <= len(kinds)
+    assert len(depths_run(one)) > 1, "shallow models"
     assert_is_that_of_the_whole_model(one)
 
 

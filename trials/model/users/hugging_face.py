@@ -64,10 +64,12 @@ def from_hugging_face(config: TrialConfig, changes: dict[str, object], *, dtype:
 
 
 def layers_of_configuration(config: TrialConfig) -> Layers | None:
-    """Return the layers of the causal language model of a configuration, built without storage. Raises as
-    `from_hugging_face` does."""
-    arguments = json.dumps(arguments_of(config.model_args), sort_keys=True)
-    return _layers(code_in_use(), str(config.model_code), arguments, config.attention)
+    """Return the layers of the causal language model of a configuration, built without storage: those that
+    `with_layers` kept. Raises as `from_hugging_face` does."""
+    changes = arguments_of(config.model_args)
+    kept = cast(list[int] | None, changes.pop(LAYERS_ARGUMENT, None))
+    found = _layers(code_in_use(), str(config.model_code), json.dumps(changes, sort_keys=True), config.attention)
+    return found if found is None or kept is None else replace(found, kinds=tuple(found.kinds[one] for one in kept))
 
 
 @lru_cache(maxsize=8)
@@ -78,8 +80,10 @@ def _layers(code: Code, model_code: str, model_args: str, attention: str) -> Lay
 
 
 def with_layers(config: TrialConfig, kept: Sequence[int]) -> TrialConfig:
-    """Return the configuration of a model of Hugging Face that has only the layers at these places."""
-    arguments = arguments_of(config.model_args) | {LAYERS_ARGUMENT: list(kept)}
+    """Return the configuration of a model of Hugging Face that has only the layers at these places of its own."""
+    arguments = arguments_of(config.model_args)
+    places = cast(list[int], arguments.get(LAYERS_ARGUMENT, range(max(kept) + 1)))
+    arguments[LAYERS_ARGUMENT] = [places[one] for one in kept]
     return replace(config, num_layers=len(kept), model_args=json.dumps(arguments, sort_keys=True))
 
 

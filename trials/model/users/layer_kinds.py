@@ -26,15 +26,13 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """The repeated layers of a model, and all its weights."""
+    """The repeated layers of a model."""
 
     path: str
     """Path of the list of layers."""
     kinds: tuple[int, ...]
     """The kind of each layer; equal numbers are equal layers."""
     classes: tuple[type[nn.Module], ...]
-    weights: Weights
-    """The weights of the whole model."""
 
 
 class UnalikeError(Exception):
@@ -56,7 +54,7 @@ def layers_of(model: nn.Module) -> Layers | None:
     forms = _forms(layers, _stated(model, len(layers)))
     numbers: dict[Hashable, int] = {}
     kinds = tuple(numbers.setdefault(form, len(numbers)) for form in forms)
-    return Layers(path=path, kinds=kinds, classes=classes, weights=weights_of(model))
+    return Layers(path=path, kinds=kinds, classes=classes)
 
 
 def weights_of(model: nn.Module) -> Weights:

@@ -60,7 +60,8 @@ def at_full_depth(
     own shallow models. Raises what `run` raises."""
     for small, larger, times in pairs_of(config, fewest):
         try:
-            found = extrapolate(run(small), run(larger), times)
+            few, more = (at_full_depth(one, run, extrapolate, fewest=fewest) for one in (small, larger))
+            found = extrapolate(few, more, times)
         except (RequestError, UnsupportedError, UnpredictableError):
             raise
         except Exception:  # a model may need the layers that a shallow one lacks; else the whole one fails alike
@@ -115,14 +116,14 @@ def _hugging_face_pairs(config: TrialConfig) -> Iterator[ShallowPair]:
         kept, more = found.kept(few), found.kept(few + 1)
         if len(kept) < 2:
             continue  # checkpointing and sharding need a list of layers
-        if len(kept) + len(more) >= len(layers.kinds):
+        if len(kept) + len(more) >= len(layers.kinds) and found.times < 6:
             return
         pair = ShallowPair(with_layers(config, kept), with_layers(config, more), found.times - few)
         try:
-            small, larger = _weights(pair.small), _weights(pair.larger)
+            small, larger, whole = map(_weights, (pair.small, pair.larger, config))
         except UnalikeError:
             return
-        if tuple(grown(*one, pair.times) for one in zip(small, larger, strict=True)) == layers.weights:
+        if tuple(grown(*one, pair.times) for one in zip(small, larger, strict=True)) == whole:
             yield pair
 
 

@@ -46,6 +46,10 @@ class Kernel:
     """The layer; empty outside of layers, and where the whole model is one graph."""
     after: set["Kernel"] = field(default_factory=set)
     """Kernels that make the values it reads."""
+    bits: int = 0
+    """A bit of its own, and those of the kernels that were merged into it."""
+    needs: int = 0
+    """The bits of all kernels that it comes after, directly or not."""
     into: "Kernel | None" = None
     """The kernel that it was merged into."""
     inside: set[int] = field(default_factory=set)
@@ -116,6 +120,7 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
             alone = object() if fuses and _sums_columns(operator) else part
             whole = "" if across_layers else block
             kernel = Kernel(first=replace(operator, is_compiled=compiled), part=alone, block=whole)
+            kernel.bits = 1 << len(kernels)
             kernels.append(kernel)
         for value, size in operands.items():
             if value in kernel.inside:
@@ -125,6 +130,7 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
                 read_by.setdefault(value, []).append(kernel)
                 if value in made_by:
                     kernel.after.add(made_by[value].now)
+        _order(kernel, kernels)
         kernel.inside |= results.keys()
         made_by |= dict.fromkeys(results, kernel)
     kernels = [one for one in kernels if one.into is None]
@@ -158,28 +164,27 @@ def _to_join(
         together = {*found, one}
         # What must run before the joined kernel may not itself wait for it.
         before = {other.now for kernel in together for other in kernel.after} | {*makers}
-        if not any(_needs(other, together) for other in before - together):
+        if not any(other.needs & kernel.bits for other in before - together for kernel in together):
             found.append(one)
             if one not in makers:
                 break
     return found
 
 
-def _needs(kernel: Kernel, others: set[Kernel]) -> bool:
-    """Whether a kernel comes after one of the others, directly or not."""
-    known, waiting = {kernel}, [kernel]
-    while waiting:
-        for one in {other.now for other in waiting.pop().after} - known:
-            if one in others:
-                return True
-            known.add(one)
-            waiting.append(one)
-    return False
+def _order(kernel: Kernel, kernels: Sequence[Kernel]) -> None:
+    """Note what a kernel comes after, for itself and for those that come after it."""
+    before = kernel.needs
+    for maker in {one.now for one in kernel.after} - {kernel}:
+        kernel.needs |= maker.needs | maker.bits
+    for one in () if kernel.needs == before or kernel is kernels[-1] else kernels:
+        if one.needs & kernel.bits:
+            one.needs |= kernel.needs | kernel.bits
 
 
 def _merge(kernel: Kernel, other: Kernel) -> None:
     """Make another kernel part of this one."""
     other.into = kernel
+    kernel.bits, kernel.needs = kernel.bits | other.bits, 0
     kernel.inside |= other.inside
     read = kernel.read | other.read
     kernel.used |= other.used | (read.keys() & kernel.inside)
