@@ -92,7 +92,7 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
         {"model_type": "qwen3_vl", "text_config": {**WIDTHS, "model_type": "qwen3_vl_text", "num_hidden_layers": 6}},
     ),
 }
-QUICK = "dense first", "full, then sliding"
+QUICK = ("dense first",)
 FASTEST = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in MIXTURES]
 
 
