@@ -5,6 +5,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.code_states import rows_of_state
 from lmsweep.analysis.data.columns import check_key, label
+from lmsweep.trials.analytic.datasheets import boost_of, find_device
 from lmsweep.trials.analytic.flop_conventions import MEANING
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.results.metrics import (
@@ -166,7 +167,7 @@ def cells_of(frame: pd.DataFrame, chosen: pd.DataFrame, value: str) -> pd.DataFr
     unknown = np.isnan(numbers["median"]) & (cells["status"] == Status.OK)
     marks = flag_tuples(cells["flags"])
     if counts_flops(value):
-        marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"])
+        marks = with_above_peak(marks, cells["hfu" if metric == "hfu" else "mfu"], cells["device_name"])
     return cells.assign(value=value, flags=marks, reason=reason.where(unknown, ""), **numbers)
 
 
@@ -215,10 +216,13 @@ def _may_hide_pairs(rows: pd.DataFrame) -> bool:
     return "model_code" in rows and bool(rows["model_code"].astype(str).str.startswith(HUGGING_FACE).any())
 
 
-def with_above_peak(flags: pd.Series, mfu: pd.Series) -> pd.Series:
-    """Return the tuples of flags, with ABOVE_PEAK where the MFU exceeds 1 and `physics_violation` does not say so."""
+def with_above_peak(flags: pd.Series, mfu: pd.Series, devices: pd.Series) -> pd.Series:
+    """Return the tuples of flags, with ABOVE_PEAK where the MFU exceeds what the device's highest clock allows and
+    `physics_violation` does not say so."""
+    known = {name: find_device(str(name)) for name in devices.unique()}
+    most = [boost_of(device) if (device := known[name]) else 1.0 for name in devices]
     marked = [
-        (*words, ABOVE_PEAK) if share > 1 and Flag.PHYSICS_VIOLATION not in words else words
-        for words, share in zip(flags, mfu, strict=True)
+        (*words, ABOVE_PEAK) if share > limit and Flag.PHYSICS_VIOLATION not in words else words
+        for words, share, limit in zip(flags, mfu, most, strict=True)
     ]
     return pd.Series(marked, flags.index, dtype=object)

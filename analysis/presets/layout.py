@@ -138,4 +138,4 @@ def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def with_peak_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return `with_flags`, with rates above the peak (column `mfu` of rows) marked too."""
     lines = with_flags(frame, rows)
-    return lines.assign(flags=with_above_peak(lines["flags"], rows["mfu"]))
+    return lines.assign(flags=with_above_peak(lines["flags"], rows["mfu"], rows["device_name"]))

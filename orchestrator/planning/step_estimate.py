@@ -91,7 +91,10 @@ class StepEstimates:
         self._known: dict[tuple[TrialConfig, str], Estimated | None] = {}
 
     def of(self, planned: PlannedTrial) -> Estimated | None:
-        """Return a trial's step, or why it is not known; None if no step is measured, or no device is there."""
+        """Return a trial's step, or why it is not known; None if no step is measured, nothing runs it, or no device is
+        there."""
+        if planned.action == "unsupported":
+            return None
         key = planned.trial.config, planned.environment.device_name
         if key not in self._known:
             config = planned.trial.config

@@ -115,3 +115,16 @@ def test_a_rate_above_the_peak_is_marked(attempts: Attempts) -> None:
     assert "above_peak: The rate is above the peak" in lmsweep_here("table", store, "--value", "forward.mfu")
     assert "above_peak" in lmsweep_here("table", store, "--preset", "attention-rates")
     assert "above_peak" not in lmsweep_here("table", store, "--value", "forward.mfu", "--flops", "hardware")
+
+
+def test_a_rate_that_a_card_reaches_at_its_own_clock_is_not_marked(attempts: Attempts) -> None:
+    """Users measured 242 TFLOP/s on an RTX 5090, whose datasheet has 209.5 at its boost clock."""
+    trial = alone(causal=False, attention="sdpa_flash", context_length=16384, batch_size=1)
+    once = attention_flops(phase="forward", d_model=2048, context_length=16384, batch_size=1)
+    card = replace(
+        H200, parameter_dtype="bfloat16", device_name="NVIDIA GeForce RTX 5090", device_memory=33_660_000_000
+    )
+    times = {"forward.time": samples(once / 242e12, once / 242e15)}
+    attempts.ok(trial, times, workload="attention", fingerprint=card)
+    shown = lmsweep_here("table", attempts.store.location, "--value", "forward.mfu")
+    assert "116" in shown and "above_peak" not in shown

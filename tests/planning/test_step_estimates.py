@@ -54,6 +54,19 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
     assert all(one["source"] for one in found["classes"].values())
 
 
+def test_a_trial_that_nothing_runs_has_no_expected_time(tmp_path: Path) -> None:
+    path = tmp_path / "ranks.yaml"
+    path.write_text(SWEEP.replace("[timing]", "[timing, ddp]").replace("loss: [eager, liger]", "world_size: [2]")
+                    .replace("accumulate: 2", "ddp: torch"))  # fmt: skip
+    trials = json.loads(lmsweep_here("plan", path, "--for", "2xRTX 4090", "--format", "json"))["trials"]
+    by_action = {one["action"]: {name for name in one if one[name] is not None} for one in trials}
+    known = {"expected_seconds", "expected_step_seconds", "expected_step_seconds_between", "expected_step_source"}
+    assert "unsupported" in by_action and not by_action["unsupported"] & {*known, "expected_exposed_seconds"}
+    assert by_action["run"] >= {"expected_step_seconds", "expected_step_source", "expected_tokens_per_second"}
+    shown = lmsweep_here("plan", path, "--for", "2xRTX 4090")
+    assert "as published for two other cards" in shown and "neither a datasheet" not in shown
+
+
 def test_in_a_plan_the_time_of_each_trial_is_its_set_up_and_its_steps(tmp_path: Path) -> None:
     drawn = random.Random(51)
     axes: dict[str, list[Any]] = {

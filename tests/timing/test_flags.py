@@ -18,10 +18,17 @@ from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.orchestrator.commands.text.run_summary import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
+from lmsweep.trials.analytic.rates.rate_data import FastestProduct, fastest_products
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
 from lmsweep.trials.machine.gpu.telemetry import ENERGY_SECONDS, Watch, energy_row, gpu_flags, telemetry_rows
 from lmsweep.trials.results.outcome import Flag
-from lmsweep.trials.timing.validity_flags import exceeds_peak, flags_of_times, least_forward_flops
+from lmsweep.trials.timing.validity_flags import (
+    above_bandwidth,
+    above_peak,
+    exceeds_peak,
+    flags_of_times,
+    least_forward_flops,
+)
 from tests.support.made_up_results import Attempts, config
 
 ROOT = Path(__file__).parents[2]
@@ -191,6 +198,33 @@ def test_no_violation_is_claimed_where_the_peak_or_the_work_is_not_known():
     assert not exceeds_peak(BIG, "optimizer", 1e-9, GPU)
     t4 = find_device("Tesla T4")
     assert t4 is not None and peak_flops(t4, "bf16") is None and not exceeds_peak(BIG, "step", 1e-9, t4)
+
+
+PRECISION = {"bfloat16": "bf16", "float16": "fp16", "tf32": "tf32", "float8_e4m3fn": "fp8_tensorwise"}
+
+
+@pytest.mark.parametrize("row", fastest_products(), ids=lambda row: f"{row.device_name}-{row.dtype}-{row.teraflops}")
+def test_no_product_that_users_published_is_a_violation_of_physics(row: FastestProduct):
+    device, precision = find_device(row.device_name), PRECISION[row.dtype]
+    seconds = 2 * 8192**3 / (row.teraflops * 1e12)
+    assert device is not None
+    assert not above_peak(2 * 8192**3, seconds, device, replace(BIG, precision=precision))
+
+
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 5090"])
+def test_a_kernel_that_skips_half_of_its_work_is_a_violation_on_a_card_above_its_datasheet_too(name: str):
+    device = find_device(name)
+    rates = [row.teraflops for row in fastest_products() if row.device_name == name and row.dtype == "bfloat16"]
+    assert device is not None and max(rates) * 1e12 > (device.bf16 or 0)
+    assert above_peak(2 * 8192**3, 8192**3 / (max(rates) * 1e12), device, BIG)
+
+
+def test_a_copy_may_be_faster_than_memory_if_the_cache_holds_it():
+    device = find_device("NVIDIA GeForce RTX 5090")
+    assert device is not None
+    for moved, share, is_wrong in ((64 * 2**20, 3.0, False), (2**31, 1.1, False), (2**31, 2.0, True)):
+        assert above_bandwidth(moved, moved / (share * device.bytes_per_second), device) == is_wrong
+    assert not above_bandwidth(2**31, 1e-9, None)
 
 
 def test_the_least_work_leaves_out_what_a_causal_mask_hides():

@@ -5,7 +5,7 @@ from statistics import median
 
 import numpy as np
 
-from lmsweep.trials.analytic.datasheets import Device, peak_flops
+from lmsweep.trials.analytic.datasheets import Device, boost_of, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, attention_flops, forward_flops, recomputed_flops
 from lmsweep.trials.results.outcome import Flag, those_that_hold
@@ -28,7 +28,7 @@ def flags_of_times(
 def exceeds_peak(
     config: TrialConfig, phase: str, seconds: float, device: Device | None, flops: int | None = None
 ) -> bool:
-    """Return whether the phase's minimum FLOPs in this time exceed the datasheet's peak; False if either is unknown."""
+    """Return whether the phase's minimum FLOPs in this time exceed the device's peak; False if either is unknown."""
     if config.has_counted_flops or config.step is not None:
         least = (flops or 0) / 2  # half of them are certain: a causal mask may spare half of attention
     elif passes := PASSES[config.mode] if phase == "step" else PHASE_PASSES.get(phase):
@@ -39,9 +39,17 @@ def exceeds_peak(
 
 
 def above_peak(flops: float, seconds: float, device: Device | None, config: TrialConfig) -> bool:
-    """Return whether the datasheet's peak allows fewer FLOPs in this time; False if it is unknown."""
+    """Return whether the device allows fewer FLOPs in this time at its highest clock; False if its peak is unknown."""
     peak = peak_flops(device, config.precision) if device else None
-    return peak is not None and flops > peak * seconds
+    return device is not None and peak is not None and flops > boost_of(device) * peak * seconds
+
+
+def above_bandwidth(moved: float, seconds: float, device: Device | None) -> bool:
+    """Return whether the device's memory moves fewer bytes in this time than its cache cannot hold of these; False
+    without a datasheet."""
+    if device is None:
+        return False
+    return moved - device.chip.cache_mib * 2**20 > boost_of(device) * device.bytes_per_second * seconds
 
 
 def least_forward_flops(config: TrialConfig) -> float:

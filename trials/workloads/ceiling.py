@@ -7,7 +7,6 @@ from statistics import median
 
 import torch
 
-from lmsweep.trials.analytic.datasheets import peak_flops
 from lmsweep.trials.bench.iterations import take_queued_series, time_rows
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
@@ -16,6 +15,7 @@ from lmsweep.trials.results.measurement import Measurement
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.timing.clock import Phase
 from lmsweep.trials.timing.queued_timer import QueuedTimer
+from lmsweep.trials.timing.validity_flags import above_bandwidth, above_peak
 
 
 def measure(bench: Workbench) -> Iterator[Measurement]:
@@ -28,13 +28,13 @@ def measure(bench: Workbench) -> Iterator[Measurement]:
     matmul = float8_product(one, other, recipe) if recipe else partial(torch.mm, one, other, out=product)
     work = {"matmul": 2.0 * width**3, "copy": 2.0 * one.nbytes}
     timed = time_phases(bench, matmul=matmul, copy=lambda: copy.copy_(one))
-    device = bench.datasheet
-    of_products, of_copy = (peak_flops(device, config.precision), device.bytes_per_second) if device else (None, None)
     for row in timed:
         assert row.phase and row.samples, "every phase is timed"
-        rates = tuple(work[row.phase] / seconds for seconds in row.samples)
-        peak = of_copy if row.phase == "copy" else of_products
-        too_fast = (Flag.PHYSICS_VIOLATION,) if peak is not None and median(rates) > peak else ()
+        done, seconds = work[row.phase], median(row.samples)
+        rates = tuple(done / one for one in row.samples)
+        is_copy, device = row.phase == "copy", bench.datasheet
+        is_wrong = above_bandwidth(done, seconds, device) if is_copy else above_peak(done, seconds, device, config)
+        too_fast = (Flag.PHYSICS_VIOLATION,) if is_wrong else ()
         yield replace(row, flags=(*row.flags, *too_fast))
         rate, unit = ("flops_rate", "FLOP/s") if row.phase == "matmul" else ("bandwidth", "B/s")
         yield Measurement(phase=row.phase, metric=rate, unit=unit, samples=rates)

@@ -49,6 +49,8 @@ KERNELS: dict[tuple[str, bool, bool], Kernel] = {
 # fmt: on
 """Kernel, whether it is backward, whether it computes in float32 -> its times."""
 LEAST_FILLED = 0.05
+MOST_OF_PEAK = 0.87
+"""Rate of the fastest kernel over the datasheet's: cuDNN's, forward on an H20 (flash-attention issue 1310)."""
 
 
 class Attention(NamedTuple):
@@ -102,8 +104,13 @@ class AttentionRates:
 
     def formula(self, attention: Attention) -> float:
         hardware = self._hardware
-        kernel = KERNELS.get(attention[:3]) or KERNELS[_EFFICIENT, *attention[1:3]]
+        # Only Hopper and its successors for servers have the units for which cuDNN is faster: elsewhere the two are
+        # within a quarter of each other (pytorch pull request 192799), and PyTorch prefers FlashAttention.
+        is_flash = attention.kernel == _CUDNN and hardware.device.chip.compute[0] in (8, 12)
+        name = _FLASH if is_flash else attention.kernel
+        kernel = KERNELS.get((name, *attention[1:3])) or KERNELS[_EFFICIENT, *attention[1:3]]
         rate = 1e12 * hardware.attention * float(np.interp(attention.head, HEADS, kernel.rates))
+        rate = min(rate, MOST_OF_PEAK * hardware.device.fp16)
         if attention.head < HEADS[0]:
             rate *= attention.head / HEADS[0]
         blocks = attention.batch_heads * math.ceil(attention.queries / BLOCK_QUERIES)

@@ -7,7 +7,7 @@ from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from lmsweep.trials.analytic.datasheets import LINKS, Device, find_device
+from lmsweep.trials.analytic.datasheets import LINKS, Device, find_device, host_link
 from lmsweep.trials.analytic.rates.rate_data import public_collectives
 from lmsweep.trials.analytic.rates.surface import Curve
 from lmsweep.trials.spec.words import Collective
@@ -18,6 +18,10 @@ SHARE_OF_LINK = 0.77
 """Share of a link's datasheet bandwidth that large collectives reach: 348 of 450 GB/s (`h200-x2-ddp`)."""
 HOP_SECONDS = 6e-6
 """Latency of one step of a collective between nodes. The number of steps grows with the logarithm of the nodes."""
+SHARES_OF_PCIE = {2: 0.62, 4: 0.26, 8: 0.13}
+"""Ranks of one node -> share of PCIe's datasheet bandwidth that collectives reach between cards without links of their
+own, from those published of L40S (0.64, 0.16, 0.045) and RTX PRO 6000 Server (0.61, 0.41, 0.38): geometric means. How
+the cards share switches and sockets decides for more than two."""
 SHARE_OF_NETWORK = 0.85
 """Share of the adapters' bandwidth that large collectives between nodes reach."""
 SHARE_OF_SMALLEST = 0.6
@@ -56,7 +60,8 @@ class CollectiveTimes:
 
 @cache
 def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
-    """Return the times between GPUs of one node: published, else by the datasheet's link; None if neither is known."""
+    """Return the times between GPUs of one node: published, else by the datasheet's link or PCIe; None if none is
+    known."""
     found: dict[int, dict[Collective, list[Point]]] = {}
     for row in public_collectives():
         met = find_device(row.device_name)
@@ -76,7 +81,17 @@ def between_gpus(device: Device, ranks: int) -> CollectiveTimes | None:
                 for kind, of_kind in points.items()
             }
         return CollectiveTimes(bandwidth=bandwidth, measured=points, source=words)
-    return from_datasheet(LINKS[device.name], device.name) if device.name in LINKS else None
+    if device.name in LINKS:
+        return from_datasheet(LINKS[device.name], device.name)
+    return _over_pcie(device, ranks) if device.chip.compute != (12, 1) else None  # of a GB10 a node has one
+
+
+def _over_pcie(device: Device, ranks: int) -> CollectiveTimes:
+    share = SHARES_OF_PCIE[min((2, 4, 8), key=lambda known: abs(math.log(known / max(ranks, 2))))]
+    words = (
+        f"{share:.0%} of PCIe {device.chip.pcie}'s {host_link(device) / 1e9:g} GB/s, as published for two other cards"
+    )
+    return CollectiveTimes(bandwidth=share * host_link(device), measured={}, source=words)
 
 
 def measured_links(device: Device, ranks: int, points: Mapping[Collective, Sequence[Point]]) -> CollectiveTimes:

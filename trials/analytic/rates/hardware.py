@@ -7,7 +7,7 @@ from statistics import median
 from typing import Literal
 
 from lmsweep.trials.analytic.datasheets import Device, device_named, find_device, host_link
-from lmsweep.trials.analytic.rates.rate_data import public_products
+from lmsweep.trials.analytic.rates.rate_data import fastest_products, public_products
 
 Level = Literal["measured", "scaled", "public", "datasheet"]
 """Measured on this kind of GPU; measured on a GPU with the same chip; published for this kind; a datasheet alone."""
@@ -31,11 +31,8 @@ PUBLISHED_CHIP = {
 """Device -> one with the same chip and published products, and the rate of its own products over theirs. A card may use
 less power than a module, so its clocks are lower: 220 of 263 TFLOP/s (cards of 40 GB and 250 W, artifact of "Fire-Flyer
 AI-HPC", SC24) and 252.9 of 271.2 (MAMF in ml-engineering); their geometric mean."""
-FASTEST_FLOAT8 = {"B200 SXM": 3432e12, "B300 SXM": 3353e12, "GB200": 3616e12, "GB300": 3353e12}
-"""FLOP/s of the fastest product in float8 by PyTorch's kernels (MAMF in ml-engineering; GB300 has the chip of B300),
-where AIConfigurator has those of vLLM's kernels, which reach half of it."""
-TILES_OVER_FASTEST = 0.97
-"""Rate of the largest tiles over that of the fastest product, of the reference in float8."""
+TILES_OVER_FASTEST = {"float8_e4m3fn": 0.97}
+"""Type -> rate of the largest tiles over that of the fastest product, of the reference; of other types 0.99."""
 TILES_OVER_PRODUCTS = 1.1
 """Rate of the largest tiles over the median of the published products, of the reference."""
 SHARE_OF_BANDWIDTH = 0.87
@@ -53,6 +50,16 @@ ATTENTION_SCALE: dict[tuple[int, int] | str, float] = {
 """Compute capability or device -> rate of PyTorch's fused attention over that on an H200, from published rates:
 FlashAttention 2 gained 1.85 from A100 to H100, though the tensor cores' peaks gained 3.2; on an MI300X it reaches 223
 to 232 TFLOP/s forward and backward (ROCm/flash-attention issue 142). A card of PUBLISHED_CHIP has its share of it."""
+ATTENTION_OF_PRODUCTS: dict[tuple[int, int] | str, float] = {
+    **dict.fromkeys(((8, 6), (8, 9), (12, 0), (12, 1)), 0.63),
+    "H20": 0.6,
+}
+"""Compute capability or device -> rate of FlashAttention 2 over that of the card's own products: forward and backward
+with a causal mask on an RTX 4090, heads of 64 and 128 (apache/tvm, tl_doc/flash_perf.md). Forward without a mask it is
+0.59 on an H20 (flash-attention issue 1310)."""
+REFERENCE_ATTENTION = 254e12
+"""FLOP/s of FlashAttention 2 on the reference, forward and backward, causal, heads of 128, long contexts: by KERNELS,
+from which the shares of forward, backward and other heads are taken."""
 
 
 SHARE_OF_HOST_LINK = 0.85
@@ -107,29 +114,32 @@ def hardware_of(device: Device) -> Hardware:
     rates, source = {}, f"the datasheet of {device.name}"
     chip, share_of_chip = PUBLISHED_CHIP.get(device.name, (device.name, 1.0))
     # The shares are of the reference, whose measured products correct them, as those of the same chip: none published.
-    published = {} if device.name in (reference.name, *CHIP) else _published(chip)
-    published = {dtype: share_of_chip * rate for dtype, rate in published.items()}
-    if device.name in FASTEST_FLOAT8:
-        published["float8_e4m3fn"] = TILES_OVER_FASTEST * FASTEST_FLOAT8[device.name]
+    found = {} if device.name in (reference.name, *CHIP) else _published(chip)
+    published = {dtype: share_of_chip * rate for dtype, (rate, _) in found.items()}
     for dtype, field in (("bfloat16", "bf16"), ("tf32", "tf32"), ("float32", "fp32"), ("float8_e4m3fn", "fp8")):
         peak = getattr(device, field)
         share = SHARE_OF_PEAK[dtype] * (OVER_SHARE.get(device.name, 1.0) if dtype != "float32" else 1.0)
-        if "bfloat16" in published and device.bf16 and dtype == "tf32":
+        if "bfloat16" in published and device.bf16 and dtype in ("tf32", "float8_e4m3fn"):
             share = published["bfloat16"] / device.bf16  # the same tensor cores at the same clocks
+            share *= SHARE_OF_PEAK[dtype] / SHARE_OF_PEAK["bfloat16"] if dtype != "tf32" else 1.0
         if peak:
             rates[dtype] = published.get(dtype) or share * peak
-    rates.setdefault("bfloat16", SHARE_OF_PEAK["bfloat16"] * device.fp16)
-    rates["float16"] = rates["bfloat16"]
-    if published:
+    rates.setdefault("bfloat16", published.get("bfloat16") or SHARE_OF_PEAK["bfloat16"] * device.fp16)
+    rates["float16"] = rates["bfloat16"] * (device.fp16 / device.bf16 if device.bf16 else 1.0)
+    if found:
         source = f"{share_of_chip:.0%} of the " if share_of_chip < 1 else ""
-        source += f"published products of {chip} (AIConfigurator)"
+        source += f"published products of {chip} ({found['bfloat16'][1]})"
     elif device.name in OVER_SHARE:
         source += " and a few published products"
-    # By compute capability; by name for AMD's devices, which have none.
+    # By compute capability; by name for AMD's devices, which have none, and where a chip was made slower.
+    of_products = ATTENTION_OF_PRODUCTS.get(device.name, ATTENTION_OF_PRODUCTS.get(device.chip.compute))
     scale = ATTENTION_SCALE.get(device.chip.compute, ATTENTION_SCALE.get(device.name))
     scale = 1.0 if device.name in (reference.name, *CHIP) else scale
     scale = scale and scale * share_of_chip
-    words = "published rates of FlashAttention" if scale else "the ratio of products"
+    words = f"{'published rates of FlashAttention' if scale else 'the ratio of products'}, from {reference.name}"
+    if of_products:
+        scale = of_products * rates["bfloat16"] / REFERENCE_ATTENTION
+        words = f"{of_products:.0%} of the rate of its products, as FlashAttention 2 was published"
     return Hardware(
         device=device,
         multiprocessors=device.chip.multiprocessors,
@@ -139,7 +149,7 @@ def hardware_of(device: Device) -> Hardware:
         attention=scale or rates["bfloat16"] / (SHARE_OF_PEAK["bfloat16"] * (reference.bf16 or 1.0)),
         sources={
             "products": source,
-            "attention": f"{words}, from {reference.name}" if device.name != reference.name else words,
+            "attention": words,
             "bytes": f"the datasheet's bandwidth of {device.name}",
         },
     )
@@ -153,11 +163,25 @@ def find_reference() -> Device:
 
 
 @cache
-def _published(name: str) -> dict[str, float]:
-    """Return the median FLOP/s of published large products of the device with this name, by type."""
-    rates: dict[str, list[float]] = {}
+def _published(name: str) -> dict[str, tuple[float, str]]:
+    """Return the FLOP/s of the largest tiles of the device with this name, by type, and the source. In each source it
+    is the median; the fastest source counts, as others had less power or lower clocks."""
+    rates: dict[tuple[str, str], list[float]] = {}
     for row in public_products():
-        met = find_device(row.device_name)
-        if met is not None and met.name == name and row.m >= 4096:
-            rates.setdefault(row.dtype, []).append(2 * row.m * row.n * row.k / row.seconds)
-    return {dtype: TILES_OVER_PRODUCTS * median(found) for dtype, found in rates.items()}
+        if _is(name, row.device_name) and row.m >= 4096:
+            rate = TILES_OVER_PRODUCTS * 2 * row.m * row.n * row.k / row.seconds
+            rates.setdefault((row.dtype, "AIConfigurator"), []).append(rate)
+    for one in fastest_products():
+        if _is(name, one.device_name):
+            dtype = "bfloat16" if one.dtype == "float16" else one.dtype
+            rate = TILES_OVER_FASTEST.get(dtype, 0.99) * one.teraflops * 1e12
+            rates.setdefault((dtype, one.source), []).append(rate)
+    found: dict[str, tuple[float, str]] = {}
+    for (dtype, source), of_source in rates.items():
+        found[dtype] = max(found.get(dtype, (0.0, "")), (median(of_source), source))
+    return found
+
+
+def _is(name: str, full_name: str) -> bool:
+    met = find_device(full_name)
+    return met is not None and met.name == name

@@ -25,6 +25,19 @@ class PublicProduct(NamedTuple):
     seconds: float
 
 
+class FastestProduct(NamedTuple):
+    """The fastest matrix product that a user saw on a GPU."""
+
+    device_name: str
+    """As the driver reports it."""
+    dtype: str
+    sizes: str
+    """Those among which it is the fastest."""
+    teraflops: float
+    """TFLOP/s."""
+    source: str
+
+
 class PublicCollective(NamedTuple):
     device_name: str
     ranks: int
@@ -53,6 +66,11 @@ class MeasuredOperator(NamedTuple):
 @cache
 def public_products() -> tuple[PublicProduct, ...]:
     return rows_of(DATA / "public_products.csv", PublicProduct)
+
+
+@cache
+def fastest_products() -> tuple[FastestProduct, ...]:
+    return rows_of(DATA / "fastest_products.csv", FastestProduct)
 
 
 @cache
