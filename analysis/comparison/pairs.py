@@ -3,6 +3,7 @@
 What a source does not state is taken to be as in the result that stands beside it. `lmsweep compare` judges the pairs.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ _NUMBERS = tuple(f"{name}{end}" for name in ("mine", "theirs", "ratio", "wall_ra
 LONG = [
     *("source", "hardware", "measurement_id", "environment_id", "device_name", "workload", "part", "quantity", "unit"),
     *("clock", "model", "d_model", "context_length", "batch_size", "precision", "compile", "attention"),
-    *("warmup_steps", "measure_steps", *_NUMBERS[:9], "wall_ratio", "verdict", "mine_flags", "theirs_flags", "doubts"),
+    *("warmup_steps", "measure_steps", *_NUMBERS[:9], "wall_ratio", "verdict", "mine_flags", "theirs_flags", "caveats"),
     "differs",
 ]
 """The columns of `pairs` that CSV and JSON show."""
@@ -125,7 +126,7 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
     beside device times.
     - `verdict`, a word of `compare`: of ours against a published number; of the other store against ours, as `lmsweep
     compare OURS THEIRS` says it.
-    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `doubts`, the caveats for which it counts in no mean.
+    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `caveats`, the caveats for which it counts in no mean.
     - `differs`: conditions in which both sides differ, and those that the other side does not state, as a sentence.
 
     Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
@@ -163,7 +164,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
             found["device_there"].isin(["cuda", None]), found["device_name_there"] + ", " + found["device_there"]
         ),
     ).reset_index(drop=True)
-    found = found.assign(doubts=found["flags_there"].map(doubts_of if is_published else lambda _: ()))
+    found = found.assign(caveats=found["flags_there"].map(caveats_of if is_published else lambda _: ()))
     # A published table is a comparison of its own.
     judged = [
         _judged(cells, mine, theirs, is_published=is_published)
@@ -198,7 +199,7 @@ def _of_device(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in words if word not in WALL_FLAGS)
 
 
-def doubts_of(flags: tuple[str, ...]) -> tuple[str, ...]:
+def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
     """Return the caveats that question a published number, so that it counts in no mean."""
     return tuple(word for word in flags if word in CAVEATS)
 
@@ -233,6 +234,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     return both.assign(flags=flag_tuples(both["flags"]))
 
 
+@cache
 def _published() -> pd.DataFrame:
     """The published numbers, each with the interval of what another run of its source would have printed."""
     rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
@@ -240,7 +242,7 @@ def _published() -> pd.DataFrame:
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
     written_out = rows["workload"].map({"timing": "naive", "memory": "naive", "attention": "naive_softmax"})
     return rows.assign(
-        **{KIND: "exact"},  # of its own process nothing is known but this interval
+        **{KIND: "exact"},  # this interval is all that is known of its process
         attention=rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out),
     )
 
