@@ -30,6 +30,7 @@ from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, PUBLISHED, PUBLISHED_STORES, stores
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.statistics.median_interval import NORMAL
@@ -41,15 +42,8 @@ ALONE = ("attention", "loss")
 CONDITIONS = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
 """What a source may leave open."""
 
-_OTHER_CONDITIONS = tuple(
-    name
-    for name in DISTINGUISHING_COLUMNS
-    if name
-    not in (
-        *("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", "model"),
-        *("d_model", "context_length"),
-    )
-)
+_SHOWN = ("device_name", "device", "device_memory", *DIMENSIONS, "workload", "mode", "model", "context_length")
+_OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in _SHOWN)
 """What may differ from another store. A line shows the others, or they follow from what it shows."""
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
@@ -67,13 +61,12 @@ report prints twice (benchmarks/published_variation.py)."""
 USUAL_STEPS, USUAL_CONTEXT, USUAL_BATCH = 10, 256, 4
 """What the assignment of the reports asks for: the measured steps of a mean, the context length and the batch size."""
 
-
-_NUMBERS = tuple(f"{name}{end}" for name in ("mine", "theirs", "ratio", "wall_ratio") for end in ("", "_low", "_high"))
 LONG = [
     *("source", "hardware", "measurement_id", "environment_id", "device_name", "workload", "part", "quantity", "unit"),
-    *("clock", "model", "d_model", "context_length", "batch_size", "precision", "compile", "attention"),
-    *("warmup_steps", "measure_steps", *_NUMBERS[:9], "wall_ratio", "verdict", "mine_flags", "theirs_flags", "caveats"),
-    "differs",
+    *("clock", "model", "d_model", "context_length", "batch_size", "precision", "compile", "attention", "warmup_steps"),
+    "measure_steps",
+    *(f"{name}{end}" for name in ("mine", "theirs", "ratio") for end in ("", "_low", "_high")),
+    *("wall_ratio", "verdict", "mine_flags", "theirs_flags", "caveats", "differs"),
 ]
 """The columns of `pairs` that CSV and JSON show."""
 
@@ -100,11 +93,6 @@ class Pairs(NamedTuple):
     """The cells of claims; their index is that of the frame."""
     unpaired: tuple[int, int]
     """Numbers that only this store has, and that only the other side has."""
-
-
-def reference_names() -> list[str]:
-    """Return the names that `pairs` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
-    return [PUBLISHED, *stores()]
 
 
 def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
@@ -184,19 +172,16 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 
 def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
     """Move the flags of wall time away from device times."""
-    by_device = frame["clock"].eq("device")
-    names = ["mine_flags", "theirs_flags"]
-    both = frame["mine_flags"] + frame["theirs_flags"]
-    moved = [
-        tuple(word for word in dict.fromkeys(words) if of_device and word in WALL_FLAGS)
-        for words, of_device in zip(both, by_device, strict=True)
-    ]
-    kept = {name: frame[name].where(~by_device, frame[name].map(_of_device)) for name in names}
-    return frame.assign(**kept, wall_flags=pd.Series(moved, frame.index, dtype=object))
+    rows = frame[["mine_flags", "theirs_flags", "clock"]].itertuples(index=False)
+    divided = [_divided(*row) for row in rows]
+    names = ["mine_flags", "theirs_flags", "wall_flags"]
+    return frame.assign(**{name: pd.Series([one[i] for one in divided], frame.index) for i, name in enumerate(names)})
 
 
-def _of_device(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for word in words if word not in WALL_FLAGS)
+def _divided(mine: tuple[str, ...], theirs: tuple[str, ...], clock: str | None) -> tuple[tuple[str, ...], ...]:
+    moved = WALL_FLAGS if clock == "device" else ()
+    sides = [tuple(word for word in words if word not in moved) for words in (mine, theirs)]
+    return (*sides, tuple(word for word in dict.fromkeys(mine + theirs) if word in moved))
 
 
 def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -273,9 +258,8 @@ def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _attempts_of(name: str) -> pd.DataFrame:
     if not open_store(name).exists():
-        raise RequestError(
-            f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
-        )
+        known = choices(name, [PUBLISHED, *stores()])
+        raise RequestError(f"--with {name}: there is neither a store nor a reference of this name{known}")
     return load(name, pooled=False)
 
 
