@@ -3,8 +3,7 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pandas as pd
 
@@ -25,21 +24,6 @@ MOST_ROWS = 24
 """Rows of a table that fits a screen beside its header and its notes."""
 
 _RESULT = ["measurement_id", "environment_id", "workload"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    sweep: str
-    device_name: str
-    statuses: dict[Status, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatusOutput:
-    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
-    results: list[Counts]
-    flags: dict[Flag, int]
-    """Number of results with each."""
 
 
 def counts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -65,17 +49,6 @@ def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
         units=dict.fromkeys(statuses, "1"),
         notes=flag_words(frame).splitlines(),
     )
-
-
-def status_output(frame: pd.DataFrame) -> StatusOutput:
-    """Return the counts by sweep and device, and the number of results with each flag."""
-    found = counts(frame)
-    met = [status for status in Status if status in found]
-    results = [
-        Counts(sweep=line["sweep"], device_name=line["device_name"], statuses={one: int(line[one]) for one in met})
-        for line in found.to_dict("records")
-    ]
-    return StatusOutput(results=results, flags=flag_counts(frame))
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:

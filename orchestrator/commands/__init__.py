@@ -3,9 +3,8 @@
 app.py           the verbs
 measure.py       plan, run, trial
 options.py       options of several verbs; checks before slow imports
-read.py          status, table, compare
+read.py          table, compare
 write.py         report
-sweep_files.py   sweeps, show
 one_trial.py     `trial`: its software, whether it fits here, its line of progress
 text/            what verbs print
 """

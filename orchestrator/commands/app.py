@@ -9,7 +9,7 @@ import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-from lmsweep.orchestrator.commands import measure, read, sweep_files, write
+from lmsweep.orchestrator.commands import measure, read, write
 from lmsweep.orchestrator.feature import Job, features
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 CORE: dict[Job, list[Callable[..., None]]] = {
     "Measure": [measure.plan, measure.run, measure.trial],
-    "Read": [read.status, read.table, read.compare, write.report],
+    "Read": [read.table, read.compare, write.report],
     "Share": [],
-    "Set up": [sweep_files.sweeps, sweep_files.show],
+    "Set up": [],
 }
 """Job -> the core's verbs for it, in the order of help."""
 

@@ -1,4 +1,4 @@
-"""The verbs that print results: status, table, compare."""
+"""The verbs that print results: table, compare."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -8,9 +8,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Text, Texts
-from lmsweep.orchestrator.terminal import say, say_data
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
-from lmsweep.trials.results.record_json import json_of
 from lmsweep.trials.spec.config import RequestError
 
 FLOPS = "How attention's FLOPs are counted: model (in full), or hardware (causal as half)."
@@ -21,27 +19,6 @@ def _share(text: str, option: str) -> float:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise RequestError(f"{option} {text}: give a percentage such as 2%") from None
-
-
-def status(store: StoreArgument = "results", format: Format = "text") -> None:
-    """Count results by status, sweep and device, and list their flags.
-
-    \b
-    Example:
-      lmsweep status results
-    """
-    from lmsweep.analysis import load
-    from lmsweep.analysis.metrics.status import counts_listing, status_output
-    from lmsweep.orchestrator.commands.text.show_table import show_table
-
-    frame = load(store, pooled=False)
-    if format == "json":
-        say_data(json_of(status_output(frame)))
-        return
-    if frame.empty:
-        say(f"{store} holds no results yet")
-    else:
-        show_table(counts_listing(frame, store), format)
 
 
 def table(

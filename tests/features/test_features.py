@@ -72,7 +72,7 @@ def test_a_feature_of_another_package_adds_a_function_and_a_page_of_its_json(tmp
     assert done.returncode == 2 and re.search(r"not what `lmsweep .*\bdouble\b.* --format json", done.stderr)
 
 
-@pytest.mark.parametrize(("place", "around"), [(-9, ("", "init")), (0.5, ("sweeps", "show")), (None, ("doctor", ""))])
+@pytest.mark.parametrize(("place", "around"), [(-9, ("", "init")), (-0.5, ("check", "sweeps")), (None, ("doctor", ""))])
 def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: tuple[str, str], tmp_path: Path) -> None:
     where = "job='Set up', verbs=(cook,)" + (f", place={place}" if place is not None else "")
     listed = lmsweep("--help", PYTHONPATH=install(tmp_path, GROUP, "mine", RECORD.format("cook", where))).stdout

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.status import StatusOutput, counts, flag_counts, flag_words, status_output
+from lmsweep.analysis.metrics.status import counts, flag_counts, flag_words
+from lmsweep.orchestrator.features.status.status_output import StatusOutput, status_output
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import LAPTOP, Attempts, config
 

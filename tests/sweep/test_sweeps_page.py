@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from lmsweep.orchestrator.commands.sweep_files import QUESTIONS
+from lmsweep.orchestrator.features.catalogue import QUESTIONS
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
 from lmsweep.trials.spec.config import ARGUMENTS, CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.config import WORDS as WORDS_OF

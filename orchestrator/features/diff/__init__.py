@@ -32,4 +32,4 @@ def diff(
     show_table(found, format)
 
 
-feature = Feature(name="diff", job="Read", place=2.4, verbs=(diff,))
+feature = Feature(name="diff", job="Read", place=1.4, verbs=(diff,))

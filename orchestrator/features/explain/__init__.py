@@ -28,4 +28,4 @@ def explain(flag: Annotated[str, Argument(help="A flag of results, such as host_
         show_groups({"Flags": ADVICE_OF})
 
 
-feature = Feature(name="explain", job="Read", place=2.2, verbs=(explain,))
+feature = Feature(name="explain", job="Read", place=1.2, verbs=(explain,))

@@ -28,4 +28,4 @@ def schema(verb: Annotated[str, Argument(help="A verb with --format json.")]) ->
     say_data(json.dumps(schema_of(verb), indent=2))
 
 
-feature = Feature(name="schema", job="Read", place=2.6, verbs=(schema,))
+feature = Feature(name="schema", job="Read", place=1.6, verbs=(schema,))

@@ -8,7 +8,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from lmsweep.analysis.comparison.compare import VERDICTS
-from lmsweep.analysis.metrics.status import StatusOutput
 from lmsweep.orchestrator.commands.text.plan_output import FrontierOutput, PlanOutput
 from lmsweep.orchestrator.commands.text.step_text import StepOutput
 from lmsweep.orchestrator.feature import registered
@@ -105,7 +104,6 @@ class Explained(Printed):
 
 
 _CORE: dict[str, Any] = {
-    "status": StatusOutput,
     "table": Pivot | ListingOutput,
     "compare": Compared | Explained | ListingOutput,
     "diff": ListingOutput,

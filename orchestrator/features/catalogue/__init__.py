@@ -1,5 +1,6 @@
-"""The verbs about packaged sweeps: sweeps, show."""
+"""`sweeps`, `show`: the packaged sweeps."""
 
+from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import What, takes_request
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.spec.config import RequestError, TrialConfig
@@ -78,3 +79,6 @@ def show(what: What) -> None:
     if sweep not in packaged:
         raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
     say_data(packaged[sweep].rstrip("\n"))
+
+
+feature = Feature(name="catalogue", job="Set up", place=0, verbs=(sweeps, show))
