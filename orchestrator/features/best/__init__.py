@@ -8,6 +8,8 @@ answer.py          the winner, what it beats, which axis mattered most, what wou
 standing.py        how surely a cell is the best
 transfer.py        predictions for another device, by datasheets and cells measured on both
 recipe.py          the command that measures it again, and plain PyTorch that sets it up
+model_recipes.py   the PyTorch that changes a model
+step_recipes.py    the PyTorch of a loss and an optimizer
 surrogate.py       a Gaussian process of effects, interactions and rests, which learns from measured cells
 
 `searching` chooses the trials of a sweep.

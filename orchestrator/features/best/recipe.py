@@ -5,16 +5,13 @@ from collections.abc import Iterable
 from itertools import chain
 from textwrap import wrap
 
+from lmsweep.orchestrator.features.best import model_recipes, step_recipes
+from lmsweep.orchestrator.features.best.step_recipes import Recipe, when
 from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
-from lmsweep.trials.spec.ways.adapters import ADAPTERS
-from lmsweep.trials.spec.ways.attentions import ATTENTIONS, Attention
-from lmsweep.trials.spec.ways.losses import LOSSES
-from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
 
@@ -58,19 +55,17 @@ def pytorch_snippet(config: TrialConfig) -> str:
     The names `model`, `inputs` and `targets` are the reader's: an nn.Module on the device with its layers in
     `model.blocks`, and integers (batch, tokens).
     """
-    formats, adapter = PRECISIONS[config.precision], ADAPTERS.get(config.adapter)
-    has_gradients, trains, scales = PASSES[config.mode] > 1, config.mode == "train_step", formats.scales_gradients
-    attention, loss = ATTENTIONS.get(config.attention) or Attention(), LOSSES.get(config.loss) or LOSSES["eager"]
-    optimizer = OPTIMIZERS.get(config.optimizer) or OPTIMIZERS["adamw_fused"]
+    has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
+    scales = PRECISIONS[config.precision].scales_gradients
     recipe = _joined(
-        attention.recipe(config.attention, config.window, config.document_length),
+        model_recipes.of_attention(config),
         Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # dropout
-        formats.recipe(config.device_type, adapted=adapter is not None, has_gradients=has_gradients),
-        adapter.recipe(config.adapter_arguments, formats, config.device_type) if adapter else Recipe(),
-        config.compilation.recipe(config.compile_mode, dynamic=config.dynamic_shapes),
-        config.recomputation.recipe(config.num_layers or 1),  # around what is compiled
-        loss.recipe(formats.autocast, "model(inputs).logits" if config.is_hugging_face else "model(inputs)"),
-        optimizer.recipe(adapted=adapter is not None) if trains else Recipe(),
+        model_recipes.of_precision(config, has_gradients=has_gradients),
+        model_recipes.of_adapter(config),
+        model_recipes.of_compilation(config),
+        model_recipes.of_checkpointing(config),  # around what is compiled
+        step_recipes.of_loss(config),
+        step_recipes.of_optimizer(config) if trains else Recipe(),
     )
     facts = [line for fact in _facts(config, recipe) for line in wrap(f"# {fact}", LINE, subsequent_indent="#   ")]
     computing = [

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -10,7 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from lmsweep.orchestrator.features.best.model_recipes import ATTENTION_CALLS
 from lmsweep.orchestrator.features.best.recipe import LINE, pytorch_snippet, trial_command
+from lmsweep.orchestrator.features.best.step_recipes import LOSS_CALLS
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.code.digest import code_folder
 from lmsweep.trials.code.importing import use_code
@@ -21,10 +24,14 @@ from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, WORDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import measurement_id, trial_id
 from lmsweep.trials.spec.rules.combination_rules import why_not
+from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.checkpointings import CHECKPOINTINGS
-from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+from lmsweep.trials.spec.ways.compilations import COMPILATIONS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
+from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES, LOSSES
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, Optimizer
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import Mode, ZeroGrad
 from tests.support.made_up_results import config
 
@@ -211,6 +218,29 @@ def test_the_snippet_computes_again_what_the_measured_step_does(checkpointing: s
     with Products() as found:
         names["step"](step.inputs, step.targets)
     assert found.count == measured.count > 0
+
+
+WAYS: dict[str, Collection[str]] = {
+    "attention": ATTENTIONS,
+    "loss": LOSSES,
+    "precision": PRECISIONS,
+    "optimizer": OPTIMIZERS,
+    "checkpointing": CHECKPOINTINGS,
+    "compile": ("none", *(word for word in COMPILATIONS if word != "none")),
+    "adapter": ("none", *ADAPTERS),
+    "ddp": DDP_VARIANTS,
+}
+
+
+def test_every_way_has_a_recipe_of_its_own():
+    """Attentions and losses have rows; what sets up the others follows from the rows of the core."""
+    assert (ATTENTION_CALLS.keys(), LOSS_CALLS.keys()) == (ATTENTIONS.keys(), LOSSES.keys())
+    for field, words in WAYS.items():
+        ranks = {"world_size": 2} if field == "ddp" else {}
+        snippets = {word: pytorch_snippet(tiny(**{field: word, **ranks})) for word in words}
+        alike = {"eager", "cross_entropy"} & snippets.keys()  # the step's own function, and PyTorch's
+        assert len({*snippets.values()}) == len(snippets) - (field == "loss"), field
+        assert len({snippets[word] for word in alike}) == bool(alike)
 
 
 def test_the_snippet_of_a_new_optimizer_needs_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:

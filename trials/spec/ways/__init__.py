@@ -1,6 +1,6 @@
 """Ways to run a step, one table each. A new way is one row; an attention, a loss and a ddp variant also have code.
 
-Each row has all that planning, predictions and the step ask of the way; `recipe` is the plain PyTorch that sets it up.
+Each row has all that planning, predictions and the step ask of the way.
 
 optimizers.py      how weights are updated
 attentions.py      what computes attention
@@ -10,5 +10,4 @@ ddp_variants.py    how gradients are averaged over ranks
 checkpointings.py  what backward computes again
 compilations.py    what torch.compile compiles
 adapters.py        which small weights are trained in place of the model's own
-pytorch_lines.py   what recipes are made of, as `best` joins them
 """

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from lmsweep.trials.spec.errors import RequestError
-from lmsweep.trials.spec.ways.precisions import NumberFormats
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,43 +16,6 @@ class Adapter:
     """Whether a magnitude per output is trained too (DoRA, Liu et al. 2024)."""
     stored_bits: int | None = None
     """Bits of the frozen weights of those layers (QLoRA, Dettmers et al. 2023); None: those of their own type."""
-
-    def recipe(self, arguments: "AdapterArguments", formats: NumberFormats, device: str) -> Recipe:
-        chosen = f"name.endswith({tuple(f'.{one}' for one in arguments.targets)})"
-        in_four_bits = (
-            "for parent in list(model.blocks.modules()):",
-            "    for name, layer in list(parent.named_children()):",
-            "        if isinstance(layer, torch.nn.Linear):",
-            "            narrow = bitsandbytes.nn.Linear4bit(",
-            "                layer.in_features, layer.out_features, layer.bias is not None,",
-            f'                torch.{formats.operand}, compress_statistics=False, quant_type="nf4",',
-            "            )",
-            "            narrow.load_state_dict(layer.state_dict())",
-            f'            setattr(parent, name, narrow.to("{device}"))',
-        )
-        return Recipe(
-            imports=(
-                *when(self.stored_bits, "import bitsandbytes"),
-                "from peft import LoraConfig, inject_adapter_in_model",
-            ),
-            lines=(
-                f"model.to(torch.{formats.operand})",
-                "targets = [",
-                "    f'blocks.{name}' for name, layer in model.blocks.named_modules()",
-                "    if isinstance(layer, torch.nn.Linear)",
-                *when(arguments.targets, f"    and {chosen}"),
-                "]",
-                *when(self.stored_bits, *in_four_bits),
-                "adapter = LoraConfig(",
-                f"    r={arguments.rank}, lora_alpha={arguments.alpha}, lora_dropout={arguments.dropout},",
-                f"    target_modules=targets, use_dora={self.magnitudes},",
-                ")",
-                "inject_adapter_in_model(adapter, model)",
-                "for weight in model.parameters():",
-                "    if weight.requires_grad:",
-                f"        weight.data = weight.data.to(torch.{formats.weights})",
-            ),
-        )
 
 
 ADAPTERS: dict[str, Adapter] = {

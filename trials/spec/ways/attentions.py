@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
-
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
@@ -33,26 +31,9 @@ class Attention:
     """Whether torch.compile compiles it in every trial."""
     hugging_face: str | None = None
     """transformers' `attn_implementation`; None: not for Hugging Face models."""
-    pytorch: str | None = None
-    """The PyTorch call that `best` prints; None: written out in the model."""
-
-    def recipe(self, word: str, window: int | None, document_length: int | None) -> Recipe:
-        return Recipe(
-            facts=(
-                f"attention: {self.pytorch or f'{word}, in the code of the model'}",
-                *when(window, f"attention: each position attends to the last {window}, itself included"),
-                *when(document_length, f"attention: within packed documents of {document_length} tokens on average"),
-            ),
-            imports=when(self.kernel, "from torch.nn.attention import SDPBackend, sdpa_kernel"),
-            # With checkpointing backward runs attention again, and has to choose the same kernel.
-            decorators=when(self.kernel, f"@sdpa_kernel(SDPBackend.{self.kernel})"),
-        )
 
 
-_SDPA = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)"
-
-
-_sdpa = partial(Attention, masked_by="mask", shares_heads=True, hugging_face="sdpa", pytorch=_SDPA)
+_sdpa = partial(Attention, masked_by="mask", shares_heads=True, hugging_face="sdpa")
 
 ATTENTIONS: dict[str, Attention] = {
     "naive": Attention(stores_scores=True, hugging_face="eager"),
@@ -62,20 +43,8 @@ ATTENTIONS: dict[str, Attention] = {
     "sdpa_flash": _sdpa(kernel="FLASH_ATTENTION", devices=("cuda", "cpu"), is_16_bit=True),
     "sdpa_efficient": _sdpa(kernel="EFFICIENT_ATTENTION", devices=("cuda",), shares_heads=False),
     "sdpa_cudnn": _sdpa(kernel="CUDNN_ATTENTION", devices=("cuda",), is_16_bit=True, uses_cudnn=True),
-    "flex": Attention(
-        masked_by="block_mask",
-        shares_heads=True,
-        always_compiled=True,
-        hugging_face="flex_attention",
-        pytorch="torch.compile(torch.nn.attention.flex_attention.flex_attention)",
-    ),
-    "varlen": Attention(
-        masked_by="borders",
-        shares_heads=True,
-        devices=("cuda",),
-        is_16_bit=True,
-        pytorch="torch.nn.attention.varlen.varlen_attn(q, k, v, borders, borders, longest, longest)",
-    ),
+    "flex": Attention(masked_by="block_mask", shares_heads=True, always_compiled=True, hugging_face="flex_attention"),
+    "varlen": Attention(masked_by="borders", shares_heads=True, devices=("cuda",), is_16_bit=True),
 }
 """Word of the field `attention` -> the implementation."""
 

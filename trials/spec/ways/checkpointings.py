@@ -8,8 +8,6 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
-
 
 class Recomputed(NamedTuple):
     """Forward passes of blocks whose matrix products backward computes again: what HFU counts."""
@@ -45,38 +43,6 @@ class Checkpointing:
             # Each group runs again up to the input of its last block, then each block by itself.
             return Recomputed(blocks=2 * num_layers - groups, ended_early=num_layers)
         return Recomputed(blocks=num_layers, ended_early=groups)
-
-    def recipe(self, num_layers: int) -> Recipe:
-        size = self.group_size(num_layers)
-        if size is None:
-            return Recipe()
-        selecting = (
-            "products = [",
-            *(f"    torch.ops.aten.{name}.default," for name in PRODUCTS),
-            "]",
-            "keeping_products = partial(create_selective_checkpoint_contexts, products)",
-        )
-        saving = ("for block in model.blocks:", "    block.forward = partial(save, block.forward)")
-        return Recipe(
-            imports=(
-                "from functools import partial",
-                "from torch.utils.checkpoint import checkpoint",
-                *when(self.keeps_products, "from torch.utils.checkpoint import create_selective_checkpoint_contexts"),
-            ),
-            lines=(
-                *when(self.keeps_products, *selecting),
-                "save = partial(checkpoint, use_reentrant=False)",
-                *when(self.keeps_products, "save = partial(save, context_fn=keeping_products)"),
-                *when(size == 1 or self.nested, *saving),
-                *when(
-                    size > 1 or self.nested,
-                    "blocks = list(model.blocks)",
-                    f"groups = [blocks[first : first + {size}] for first in range(0, len(blocks), {size})]",
-                    "model.blocks = torch.nn.ModuleList(torch.nn.Sequential(*group) for group in groups)",
-                    *saving,
-                ),
-            ),
-        )
 
 
 CHECKPOINTINGS: dict[str, Checkpointing] = {

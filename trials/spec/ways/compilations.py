@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
-
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
@@ -16,13 +14,6 @@ class Compilation:
     """Fields, with values of the smallest configuration with the same graph."""
     seconds: tuple[float, float]
     """Seconds on one core to compile a graph, and each layer in it."""
-
-    def recipe(self, mode: str, *, dynamic: bool) -> Recipe:
-        how = f'mode="{mode}", dynamic={dynamic}'
-        by_block = when(
-            self.each_block, "for block in model.blocks:", f"    block.forward = torch.compile(block.forward, {how})"
-        )
-        return Recipe(lines=by_block + when(self.whole, f"model.compile({how})"))
 
 
 COMPILATIONS: dict[str, Compilation] = {

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, import_of, when
-
 LEARNING_RATE = 1e-4
 
 
@@ -37,21 +35,6 @@ class Optimizer:
     def is_fused(self) -> bool:
         """Whether one kernel updates many weights, and reads the gradient scale on the device."""
         return bool(self.arguments.get("fused"))
-
-    def call(self, weights: str) -> str:
-        """Return the PyTorch that makes it, with the learning rate of lmsweep's steps, which is no recommendation."""
-        called = self.factory if self.is_of_torch else self.factory.rpartition(".")[2]
-        return f"{called}({', '.join([weights, *(f'{name}={value}' for name, value in self.arguments.items())])})"
-
-    def recipe(self, *, adapted: bool) -> Recipe:
-        trained = when(adapted, "trained = [w for w in model.parameters() if w.requires_grad]")
-        lines = (*trained, f"optimizers = [{self.call('trained' if trained else 'model.parameters()')}]")
-        by_kind = (
-            "matrices = [w for w in model.blocks.parameters() if w.dim() == 2]",
-            "others = list({*model.parameters()} - {*matrices})",
-            f"optimizers = [\n    {self.call('matrices')},\n    {OPTIMIZERS['adamw_fused'].call('others')},\n]",
-        )
-        return Recipe(imports=import_of(self.factory), lines=by_kind if self.only_matrices else lines)
 
 
 def _adamw(**form: bool) -> Optimizer:

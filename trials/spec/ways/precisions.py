@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from functools import partial
 
-from lmsweep.trials.spec.ways.pytorch_lines import Recipe, when
-
 
 @dataclass(frozen=True, kw_only=True)
 class NumberFormats:
@@ -45,24 +43,6 @@ class NumberFormats:
     def weight_bytes(self) -> int:
         """Bytes of a weight, of its gradient and of each of its numbers in the optimizer's state."""
         return 4 if self.weights == "float32" else 2
-
-    def recipe(self, device: str, *, adapted: bool, has_gradients: bool) -> Recipe:
-        float8 = "Float8LinearConfig"
-        converts = self.weights != "float32" and not adapted  # an adapter stores the weights itself
-        return Recipe(
-            imports=when(self.float8_recipe, f"from torchao.float8 import {float8}, convert_to_float8_training"),
-            lines=(
-                f'torch.set_float32_matmul_precision("{"high" if self.tf32 else "highest"}")',
-                *when(converts, f"model.to(torch.{self.weights})"),
-                *when(
-                    self.float8_recipe,
-                    f'config = {float8}.from_recipe_name("{self.float8_recipe}")',
-                    "convert_to_float8_training(model.blocks, config=config)",
-                ),
-                *when(self.scales_gradients and has_gradients, f'scaler = torch.amp.GradScaler("{device}")'),
-            ),
-            around_forward=when(self.autocast, f'torch.autocast("{device}", dtype=torch.{self.autocast})'),
-        )
 
 
 _float8 = partial(NumberFormats, autocast="bfloat16", rate="fp8", compute_capability=(8, 9))
