@@ -1,6 +1,6 @@
-"""Convert a list of published numbers of 2022 to 2026 to analysis/reference/public-benchmarks.parquet.
+"""Convert a list of published numbers of 2022 to 2026 to the store analysis/reference/public-benchmarks.
 
-python benchmarks/public_benchmarks.py FACTS.csv [TARGET.parquet]
+python -m benchmarks.public_benchmarks FACTS.csv [FOLDER]
 
 The file has the columns source, repo_path, hardware, n_gpus, framework, model, head_dim, seq_len, batch, precision,
 metric, value, unit and notes. Kept are numbers of one GPU whose configuration a sweep can name; LEFT_OUT says of the
@@ -10,17 +10,22 @@ others why not.
 import json
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from benchmarks.published import MODES, dimensions_of, identified, write_store
 from lmsweep.analysis.reference import CONDITIONS
 from lmsweep.trials.analytic.flop_conventions import counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import attention_flops, forward_flops
+from lmsweep.trials.results.environment import NOT_OURS
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize, size_name
 
-TARGET = Path(__file__).parents[1] / "analysis" / "reference" / "public-benchmarks.parquet"
+FOLDER = Path(__file__).parents[1] / "analysis" / "reference"
+
+TAKEN = datetime(2026, 11, 22, tzinfo=UTC)
 
 WIDTH, TOKENS = 2048, 16384
 """Of FlashAttention's figures: hidden dimension, and tokens of all sequences (of FlashAttention-3 by its paper, Shah et
@@ -239,13 +244,32 @@ def _common(fact: dict[Any, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the store."""
     path, *target = sys.argv[1:]
     frame = facts(path)
-    place = Path(target[0]) if target else TARGET
-    frame.to_parquet(place, index=False, compression="zstd")
-    print(f"{len(frame)} rows, {place.stat().st_size} bytes in {place}")
+    write(frame, Path(target[0]) if target else FOLDER)
     print(frame.groupby(["workload", "source"]).size().to_string())
+
+
+def write(frame: pd.DataFrame, folder: Path) -> None:
+    timed = frame["workload"] == "timing"
+    modes = frame["phase"].map({name: mode for name, (mode, _) in MODES.items()})
+    phases = frame["phase"].map({name: phase for name, (_, phase) in MODES.items()})
+    flags = [[word for word in CONDITIONS if row[word]] for _, row in frame.iterrows()]
+    rows = frame.drop(columns=[*CONDITIONS, "value", "hardware", "source", "phase"]).assign(
+        **dimensions_of(frame["model"].where(timed), **{ONE_LAYER: LAYER})
+        | {name: frame[name] for name in ("d_model", "num_heads")},
+        sweep=frame["source"] + ", " + frame["implementation"],
+        device_name=frame["hardware"],
+        device="cuda",
+        status="ok",
+        flags=flags,
+        mode=modes.where(timed),
+        phase=phases.where(timed, frame["phase"]),
+        samples=[[value] for value in frame["value"]],
+        measuring_version=NOT_OURS,
+    )
+    print(write_store(identified(rows, TAKEN), folder / "public-benchmarks"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""Convert the facts of the published reports, one per line of a CSV file, to analysis/reference/published.parquet.
+"""Convert the facts of the published reports, one per line of a CSV file, to a store and to what fits in none.
 
-python benchmarks/published.py FACTS.csv [TARGET.parquet]
+python benchmarks/published.py FACTS.csv [FOLDER]
+
+FOLDER (analysis/reference) gets the store `published`, which holds times and memory, and `published.parquet`, which
+holds the other facts.
 
 The file has the columns source_id, table, hardware, device, workload, model_size, d_model, context_length, batch_size,
 precision, compile, warmup_steps, measure_steps, phase, metric, value, unit, status, label and note. Fields that a
@@ -8,19 +11,29 @@ document does not state are empty. If a field follows from other parts of the do
 `inferred[field]=value (why)`.
 """
 
+import hashlib
+import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from lmsweep.analysis.reference import CAVEATS
+from lmsweep.analysis.reference import CAVEATS, INFERENCE
 from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.formulas import PASSES, PHASE_PASSES, forward_flops
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.results.arrow_schema import schema_of
+from lmsweep.trials.results.environment import NOT_OURS
+from lmsweep.trials.results.record import Record
+from lmsweep.trials.spec.config import STORED_FIELDS
+from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES, ModelSize
 
-TARGET = Path(__file__).parents[1] / "analysis" / "reference" / "published.parquet"
+FOLDER = Path(__file__).parents[1] / "analysis" / "reference"
 
 # Printed unit -> stored unit and conversion factor. In the reports, MB are 2^20 bytes, according to the calculations in
 # their text, and GB are 10^9, according to the card's capacity and the predicted bytes.
@@ -232,16 +245,155 @@ RULES: dict[str, Callable[[pd.DataFrame], pd.Series]] = {
 }
 
 
+# Metric of the facts -> metric of the store.
+STORED = {
+    "time": "time",
+    "time_std": "time_std",
+    "peak_mem": "peak_allocated",
+    "mem_before_backward": "allocated",
+    "mem_allocated": "allocated",
+    "mem_reserved": "reserved",
+}
+# Phase of the facts -> mode and phase that measure it in lmsweep (`lmsweep.analysis.data.step_parts`).
+MODES = {
+    "forward": ("train_forward", "forward"),
+    "backward": ("forward_backward", "backward"),
+    "forward_backward": ("forward_backward", "step"),
+    "optimizer": ("train_step", "optimizer"),
+    "backward_optimizer": ("train_step", "backward_optimizer"),
+    "step": ("train_step", "step"),
+}
+# Metric of memory -> its phase, whatever the phase of the fact. The logs print memory after the last iteration.
+PHASES = {"peak_mem": "step", "mem_before_backward": "before_backward"} | dict.fromkeys(
+    ("mem_allocated", "mem_reserved"), "step_end"
+)
+STATUSES = {"ok": "ok", "oom": "oom", "failed": "error"}
+PER = 100.0
+"""Iterations of a time without a unit: read as seconds for all of them, it agrees with another report (SOURCES.md)."""
+
+
+TAKEN = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def is_stored(frame: pd.DataFrame) -> pd.Series:
+    """The times and memory of steps and of attention that no other fact repeats."""
+    counted = ~frame["repeated"] & ~frame["derived"] & ~frame["table"].str.endswith("prose")
+    measured = frame["workload"].isin(["timing", "memory", "attention"]) & frame["metric"].isin([*STORED])
+    return counted & measured & frame["status"].isin([*STATUSES])
+
+
+def store_rows(facts: pd.DataFrame) -> pd.DataFrame:
+    """The facts as rows of the table `measurements`, with the columns that only `published` reads."""
+    alone = facts["workload"] == "attention"
+    ok, timed = facts["status"] == "ok", facts["metric"].isin(["time", "time_std"])
+    unitless = facts["unit"].isna() & ok
+    modes = facts["phase"].map({name: mode for name, (mode, _) in MODES.items()})
+    phases = facts["phase"].map({name: phase for name, (_, phase) in MODES.items()})
+    phases = phases.where(~alone, facts["phase"].replace("forward_backward", "step"))
+    phases = phases.where(timed, facts["metric"].map(PHASES))
+    known = {name: stated_or_inferred(facts, name) for name in ("hardware", "device", "precision", "context_length")}
+    inferred = facts["note"].fillna("").str.findall(r"inferred\[(\w+)\]")
+    model = facts["model"].where(facts["model"].notna(), facts["note"].str.extract(r"inferred\[model_size\]=(\S+)")[0])
+    dimensions = dimensions_of(model)
+    added = inferred.map(lambda names: [{"model_size": "model"}.get(name, name) for name in names])
+    added += facts["d_model"].isna().map({True: ["d_model"], False: []})
+    rows = pd.DataFrame(
+        {
+            "sweep": facts["source"] + " " + facts["table"],
+            "workload": facts["workload"],
+            "status": facts["status"].map(STATUSES),
+            "flags": flags_of(facts, inferred.map(bool)),
+            "error": (facts["status"] + ", as the report says").where(~ok),
+            "model": model,
+            **dimensions | {"d_model": facts["d_model"].fillna(dimensions["d_model"])},
+            "vocab_size": pd.Series(10_000, facts.index).where(model.notna()),  # of the course's model
+            "context_length": pd.to_numeric(known["context_length"].str.extract(r"^(\d+)")[0]),
+            "precision": known["precision"].replace("float32", "fp32"),
+            **{name: facts[name] for name in ("batch_size", "compile", "warmup_steps", "measure_steps")},
+            "mode": modes.where(~alone),
+            "device": known["device"],
+            "device_name": known["hardware"].fillna("not stated"),
+            "measuring_version": NOT_OURS,
+            "phase": phases.where(ok),
+            "metric": facts["metric"].map(STORED).where(ok),
+            "unit": facts["unit"].where(~unitless, "s"),
+            "samples": [None if np.isnan(value) else [value] for value in facts["value"] / np.where(unitless, PER, 1)],
+            # What only `published` reads:
+            "number": facts.index,
+            "printed": facts["phase"].fillna("") + "." + facts["metric"],
+            "inferred": added.map(",".join),
+            "label": facts["label"],
+            "note": facts["note"],
+        }
+    )
+    return identified(rows, TAKEN)
+
+
+def dimensions_of(model: pd.Series, **others: ModelSize) -> dict[str, pd.Series]:
+    """What each model's name says of its shape; null without a name."""
+    sizes = {name: asdict((SIZES | others)[name]) for name in model.dropna().unique()}
+    return {name: model.map({one: size[name] for one, size in sizes.items()}) for name in DIMENSIONS}
+
+
+def flags_of(facts: pd.DataFrame, inferred: pd.Series) -> list[list[str]]:
+    words = [*(name for name in CAVEATS if name in facts), INFERENCE]
+    marks = facts.assign(**{INFERENCE: inferred})[words].to_numpy(bool)
+    return [[word for word, holds in zip(words, row, strict=True) if holds] for row in marks]
+
+
+def identified(rows: pd.DataFrame, taken: datetime) -> pd.DataFrame:
+    """The rows with their identifiers: a table is an attempt at each of its configurations.
+
+    taken: when the numbers were taken from their sources, which state no dates.
+    """
+    config = [name for name in STORED_FIELDS if name in rows and name != "device"]
+
+    def digests(*names: str) -> list[str]:
+        return [
+            hashlib.sha256(json.dumps([None if pd.isna(one) else str(one) for one in row]).encode()).hexdigest()[:16]
+            for row in rows[[*names]].itertuples(index=False)
+        ]
+
+    return rows.assign(
+        trial_id=digests(*config),
+        measurement_id=digests(*config, "workload", "sweep"),
+        environment_id=digests("device_name", "device", "sweep"),
+        attempt_id=digests(*config, "workload", "sweep", "device_name", "device"),
+        started_at=taken,
+    )
+
+
+def write_store(rows: pd.DataFrame, folder: Path) -> Path:
+    """Write the rows as a store; columns that its schema lacks stay, for `lmsweep.analysis.reference`."""
+    schema = schema_of(Record)
+    more = pa.Table.from_pandas(rows[[name for name in rows if name not in schema.names]], preserve_index=False)
+    columns = rows.reindex(columns=schema.names).astype(object)
+    table = pa.table([pa.array(columns[field.name], field.type, from_pandas=True) for field in schema], schema=schema)
+    for field in more.schema:
+        table = table.append_column(field.with_metadata(None), more.column(field.name))
+    path = folder / "measurements" / "measurements.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, compression="zstd")
+    return path
+
+
 def main() -> None:
     assert list(RULES) == list(CAVEATS), "each caveat has a rule, in the same order"
     facts, *target = sys.argv[1:]
     frame = read_facts(facts)
     caveats = {name: np.asarray(rule(frame), dtype=bool) for name, rule in RULES.items()}
-    path = Path(target[0]) if target else TARGET
-    frame.assign(**caveats).to_parquet(path, index=False, compression="zstd")
-    print(f"{len(frame)} rows, {path.stat().st_size} bytes in {path}")
+    write(frame.assign(**caveats), Path(target[0]) if target else FOLDER)
     for name, holds in caveats.items():
         print(f"{name}: {holds.sum()}")
+
+
+def write(frame: pd.DataFrame, folder: Path) -> None:
+    """Write all facts, each into the store or into the table of the others; `number` is its place among all."""
+    stored = is_stored(frame)
+    path = write_store(store_rows(frame[stored]), folder / "published")
+    rest = frame[~stored].assign(number=frame.index[~stored])
+    rest.to_parquet(folder / "published.parquet", index=False, compression="zstd")
+    print(f"{stored.sum()} rows in {path}, {len(rest)} in {folder / 'published.parquet'}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Compare the published memory peaks of the 2.7b model with measured ones.
 
-python benchmarks/published_memory.py STORE
+python -m benchmarks.published_memory STORE
 
 STORE holds the trials of `lmsweep run benchmarks/published-memory.yaml`, or of the sweep cs336-2025. Prints a line for
 each of the twelve cells of the two published tables; two of them are blank, because they did not fit the card. Exits
@@ -13,7 +13,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from lmsweep.analysis.reference import published
+from tests.support.published_numbers import published
 
 MOST = {"train_forward": 0.3e9, "train_step": 0.5e9}
 """Bytes by which a peak may differ."""

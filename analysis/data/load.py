@@ -21,7 +21,7 @@ from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import FlopConvention, counted_flops, share_of_scores
 from lmsweep.trials.analytic.formulas import PASSES, attention_flops, forward_flops, recomputed_flops, tokens_per_step
-from lmsweep.trials.results.environment import is_absent
+from lmsweep.trials.results.environment import NOT_OURS, is_absent
 from lmsweep.trials.results.roles import OF_STEP
 from lmsweep.trials.spec.config import AUTO_FIELDS, CONFIG_FIELDS, STORED_FIELDS, RequestError
 from lmsweep.trials.spec.ways.checkpointings import Recomputed, checkpointing_of
@@ -97,13 +97,15 @@ def stored_rows(store: Store) -> pd.DataFrame:
 def described(table: pa.Table) -> pd.DataFrame:
     """Return rows of the table `measurements`, with the statistics of their samples."""
     frame = frame_of(table, _column_type)
-    # Null is the default in a row that is older than the field; of the user's code, fields of OF_STEP are unknown.
+    # Null is the default in a row that is older than the field; of the user's code, fields of OF_STEP are unknown. In a
+    # published row it is what its source does not state.
+    is_published = frame["measuring_version"].eq(NOT_OURS).fillna(False)
     has_users_code = frame["model_code"].notna() | frame["step"].notna()
     for name, default in _DEFAULTS.items():
-        filled = frame[name].fillna(default)
-        frame[name] = filled.where(~has_users_code, frame[name]) if name in OF_STEP else filled
+        unknown = (has_users_code | is_published) if name in OF_STEP else is_published
+        frame[name] = frame[name].fillna(default).where(~unknown, frame[name])
     for name in AUTO_FIELDS:
-        frame[name] = frame[name].astype(object).where(frame[name].notna(), "auto")
+        frame[name] = frame[name].astype(object).where(frame[name].notna() | is_published, "auto")
     frame["vocab_size"] = frame["vocab_size"].replace(0, pd.NA)  # what older versions stored for an unknown one
     lengths = pc.fill_null(pc.list_value_length(table["samples"]), 0).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -163,7 +165,8 @@ def _with_speed(frame: pd.DataFrame, convention: FlopConvention) -> pd.DataFrame
         convention, other=other, attention=attention, forward=forwards, backward=backwards, share=share
     )
     # The closed form counts neither a user's model nor frozen weights; `TrialConfig.has_counted_flops`.
-    by_trial = ((frame["model_code"].notna() | (frame["adapter"] != "none")) & ~is_attention).to_numpy(dtype=bool)
+    adapts = frame["adapter"].fillna("none").ne("none")
+    by_trial = ((frame["model_code"].notna() | adapts) & ~is_attention).to_numpy(dtype=bool)
     flops = np.where(by_trial, _flops_of_trials(frame), closed_form)
     # A timed phase has tokens, also where its FLOPs are unknown.
     known = ~np.isnan(flops) | (by_trial & ~np.isnan(forwards))
@@ -213,7 +216,8 @@ def _recomputed(
 ) -> NDArray[np.float64]:
     """FLOPs that the backward pass of each row computes again. block: FLOPs of the forward pass of one block."""
     layers = np.nan_to_num(terms["num_layers"], nan=1).astype(np.int64).tolist()
-    found = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), frame["checkpointing"], layers)
+    words = frame["checkpointing"].fillna("none")
+    found = for_each_kind(lambda word, n: checkpointing_of(word).recomputed(n), words, layers)
     again = Recomputed(*np.array(found, dtype=np.float64).reshape(-1, 2).T)
     flops: NDArray[np.float64] = recomputed_flops(
         again,

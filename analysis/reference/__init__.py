@@ -27,15 +27,21 @@ CAVEATS: dict[str, str] = {
     "repeated": "repeats a number printed elsewhere in the document; do not count it twice",
     "derived": "computed from other numbers of the document",
 }
-"""Boolean columns of `published`, and what true means."""
+"""Flags of the numbers of the reports, and columns of `published`: what they mean."""
+
+
+INFERENCE = "inferred"
+"""Flag of a number with a condition that follows from elsewhere in its document."""
 
 
 def published() -> pd.DataFrame:
-    """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
+    """What the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, what other numbers
+    of a report repeat or follow from, and cells without a number. Columns as in SOURCES.md. Null: not stated.
 
     A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
     """
-    return _table("published")
+    with files(__name__).joinpath("published.parquet").open("rb") as file:
+        return pd.read_parquet(file)
 
 
 CONDITIONS: dict[str, str] = {
@@ -48,17 +54,12 @@ CONDITIONS: dict[str, str] = {
     "vocabulary around it, which should be small",
     "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
 }
-"""Boolean columns of `public_benchmarks`, and what true means."""
+"""Flags of the numbers of public benchmarks, and what they mean."""
 
 
-def public_benchmarks() -> pd.DataFrame:
-    """One row for each number, in seconds; columns as in SOURCES.md. Null: the source does not state it."""
-    return _table("public-benchmarks")
-
-
-def _table(name: str) -> pd.DataFrame:
-    with files(__name__).joinpath(f"{name}.parquet").open("rb") as file:
-        return pd.read_parquet(file)
+PUBLISHED = "published"
+PUBLISHED_STORES = (PUBLISHED, "public-benchmarks")
+"""The stores of numbers that others measured: five reports, and public benchmarks."""
 
 
 def stores() -> dict[str, str]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from lmsweep.analysis.comparison.side_by_side import PUBLISHED
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.analysis.report.answers.headline import headline_of
 from lmsweep.analysis.report.answers.history import headline_of_history, histories
 from lmsweep.analysis.report.answers.question import DEVICE, Asked, asked_in, measures_of, questions

@@ -6,10 +6,9 @@ from functools import cached_property
 
 import pandas as pd
 
-from lmsweep.analysis.comparison.side_by_side import PUBLISHED
 from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.reference import stores
+from lmsweep.analysis.reference import PUBLISHED, stores
 from lmsweep.trials.analytic.prices import Price
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store

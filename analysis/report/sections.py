@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
-from lmsweep.analysis.comparison.side_by_side import NoCounterpartError, beside
+from lmsweep.analysis.comparison.pairs import NoCounterpartError
+from lmsweep.analysis.comparison.side_by_side import beside
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.limits_tables import sizes_that_fit
@@ -131,7 +132,8 @@ def _beside(results: Results, names: Sequence[str]) -> Section:
     for name in names:
         with suppress(NoCounterpartError):
             question = f"As printed by lmsweep compare --with {name}."
-            tables.append(_named(beside(results.measurements, name), f"with {name}", question))
+            found = beside(results.attempts, name)
+            tables += [_named(one, f"with {name}", question) for one in (found.brief(), *found.tables())]
     words = "Times of the same part of the same model at the same context length, and every condition that differs."
     return Section("beside", "Side by side", words, tables=tables)
 

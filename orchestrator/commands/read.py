@@ -143,7 +143,7 @@ def compare(
         others = "--value, --min-effect, --same-within and --fail-on"
         raise RequestError(f"--explain is about whole steps; leave out {others}")
     from lmsweep.analysis.comparison.compare import VERDICTS
-    from lmsweep.orchestrator.commands.text.show_table import show_table
+    from lmsweep.orchestrator.commands.text.show_table import show_parts, show_table
 
     for word in fail_on:
         if word not in VERDICTS:
@@ -155,7 +155,11 @@ def compare(
         from lmsweep.analysis.data.selection import select
 
         attempts = load(store, pooled=False)
-        show_table(place_beside(select(pool(attempts), conditions), beside, attempts), format)
+        shown = place_beside(attempts, beside, select(pool(attempts), conditions))
+        if format in ("csv", "json"):
+            show_table(shown.long(), format)
+        else:
+            show_parts(shown.tables() if verbose else [shown.brief()], format)
         return
     from lmsweep.analysis.api import compare as compare_results
     from lmsweep.analysis.api import explain as explain_results

@@ -8,7 +8,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from lmsweep.analysis.reference import CAVEATS, published
+from lmsweep import analysis
+from lmsweep.analysis.reference import CAVEATS
+from tests.support.command import lmsweep_here
+from tests.support.published_numbers import published
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,10 +192,33 @@ def test_the_table_is_made_of_a_list_of_facts(tmp_path: Path):
         "mine,again,,cuda,timing,small,,,,float32,,,,forward,time_ms,160,ms,ok,,inferred[hardware]=A100 (a heading)\n"
         "mine,cells,,,memory,,,,,,,,,forward,peak_mem,,GB,,,cell is blank\n"
     )
-    target = tmp_path / "published.parquet"
-    subprocess.run([sys.executable, ROOT / "benchmarks" / "published.py", facts, target], cwd=ROOT, check=True)
-    made = pd.read_parquet(target)
-    assert list(made["suspected_tf32"]) == [True, False, True, False]
-    assert list(made["value"].fillna(-1)) == [0.0083, 0.16, 0.16, -1] and list(made["status"]) == ["ok"] * 3 + ["empty"]
-    assert made["compile"][0] == "none" and made["precision"][0] == "fp32" and pd.isna(made["hardware"][2])
-    assert list(made.columns) == list(published().columns)
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "published.py", facts, tmp_path], cwd=ROOT, check=True)
+    stored = pd.read_parquet(tmp_path / "published" / "measurements" / "measurements.parquet")
+    assert [list(flags) for flags in stored["flags"]] == [["suspected_tf32"], [], ["suspected_tf32", "inferred"]]
+    assert [list(one) for one in stored["samples"]] == [[0.0083], [0.16], [0.16]]
+    assert stored["compile"][0] == "none" and stored["precision"][0] == "fp32" and stored["device_name"][2] == "A100"
+    (left,) = pd.read_parquet(tmp_path / "published.parquet").to_dict("records")
+    assert left["status"] == "empty" and left["number"] == 3
+    assert {*left} == {*published().columns, "number"}
+
+
+def test_published_numbers_are_a_store_that_states_what_its_sources_state():
+    frame = analysis.load("published")
+    assert set(frame["measuring_version"]) == {0} and frame["optimizer"].isna().all()
+    logs = frame[frame["sweep"] == "seed3 run_log_small"]
+    assert set(logs["batch_size"]) == {64} and logs["compile"].isna().all() and set(logs["warmup_steps"]) == {5}
+    unstated = frame[frame["sweep"] == "seed2 e2e_fp32"]
+    assert unstated["warmup_steps"].isna().all() and unstated["device_name"].eq("RTX PRO 6000 WK").all()
+    small = unstated[(unstated["model"] == "small") & (unstated["metric"] == "time")]
+    assert small["tokens_per_second"].notna().any()
+    table = lmsweep_here("table", "published", "--rows", "model", "--cols", "sweep", "--value", "forward.time",
+                         "--where", "sweep=seed2 e2e_fp32,seed2 e2e_bf16")  # fmt: skip
+    assert "10.1" in table and "seed2 e2e_bf16" in table and "suspected_tf32" in table
+
+
+def test_a_number_is_in_one_file():
+    folder = ROOT / "analysis" / "reference"
+    stored = pd.read_parquet(folder / "published" / "measurements" / "measurements.parquet")
+    left = pd.read_parquet(folder / "published.parquet")
+    assert sorted([*stored["number"], *left["number"]]) == list(range(1801))
+    assert len(stored) == 784

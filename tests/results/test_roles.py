@@ -30,6 +30,7 @@ WRITERS = (
     "analysis/presets",
     "analysis/metrics",
     "analysis/report",
+    "analysis/comparison/pairs.py",
     "analysis/comparison/side_by_side.py",
     "orchestrator/features/best/answer_text.py",
     "orchestrator/features/best/transfer.py",

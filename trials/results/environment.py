@@ -9,6 +9,8 @@ from lmsweep.trials.spec.software_pins import decided_fields, pinned
 
 MEASURING_VERSION = 2
 """Incremented when a change to the measuring code makes earlier results incomparable. Part of every environment."""
+NOT_OURS = 0
+"""`measuring_version` of a published number, which others measured."""
 
 
 def _environment(default: Any = None) -> Any:

@@ -70,7 +70,9 @@ def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, "_Words"]]:
         if name in ("status", "device"):
             known = [one.value for one in Status] if name == "status" else DEVICES
             parts = column if name == "status" else pc.replace_substring_regex(column, ":.*", "")
-            yield pc.invert(pc.is_in(parts, pa.array(known))), words
+            is_wrong = pc.invert(pc.is_in(parts, pa.array(known)))
+            # A published number may name no device.
+            yield is_wrong if name == "status" else pc.and_(is_wrong, pc.is_valid(column)), words
         if name == "device_name":
             yield pc.is_null(column), words
         if name == "started_at":

@@ -1,0 +1,380 @@
+"""Pairs the results of a store with published numbers, or with those of another store, and judges each pair.
+
+What a source does not state is taken to be as in the result that stands beside it. `lmsweep compare` judges the pairs.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.analysis.comparison.cell_verdicts import Table, judge, judge_clocks
+from lmsweep.analysis.comparison.compare import (
+    DIFFERENT_BY_DEVICE,
+    DIFFERENT_ELSEWHERE,
+    DIFFERENT_ON_GPU,
+    SAME_ELSEWHERE,
+    SAME_ON_GPU,
+    axes_of,
+    places_of,
+)
+from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, labels
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.pooled_rows import pool
+from lmsweep.analysis.data.process_variation import KIND, known_variation
+from lmsweep.analysis.data.selection import flag_tuples, ok_rows
+from lmsweep.analysis.data.step_parts import parts_of_step
+from lmsweep.analysis.reference import CAVEATS, PUBLISHED, PUBLISHED_STORES, stores
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.suggestions import choices
+from lmsweep.trials.statistics.median_interval import NORMAL
+from lmsweep.trials.statistics.significance import Sizes
+
+ALONE = ("attention", "loss")
+"""Workloads that measure a part of a model by itself."""
+
+CONDITIONS = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
+"""What a source may leave open."""
+
+_OTHER_CONDITIONS = tuple(
+    name
+    for name in DISTINGUISHING_COLUMNS
+    if name
+    not in (
+        *("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", "model"),
+        *("d_model", "context_length"),
+    )
+)
+"""What may differ from another store. A line shows the others, or they follow from what it shows."""
+
+_RESULT = ["measurement_id", "environment_id", "workload", "metric"]
+_SHAPE = ("num_heads", "causal")
+_PART_OF_MODE = {"forward": "inference", "train_forward": "forward", "train_step": "step"}
+_PEAKS = ("peak_allocated", "allocated", "reserved")
+
+_SAME_VOCABULARY = 0.01
+"""Maximum relative difference of vocabularies that differ only in padding."""
+
+VARIATION_OF_PUBLISHED = {"gpu": 0.017, "host": 0.2}
+"""Standard deviation of the logarithm of a published time, where the GPU and where the host decided it."""
+
+USUAL_STEPS = 10
+"""Measured steps of a mean whose source does not state them: those that the assignment asks for."""
+
+
+_NUMBERS = tuple(f"{name}{end}" for name in ("mine", "theirs", "ratio", "wall_ratio") for end in ("", "_low", "_high"))
+LONG = [
+    *("source", "hardware", "measurement_id", "environment_id", "device_name", "workload", "part", "quantity", "unit"),
+    *("clock", "model", "d_model", "context_length", "batch_size", "precision", "compile", "attention"),
+    *("warmup_steps", "measure_steps", *_NUMBERS[:9], "wall_ratio", "verdict", "mine_flags", "theirs_flags", "doubts"),
+    "differs",
+]
+"""The columns of `pairs` that CSV and JSON show."""
+
+
+class NoCounterpartError(RequestError):
+    """No result has a counterpart in the other source."""
+
+
+class Side(NamedTuple):
+    """The rows of one side of a comparison."""
+
+    attempts: pd.DataFrame
+    """All of `lmsweep.load(..., pooled=False)`."""
+    numbers: pd.DataFrame
+    """A row for each number that may have a counterpart, with its `part` and `quantity`; `line` counts them."""
+    device_times: pd.DataFrame
+    """Rows of the attempts; none if the other side has none."""
+
+
+class Pairs(NamedTuple):
+    frame: pd.DataFrame
+    """As `pairs` returns it."""
+    cells: pd.DataFrame
+    """The cells of claims; their index is that of the frame."""
+    unpaired: tuple[int, int]
+    """Numbers that only this store has, and that only the other side has."""
+
+
+def reference_names() -> list[str]:
+    """Return the names that `pairs` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
+    return list(stores())
+
+
+def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
+    """Return a row for each number of the other side that has a counterpart among these results.
+
+    attempts: rows of `lmsweep.load(..., pooled=False)`. name: `published`, another store that ships, or the location of
+    a store. Paired are times of a step, of its parts, of attention and of the loss alone, and memory at the same point
+    of an iteration, if the model (or the width), the context length, the batch size, the precision, the compilation and
+    the attention agree. Where the other side leaves one of them open, the result stands there whose conditions differ
+    least from it and from a plain run: float32, eager, written-out attention, a steady state. Columns:
+
+    - `source` (sweep of the other side: report and table, as `seed2 e2e_fp32`), `hardware`.
+    - `measurement_id`, `environment_id`, `workload`, the configuration and the environment of our result; with
+    `_there`, those of the other side, null where it does not state them.
+    - `part` (forward, backward, forward_backward, step, ...), `metric` (time, peak_allocated, allocated, reserved),
+    `unit`, `clock` (device, wall; null for memory): device time if both sides have it.
+    - `mine`, `theirs`, each with `_low` and `_high`, in SI units.
+    - `ratio`, theirs / mine, so that above 1 ours is faster or smaller, with `ratio_low` and `ratio_high`; `wall_ratio`
+    beside device times.
+    - `verdict`, a word of `compare`: of ours against a published number; of the other store against ours, as `lmsweep
+    compare OURS THEIRS` says it.
+    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `doubts`, the caveats for which it counts in no mean.
+    - `differs`: conditions in which both sides differ, and those that the other side does not state, as a sentence.
+
+    Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
+    """
+    return paired(attempts, name).frame
+
+
+def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
+    """Return `pairs`, and the cells of their claims. rows: the pooled rows that are paired; None: all."""
+    is_published = name == PUBLISHED
+    theirs = _side(_published() if is_published else _attempts_of(name))
+    mine = _side(attempts, rows)
+    if theirs.device_times.empty:
+        mine = mine._replace(device_times=theirs.device_times)
+    keys = ["workload", "part", "quantity", "place"]
+    found = mine.numbers.merge(theirs.numbers, on=keys, suffixes=("", "_there"))
+    found = found[_compatible(found)].copy()  # joins columns of one type
+    if found.empty:
+        raise NoCounterpartError(
+            f"{name} has no number with the model, context length, batch size, precision, compilation and attention of "
+            f"one in the store, which has {', '.join(sorted(mine.numbers['place'].str.replace('/', ' at ').unique()))}"
+        )
+    found = _nearest(found) if is_published else found
+    unpaired = (
+        len(mine.numbers) - found["line"].nunique(),
+        len(theirs.numbers) - found["line_there"].nunique(),
+    )
+    found = found.assign(
+        differs=[_differences(line, is_published=is_published) for _, line in found.iterrows()],
+        source=found["sweep_there"] if is_published else name,
+        hardware=found["device_name_there"].where(
+            found["device_there"].isin(["cuda", None]), found["device_name_there"] + ", " + found["device_there"]
+        ),
+    ).reset_index(drop=True)
+    found = found.assign(doubts=found["flags_there"].map(doubts_of))
+    # A published table is a comparison of its own.
+    judged = [
+        _judged(cells, mine, theirs, is_published=is_published)
+        for _, cells in found.groupby(["source", found["quantity"] == "time"], sort=False)
+    ]
+    cells = pd.concat(judged).sort_index()
+    frame = found.drop(columns=["line", "line_there", "median", "low", "high"]).join(
+        _oriented(cells, is_published=is_published)
+    )
+    frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
+    return Pairs(frame, cells, unpaired)
+
+
+def doubts_of(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the caveats that question a published number, so that it counts in no mean."""
+    return tuple(word for word in flags if word in CAVEATS)
+
+
+def _side(attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
+    numbers = _numbers(pool(attempts) if rows is None else rows)
+    device_times = attempts[(attempts["metric"] == "device_time") & attempts["median"].notna()]
+    return Side(attempts, numbers.assign(line=range(len(numbers))), device_times)
+
+
+def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
+    """The successful times of steps, of their parts and of parts of models alone, and the memory of an iteration."""
+    frame = frame.assign(stored=frame["phase"])
+    steps = parts_of_step(frame).drop_duplicates([*DISTINGUISHING_COLUMNS, "environment_id", "phase"], keep="last")
+    alone = frame["workload"].isin(ALONE)
+    others = frame[alone & (frame["metric"] == "time")]
+    memory = frame[frame["metric"].isin(_PEAKS) & (frame["workload"].isin(["memory", "attention"]))]
+    memory = memory[memory["phase"].isin(["step", "step_end", "before_backward"]) | (memory["workload"] == "attention")]
+    both = ok_rows(pd.concat([steps, others, memory], ignore_index=True))
+    both = both[both["median"].notna()].copy()
+    if both.empty:
+        raise RequestError("the store has no times or memory of the workloads timing, memory, attention or loss")
+    timed, whole = both["metric"] == "time", both["workload"] == "memory"
+    # The peak of attention is reached in backward, which has what forward keeps, and more.
+    at_peak = ~whole & (both["phase"] == "backward") & (both["metric"] == "peak_allocated")
+    point = both["stored"].mask(at_peak, "step")
+    both["quantity"] = (point + "." + both["metric"]).where(~timed, "time")
+    modes = both["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
+    both["part"] = both["phase"].where(timed, modes.where(whole, point))
+    size = both["model"].astype(object).where(~both["workload"].isin(ALONE), "d_model " + labels(both["d_model"]))
+    both["place"] = size.astype(str) + "/" + labels(both["context_length"])
+    return both.assign(flags=flag_tuples(both["flags"]))
+
+
+def _published() -> pd.DataFrame:
+    """The published numbers, each with the interval of what another run of its source would have printed."""
+    rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
+    deviation = _deviation(rows)
+    rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
+    written_out = rows["workload"].map({"timing": "naive", "memory": "naive", "attention": "naive_softmax"})
+    return rows.assign(
+        **{KIND: "exact"},  # of its own process nothing is known but this interval
+        attention=rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out),
+    )
+
+
+def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
+    """The standard deviation of the logarithm of each published number."""
+    by_host = np.array([Flag.HOST_BOUND in words for words in rows["flags"]])
+    between = np.where(by_host, VARIATION_OF_PUBLISHED["host"], VARIATION_OF_PUBLISHED["gpu"])
+    key = ["attempt_id", "phase"]
+    spread = rows[rows["metric"] == "time_std"].drop_duplicates(key).set_index(key)["median"]
+    std = spread.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy(float)
+    steps = rows["measure_steps"].map(lambda one: one if isinstance(one, int) else USUAL_STEPS).to_numpy(float)
+    sampled = np.nan_to_num(std / rows["median"].to_numpy(float) / np.sqrt(steps))
+    of_time = np.hypot(between, sampled)
+    deviation: NDArray[np.float64] = np.where(
+        rows["metric"] == "time", of_time, _rounded(rows["median"].to_numpy(float))
+    )
+    return deviation
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The standard deviation of a number by its last printed digit, relative to it."""
+    last = np.array([float(f"1e{len(str(int(v))) - len(str(int(v)).rstrip('0'))}") if v >= 1 else 0.0 for v in values])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        deviation: NDArray[np.float64] = np.nan_to_num(last / np.sqrt(12) / values)
+    return deviation
+
+
+def _attempts_of(name: str) -> pd.DataFrame:
+    if not open_store(name).exists():
+        raise RequestError(
+            f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
+        )
+    return load(name, pooled=False)
+
+
+def _compatible(found: pd.DataFrame) -> pd.Series:
+    """Whether the conditions that both sides state agree; an open one agrees with those of a plain run."""
+    there = {name: found[f"{name}_there"] for name in CONDITIONS}
+    full = found["precision"].isin(["fp32", "tf32"])
+    same = (there["precision"].isna() & full) | (there["precision"] == found["precision"])
+    same |= there["precision"].isin(["mixed", "fp16 or bf16"]) & found["precision"].isin(["bf16", "fp16"])
+    same |= (there["precision"] == "fp16_pure") & (found["precision"] == "bf16_pure")  # the same products, as fast
+    same |= _flagged(found["flags_there"], "suspected_tf32") & (found["precision"] == "tf32")
+    same &= (there["compile"] == found["compile"]) | (there["compile"].isna() & (found["compile"] == "none"))
+    same &= there["batch_size"].isna() | (there["batch_size"] == found["batch_size"]).fillna(False)
+    written_out = ("naive", "naive_softmax")
+    both_plain = there["attention"].isin(written_out) & found["attention"].isin(written_out)
+    alike = both_plain | (there["attention"] == found["attention"])
+    alike = alike.where(found["workload"] != "loss", found["loss_there"] == found["loss"])
+    # The user's own attention is compared with kernels that lmsweep lacks, and with all others of the same figures.
+    own = np.array([is_reference(name) for name in found["attention"]], dtype=bool)
+    alike |= own & found["workload"].eq("attention") & found["sweep_there"].str.startswith("FlashAttention")
+    return (same & alike & _same_shape(found)).astype(bool)
+
+
+def _same_shape(found: pd.DataFrame) -> pd.Series:
+    same = pd.Series(True, found.index)
+    for name in _SHAPE:
+        there = found[f"{name}_there"]
+        determined = (found["workload"] != "attention") & (name == "num_heads")  # by the model
+        same &= there.isna() | determined | (there == found[name]).fillna(False)
+    there, mine = (found[name].astype("Float64") for name in ("vocab_size_there", "vocab_size"))
+    return (same & ((there - mine).abs() / mine < _SAME_VOCABULARY).fillna(True)).astype(bool)
+
+
+def _nearest(found: pd.DataFrame) -> pd.DataFrame:
+    """Of each device the result that stands for a published number: it differs least from what is stated, else from a
+    plain run."""
+    there = {name: found[f"{name}_there"] for name in ("device", "precision", "warmup_steps", "measure_steps")}
+    tf32 = _flagged(found["flags_there"], "suspected_tf32")
+
+    def apart(name: str) -> pd.Series:
+        values = found[name].map(lambda one: one if isinstance(one, int) else 0).astype(float)
+        stated = pd.to_numeric(there[name], "coerce").astype(float)
+        return (values - stated).abs().where(stated.notna(), -values)  # more steps are nearer to a steady state
+
+    order = pd.DataFrame(
+        {
+            "line_there": found["line_there"],
+            "device_name": found["device_name"],
+            "own": found["attention"].where(found["attention"].map(is_reference), ""),
+            "other_device": there["device"].notna() & (there["device"] != found["device"]),
+            "precision": (found["precision"] != "tf32").where(tf32, found["precision"] == "tf32"),
+            "warmup": apart("warmup_steps"),
+            "steps": apart("measure_steps"),
+        }
+    )
+    kept = order.sort_values([*order], kind="stable").drop_duplicates(["line_there", "device_name", "own"])
+    return found.loc[kept.index.sort_values()]
+
+
+def _flagged(flags: pd.Series, word: str) -> pd.Series:
+    return pd.Series([word in words for words in flags], flags.index, dtype=bool)
+
+
+def _judged(found: pd.DataFrame, mine: Side, theirs: Side, *, is_published: bool) -> pd.DataFrame:
+    """The cells of a comparison, a row for each pair. The baseline is the published number, or else ours."""
+    timed = found["quantity"].iloc[0] == "time"
+    sides = [_processes(found, side, end) for side, end in ((mine, ""), (theirs, "_there"))]
+    sides = sides[::-1] if is_published else sides
+    cells = pd.concat([rows.assign(side=side) for side, rows in enumerate(sides)], ignore_index=True)
+    order = found.index.to_numpy()
+    on_cpu = (found["device"] == "cpu").to_numpy()
+    different, by_device = (
+        np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
+    )
+    sizes = Sizes(different, np.maximum(np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU), different))
+    known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
+    axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
+    table = Table(order, axes_of(found, axes), sizes, known)
+    judged = judge(cells, "s" if timed else "B", table)
+    places = places_of(cells, order, stored_together=False)
+    if timed:
+        by_side = (theirs, mine) if is_published else (mine, theirs)
+        whole = pd.concat([one.device_times.assign(side=side) for side, one in enumerate(by_side)], ignore_index=True)
+        one_host = bool(places.map(len).max() < 2)
+        judged = judge_clocks(judged, whole, cells, table, by_device, one_host=one_host)
+    value = found["part"] + "." + found["quantity"]
+    if timed:
+        value = value.mask(judged["clock"].eq("device").to_numpy(), found["part"] + ".device_time")
+    return judged.set_axis(found.index).assign(value=value, places=places.to_numpy(), least=sizes.same)
+
+
+def _processes(found: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
+    """The rows of the processes of one side of each pair, with the column `cell`."""
+    names = {name if name == "workload" else f"{name}{end}": name for name in [*_RESULT, "stored"]}
+    wanted = found[[*names]].rename(columns=names).assign(cell=found.index)
+    rows = side.attempts.assign(stored=side.attempts["phase"])
+    rows = ok_rows(rows[rows["median"].notna()]).merge(wanted, on=[*_RESULT, "stored"])
+    # A sum of two phases, backward and optimizer, is in no attempt.
+    summed = found["part"].eq("backward_optimizer") & found[f"stored{end}"].eq("backward")
+    lines = found.loc[summed, f"line{end}"]
+    sums = side.numbers.set_index("line").loc[lines].assign(cell=lines.index)
+    rows = pd.concat([rows[~rows["cell"].isin(lines.index)], sums], ignore_index=True)
+    return rows.assign(value=rows["phase"] + "." + rows["metric"], flags=flag_tuples(rows["flags"]))
+
+
+def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
+    """The columns of `pairs` about numbers: the ratio is theirs / mine, whichever is the baseline."""
+    theirs, mine = ("baseline", "contrast") if is_published else ("contrast", "baseline")
+    ends = ("", "_low", "_high")
+    shown: dict[str, Any] = {
+        f"{name}{end}": cells[f"{side}{end}"] for name, side in (("mine", mine), ("theirs", theirs)) for end in ends
+    }
+    for name in [one for one in ("ratio", "wall_ratio") if one in cells]:
+        of_ends = [cells[f"{name}{end}"] for end in ends]
+        of_ends = [1 / of_ends[0], 1 / of_ends[2], 1 / of_ends[1]] if is_published else of_ends
+        shown |= {f"{name}{end}": column for end, column in zip(ends, of_ends, strict=True)}
+    return pd.DataFrame(shown).assign(verdict=cells["verdict"], **cells.reindex(columns=["clock"]))
+
+
+def _differences(line: pd.Series, *, is_published: bool) -> str:
+    """The conditions that differ, with their value on the other side, and those that it does not state."""
+    names = CONDITIONS if is_published else _OTHER_CONDITIONS
+    there = {name: line[f"{name}_there"] for name in names}
+    silent = [name for name in names if is_published and pd.isna(there[name])]
+    stated = [name for name in names if name not in silent and label(there[name]) != label(line[name])]
+    words = [f"{name} {label(there[name])}" for name in stated]
+    if is_published:
+        words.append(f"not stated: {', '.join([*silent, 'software'])}")
+    return "; ".join(words)
