@@ -1,18 +1,17 @@
 """What a store has for the numbers of a report's table, and why some are missing."""
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.side_by_side import published_pairs
 from lmsweep.analysis.data.columns import is_null
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.features.course.reports.from_times import FROM_TIMES
 from lmsweep.orchestrator.features.course.reports.from_workloads import FROM_WORKLOADS
 from lmsweep.orchestrator.features.course.reports.here import Here
+from lmsweep.orchestrator.features.course.reports.published_numbers import ITERATIONS, every_number, pairs_of
 from lmsweep.trials.results.outcome import Status
 
 _STATED = ("model", "d_model", "context_length", "batch_size", "compile", "device", "warmup_steps")
@@ -39,30 +38,24 @@ class Counterparts:
     def __init__(self, results: Results, rows: pd.DataFrame) -> None:
         """results: of the trials of the table's grid. rows: of `published`, those of the table."""
         self.results, self.rows, self.frame = results, rows, results.everything
-        everything = published()
-        self._report = everything[everything["source"] == rows["source"].iloc[0]]
-        pairs = published_pairs(self.frame)
-        pairs = pairs[pairs["row"].isin(self._report.index)]
-        # A number that was probably TF32 stands beside TF32, others labelled float32 beside fp32; of several devices,
-        # beside the one that has most of the table.
-        tf32 = self._report["suspected_tf32"].reindex(pairs["row"]).to_numpy(bool)
-        cells = pairs[pairs["row"].isin(rows.index)].groupby("device_name")["row"].nunique()
-        pairs = pairs.assign(
-            apart=np.where(tf32, pairs["precision"] == "fp32", pairs["precision"] == "tf32"),
-            cells=-pairs["device_name"].map(cells).fillna(0),
-        )
-        self.pairs = pairs.sort_values(["apart", "cells"], kind="stable").drop_duplicates("row").set_index("row")
+        self._report = every_number()[every_number()["source"] == rows["source"].iloc[0]]
+        pairs = pairs_of(results)
+        pairs = pairs[pairs.index.isin(self._report.index)]
+        # Of several devices, the one that has most of the table.
+        cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
+        pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
+        self.pairs = pairs[~pairs.index.duplicated()]
         self._there = self._report.loc[self.pairs.index]
 
-    def of(self, number: int) -> Here:
-        """Return what stands here for a row of `published`."""
-        row = self.rows.loc[number]
+    def of(self, row: pd.Series) -> Here:
+        """Return what stands here for a number."""
+        number = cast(int, row.name)
         if self._names_no_model(row):
             return self._missing(row)
         if number in self.pairs.index:
-            return _of_pair(self.pairs.loc[number])
+            return _of_pair(self.pairs.loc[number], row)
         if row["repeated"] and (pair := self.beside(row, metric=row["metric"])) is not None:
-            return _of_pair(pair)
+            return _of_pair(pair, row)
         names = (row["phase"], row["metric"])
         make = FROM_WORKLOADS.get(row["workload"]) or next(
             (FROM_TIMES[name] for name in names if name in FROM_TIMES), None
@@ -111,7 +104,7 @@ class Counterparts:
         if self._names_no_model(row):
             return Here(missing="not stated", why="the report does not state the model of this number")
         alike = self._same_run(row)
-        values = (alike["phase"] + "." + alike["metric"]).eq(_VALUES.get((row["phase"], row["metric"])))
+        values = (alike["phase"] + "." + alike["metric"]).eq(_VALUES.get((row["phase"], row["metric"]), ""))
         if is_null(row["value"]) and not (ok := alike[values & alike["median"].notna()]).empty:
             one = ok.iloc[0]
             return Here(one["median"], one["low"], one["high"], differs=f"precision {one['precision']}")
@@ -129,12 +122,18 @@ class Counterparts:
 _NO_COUNTERPART = "no kernel or operator of this name ran here, or the report derived the number in its own way"
 
 
-def _of_pair(pair: pd.Series) -> Here:
+def _of_pair(pair: pd.Series, row: pd.Series) -> Here:
+    size, words = 1, [pair["differs"]]
+    if is_null(row["unit"]):
+        size = ITERATIONS
+        words.append(f"read as seconds of {ITERATIONS} iterations")
+    if is_null(row["context_length"]):
+        words.append(f"the report states no context length, {pair['context_length']} here")
     return Here(
-        value=pair["mine"],
-        low=pair["mine_low"],
-        high=pair["mine_high"],
+        value=pair["mine"] * size,
+        low=pair["mine_low"] * size,
+        high=pair["mine_high"] * size,
         ratio=None if np.isnan(pair["ratio"]) else (pair["ratio"], pair["ratio_low"], pair["ratio_high"]),
         verdict=pair["verdict"],
-        differs=pair["differs"],
+        differs="; ".join(words),
     )

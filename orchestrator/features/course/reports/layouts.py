@@ -1,6 +1,7 @@
 """How a report arranges a table: which conditions are its rows, which its columns, and in which units it prints."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import pandas as pd
@@ -65,10 +66,15 @@ def layout_of(rows: pd.DataFrame) -> Layout:
         keys.remove("label")
     if rows["metric"].eq("iteration_time").all():
         return Layout(["label"], [name for name in keys if name != "label"])
-    slow = sorted(keys, key=lambda name: int(rows[name].map(str).ne(rows[name].map(str).shift()).sum()))
+    slow = sorted(keys, key=lambda name: _changes(rows[name]))
     last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
     found = Layout(slow[: last + 1], slow[last + 1 :])
     return found if found.rows else Layout(found.cols[:-1] or ["model"], found.cols[-1:])
+
+
+def _changes(values: pd.Series) -> int:
+    words = [str(value) for value in values]
+    return sum(one != other for one, other in pairwise(words))
 
 
 def measure_of(row: pd.Series) -> Measure:
@@ -85,5 +91,7 @@ def measure_of(row: pd.Series) -> Measure:
             return Measure("GB", 1e9)
         case "1", metric if metric.endswith(_SHARES):
             return Measure("%", 0.01)
+        case None | float(), "time":
+            return Measure("seconds of 100", 1.0)
         case unit, _:
             return Measure("1" if is_null(unit) else unit, 1.0)

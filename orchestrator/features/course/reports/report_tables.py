@@ -32,16 +32,15 @@ _CONDITIONS = (
 def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
     """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`."""
     counterparts = Counterparts(results, rows)
-    found = {number: counterparts.of(number) for number in rows.index}
-    measures = {number: measure_of(row) for number, row in rows.iterrows()}
+    lines = [(row, counterparts.of(row), measure_of(row)) for _, row in rows.iterrows()]
     keys = [*layout.rows, *layout.cols]
     shown = rows[keys].astype(object).where(rows[keys].notna(), "").assign(value=rows["metric"].map(value_of))
-    lines = [
-        {**dict(shown.loc[number]), **cell}
-        for number, row in rows.iterrows()
-        for cell in _cells(row, found[number], measures[number])
+    keyed = [
+        {**key, "number": number, **cell}
+        for number, (key, line) in enumerate(zip(shown.to_dict("records"), lines, strict=True))
+        for cell in _cells(*line)
     ]
-    cells = pd.DataFrame(lines)
+    cells = pd.DataFrame(keyed)
     of = {name: place for place, name in enumerate((PUBLISHED, HERE, RATIO))}
     columns = cells.assign(place=cells["of"].map(of))
     groups = columns.groupby(layout.cols, sort=False).ngroup() if layout.cols else pd.Series(0, cells.index)
@@ -58,7 +57,7 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
         notes.append("ratio: published / here")
     devices = ", ".join(counterparts.pairs["device_name"].unique())
     hardware = ", ".join(rows["hardware"].dropna().unique()) or "hardware not stated"
-    units = {value: measures[number].unit for number, value in shown["value"].items()}
+    units = {value: measure.unit for value, (_, _, measure) in zip(shown["value"], lines, strict=True)}
     return Table(
         cells=cells.set_axis(index).sort_index(),
         rows=layout.rows,
@@ -72,10 +71,9 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
 
 def counted(table: Table) -> tuple[int, int]:
     """Return how many numbers the report has in a table, and how many of them have a counterpart here."""
-    cells = table.cells
-    theirs = (cells["of"] == PUBLISHED) & (cells["word"] | (cells["status"] == Status.OK))
-    here = (cells["of"] == HERE) & (cells["word"] | (cells["status"] == Status.OK))
-    return int(theirs.sum()), int(here.sum())
+    cells = table.cells[table.cells["word"] | (table.cells["status"] == Status.OK)]
+    theirs, here = ({*cells["number"][cells["of"] == of]} for of in (PUBLISHED, HERE))
+    return len(theirs), len(theirs & here)
 
 
 _WORDS = {"peak_mem": "peak memory", "mem_before_backward": "memory before backward", "iteration_time": "time"}
