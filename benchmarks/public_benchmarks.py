@@ -255,8 +255,8 @@ def write(frame: pd.DataFrame, folder: Path) -> None:
     timed = frame["workload"] == "timing"
     modes = frame["phase"].map({name: mode for name, (mode, _) in MODES.items()})
     phases = frame["phase"].map({name: phase for name, (_, phase) in MODES.items()})
-    flags = [[word for word in CONDITIONS if row[word]] for _, row in frame.iterrows()]
-    rows = frame.drop(columns=[*CONDITIONS, "value", "hardware", "source", "phase"]).assign(
+    flags = [[word for word in CONDITIONS if row.get(word)] for _, row in frame.iterrows()]
+    rows = frame.drop(columns=[*CONDITIONS, "value", "hardware", "source", "phase"], errors="ignore").assign(
         **dimensions_of(frame["model"].where(timed), **{ONE_LAYER: LAYER})
         | {name: frame[name] for name in ("d_model", "num_heads")},
         sweep=frame["source"] + ", " + frame["implementation"],

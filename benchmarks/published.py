@@ -297,19 +297,23 @@ def store_rows(facts: pd.DataFrame) -> pd.DataFrame:
     dimensions = dimensions_of(model)
     added = inferred.map(lambda names: [{"model_size": "model"}.get(name, name) for name in names])
     added += facts["d_model"].isna().map({True: ["d_model"], False: []})
+    # What this table does not state is as in the log of the same times, which ran in TF32.
+    as_in_log = facts["table"] == "transformer_compile"
+    added += as_in_log.map({True: ["batch_size", "precision"], False: []})
     rows = pd.DataFrame(
         {
             "sweep": facts["source"] + " " + facts["table"],
             "workload": facts["workload"],
             "status": facts["status"].map(STATUSES),
-            "flags": flags_of(facts, inferred.map(bool)),
+            "flags": flags_of(facts, inferred.map(bool) | as_in_log),
             "error": (facts["status"] + ", as the report says").where(~ok),
             "model": model,
             **dimensions | {"d_model": facts["d_model"].fillna(dimensions["d_model"])},
             "vocab_size": pd.Series(10_000, facts.index).where(model.notna()),  # of the course's model
             "context_length": pd.to_numeric(known["context_length"].str.extract(r"^(\d+)")[0]),
-            "precision": known["precision"].replace("float32", "fp32"),
-            **{name: facts[name] for name in ("batch_size", "compile", "warmup_steps", "measure_steps")},
+            "precision": known["precision"].replace("float32", "fp32").mask(as_in_log, "tf32"),
+            **{name: facts[name] for name in ("compile", "warmup_steps", "measure_steps")},
+            "batch_size": facts["batch_size"].mask(as_in_log, 32),
             "mode": modes.where(~alone),
             "device": known["device"],
             "device_name": known["hardware"].fillna("not stated"),

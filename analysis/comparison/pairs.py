@@ -59,11 +59,12 @@ _PEAKS = ("peak_allocated", "allocated", "reserved")
 _SAME_VOCABULARY = 0.01
 """Maximum relative difference of vocabularies that differ only in padding."""
 
-VARIATION_OF_PUBLISHED = {"gpu": 0.017, "host": 0.2}
-"""Standard deviation of the logarithm of a published time, where the GPU and where the host decided it."""
+VARIATION_OF_PUBLISHED = {"gpu": 0.019, "host": 0.1}
+"""Standard deviation of the logarithm of a published time, if the GPU or if the host decided it, from cells that a
+report prints twice (benchmarks/published_variation.py)."""
 
-USUAL_STEPS = 10
-"""Measured steps of a mean whose source does not state them: those that the assignment asks for."""
+USUAL_STEPS, USUAL_CONTEXT, USUAL_BATCH = 10, 256, 4
+"""What the assignment of the reports asks for: the measured steps of a mean, the context length and the batch size."""
 
 
 _NUMBERS = tuple(f"{name}{end}" for name in ("mine", "theirs", "ratio", "wall_ratio") for end in ("", "_low", "_high"))
@@ -102,7 +103,7 @@ class Pairs(NamedTuple):
 
 def reference_names() -> list[str]:
     """Return the names that `pairs` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
-    return list(stores())
+    return [PUBLISHED, *stores()]
 
 
 def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
@@ -150,7 +151,10 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
             f"{name} has no number with the model, context length, batch size, precision, compilation and attention of "
             f"one in the store, which has {', '.join(sorted(mine.numbers['place'].str.replace('/', ' at ').unique()))}"
         )
-    found = _nearest(found) if is_published else found
+    if is_published:
+        found = _nearest(found)
+    elif (found["part"] == "step").any():
+        found = found[(found["part"] == "step") | found["workload"].isin(ALONE)]
     unpaired = (
         len(mine.numbers) - found["line"].nunique(),
         len(theirs.numbers) - found["line_there"].nunique(),
@@ -162,7 +166,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
             found["device_there"].isin(["cuda", None]), found["device_name_there"] + ", " + found["device_there"]
         ),
     ).reset_index(drop=True)
-    found = found.assign(doubts=found["flags_there"].map(doubts_of))
+    found = found.assign(doubts=found["flags_there"].map(doubts_of if is_published else lambda _: ()))
     # A published table is a comparison of its own.
     judged = [
         _judged(cells, mine, theirs, is_published=is_published)
@@ -173,7 +177,28 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         _oriented(cells, is_published=is_published)
     )
     frame = frame.rename(columns={"flags": "mine_flags", "flags_there": "theirs_flags"})
-    return Pairs(frame, cells, unpaired)
+    return Pairs(_with_wall_flags(frame), cells, unpaired)
+
+
+WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNSTEADY, Flag.NOT_CONVERGED})
+"""Flags of the samples of wall time and of the host, which say nothing about device time."""
+
+
+def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
+    """Move the flags of wall time away from device times."""
+    by_device = frame["clock"].eq("device")
+    names = ["mine_flags", "theirs_flags"]
+    both = frame["mine_flags"] + frame["theirs_flags"]
+    moved = [
+        tuple(word for word in dict.fromkeys(words) if of_device and word in WALL_FLAGS)
+        for words, of_device in zip(both, by_device, strict=True)
+    ]
+    kept = {name: frame[name].where(~by_device, frame[name].map(_of_device)) for name in names}
+    return frame.assign(**kept, wall_flags=pd.Series(moved, frame.index, dtype=object))
+
+
+def _of_device(words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for word in words if word not in WALL_FLAGS)
 
 
 def doubts_of(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -207,7 +232,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     modes = both["mode"].map(lambda mode: _PART_OF_MODE.get(mode, mode))
     both["part"] = both["phase"].where(timed, modes.where(whole, point))
     size = both["model"].astype(object).where(~both["workload"].isin(ALONE), "d_model " + labels(both["d_model"]))
-    both["place"] = size.astype(str) + "/" + labels(both["context_length"])
+    both["place"] = size.astype(str) + "/" + labels(both["context_length"].fillna(USUAL_CONTEXT))
     return both.assign(flags=flag_tuples(both["flags"]))
 
 
@@ -303,6 +328,7 @@ def _nearest(found: pd.DataFrame) -> pd.DataFrame:
             "own": found["attention"].where(found["attention"].map(is_reference), ""),
             "other_device": there["device"].notna() & (there["device"] != found["device"]),
             "precision": (found["precision"] != "tf32").where(tf32, found["precision"] == "tf32"),
+            "batch": found["batch_size"].ne(USUAL_BATCH) & found["batch_size_there"].isna(),
             "warmup": apart("warmup_steps"),
             "steps": apart("measure_steps"),
         }
@@ -368,7 +394,7 @@ def _oriented(cells: pd.DataFrame, *, is_published: bool) -> pd.DataFrame:
         of_ends = [cells[f"{name}{end}"] for end in ends]
         of_ends = [1 / of_ends[0], 1 / of_ends[2], 1 / of_ends[1]] if is_published else of_ends
         shown |= {f"{name}{end}": column for end, column in zip(ends, of_ends, strict=True)}
-    return pd.DataFrame(shown).assign(verdict=cells["verdict"], **cells.reindex(columns=["clock"]))
+    return pd.DataFrame(shown).assign(verdict=cells["verdict"], clock=cells.get("clock"))
 
 
 def _differences(line: pd.Series, *, is_published: bool) -> str:

@@ -1,119 +1,99 @@
 """Shows a store's results beside published numbers, or beside those of another store."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from string import ascii_lowercase
+from textwrap import shorten, wrap
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.comparison.claim import Claim, claim_of, words
-from lmsweep.analysis.comparison.compare import TONES
-from lmsweep.analysis.comparison.pairs import LONG, paired
+from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, claim_of, words
+from lmsweep.analysis.comparison.compare import NOTE, TONES
+from lmsweep.analysis.comparison.pairs import LONG, Pairs, paired
 from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.reference import PUBLISHED
+from lmsweep.analysis.reference import INFERENCE, PUBLISHED
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 
-MOST_NAMED = 6
-"""Maximum number of deviations that are named."""
+MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
+"""Maximum number of lines of an answer, of those for tables, and of those for deviations."""
 DEVIATES = 1.5
 """Factor from the middle of a table beyond which a part of it is out of the pattern."""
-LONGEST = 27
-"""Characters of the name of a table."""
-MORE = "All cells: -v. All numbers and every condition that differs: --format csv. A flag: lmsweep explain FLAG."
-OTHER_KERNELS = (
-    "kernels: these reports measured the model of the 2025 course, which computes the same function with einsums "
-    "(285 operations in a forward pass of two layers, 225 here) and copies each weight gradient once more"
-)
+NAME, HARDWARE = 21, 12
+"""Characters of the name of a table, and of hardware."""
+MORE = "All cells: -v. Every number: --format csv. A flag: lmsweep explain FLAG."
 
 
 class Line(NamedTuple):
-    """A table of the other side, on one kind of hardware, about times or about one kind of memory."""
+    """A table of the other side, on one kind of hardware, about times or about memory."""
 
     source: str
     hardware: str
     pairs: pd.DataFrame
-    """Those that count; all if each is doubted."""
-    doubted: int
-    """Number of pairs that do not count."""
+    """Those that nothing questions; all if each is doubted."""
     claim: Claim
 
     @property
-    def doubts(self) -> list[str]:
-        return list(dict.fromkeys(word for words in self.pairs["doubts"] for word in words))
+    def doubt(self) -> str:
+        """The first reason for which the line is in no mean with others; empty without one."""
+        return next((doubts[0] for doubts in self.pairs["doubts"] if doubts), "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
     title: str
+    """Both sides, the claim, and how many numbers have no counterpart."""
     frame: pd.DataFrame
     """The pairs, as `lmsweep.analysis.comparison.pairs.pairs` returns them."""
     lines: list[Line]
     claim: Claim | None
-    """Of the hardware with the most times that nothing questions; beside a store of all times."""
+    """Of the steps on the hardware with the most that nothing questions; beside a store of all times."""
     is_published: bool
 
-    def long(self) -> Listing:
-        """Return a line for each pair, with all of its numbers, for CSV and JSON."""
-        frame = self.frame[LONG].rename(columns={"metric": "value"})
-        numbers = [name for name in ("mine", "theirs", "ratio", "wall_ratio") if name in frame]
-        return Listing(
-            title=self.title, frame=frame, keys=["source"], units=dict.fromkeys(numbers, "SI"), footnotes=_FLAGS
-        )
+    @property
+    def summary(self) -> str:
+        """The claim about published numbers, as a sentence; empty without one."""
+        return words(self.claim) if self.claim and self.is_published else ""
 
-    def brief(self) -> Listing:
+    def long(self) -> Listing:
+        """Return a line for each pair with all of its numbers, for CSV and JSON."""
+        flags = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "doubts")}
+        frame = self.frame.reindex(columns=LONG)
+        return Listing(title=self.title, frame=frame, keys=["source"], units={}, footnotes=flags)
+
+    def brief(self) -> list[Listing]:
         """Return a line for each published table; beside a store, a line for each pair."""
         if not self.is_published:
-            return self._lines_of_pairs()
-        rows: list[tuple[str, ...]] = []
-        for hardware in dict.fromkeys(line.hardware for line in self.lines):
-            rows.append((f"on {hardware}", *[""] * 5))
-            rows += [_row(line) for line in self.lines if line.hardware == hardware]
-        columns = ["table", "cells", "ratio", "range", "95 % of mean", "verdict"]
-        return Listing(
-            title=self.title, frame=pd.DataFrame(rows, columns=columns), keys=["table"], units={},
-            notes=[*self._notes(), MORE], tones=TONES,
-        )  # fmt: skip
+            return self.cells()
+        doubts = [*dict.fromkeys(line.doubt for line in self.lines if line.doubt)]
+        timed = [_row(line, doubts) for line in self.lines if line.claim.clock]
+        memory = [_row(line, doubts) for line in self.lines if not line.claim.clock]
+        rows = timed + [("memory:", *[""] * 6)] * bool(memory) + memory
+        columns = ["published", "on", "n", "ratio", "range", "mean", "verdict"]
+        frame = pd.DataFrame(rows[:MOST_TABLES], columns=columns)
+        notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] * (len(rows) > MOST_TABLES)
+        legend = ", ".join(f"{letter}: {doubt}" for letter, doubt in zip(ascii_lowercase, doubts, strict=False))
+        notes += wrap(f"In no mean with others: {legend}.", NOTE) if legend else []
+        left = MOST_LINES - 5 - self.title.count("\n") - len(frame) - len(notes)
+        notes = [*notes, *[*_deviations(self.lines)][: max(min(left, MOST_NAMED), 1)], MORE]
+        return [Listing(title=self.title, frame=frame, keys=["published"], units={}, notes=notes, tones=TONES)]
 
-    def _notes(self) -> Iterator[str]:
-        doubted: dict[str, list[str]] = {}
-        for line in self.lines:
-            for word in line.doubts:
-                doubted.setdefault(word, []).append(_short(line.source))
-        names = "; ".join(f"{word} ({', '.join(dict.fromkeys(tables))})" for word, tables in doubted.items())
-        if names:
-            yield f"(…): not in the mean of its hardware, for {names}."
-        yield from _deviations(self.lines)
-
-    def tables(self) -> list[Listing]:
-        """Return a table for each workload, kind of hardware and quantity: a line for each of our results, and a column
-        for each table of the other side."""
+    def cells(self) -> list[Listing]:
+        """Return a line for each of our results and a column for each table of the other side, by workload, kind of
+        hardware and quantity; beside a store, a line for each pair."""
         if not self.is_published:
-            return [self._lines_of_pairs()]
-        found = self.frame.assign(stands="on " + self.frame["hardware"])
+            parts = self.frame.groupby(self.frame["quantity"].eq("time"), sort=False)
+            return [_of_pairs(rows, self.title) for _, rows in parts]
+        first = f"{self.title}\nours, and theirs by table"
+        divided = self.frame.groupby(["hardware", "workload", "quantity"], sort=False)
         return [
-            _wide(rows, f"{self.title.splitlines()[0]}, {hardware}: {quantity}")
-            for (hardware, quantity, _), rows in found.groupby(["stands", "quantity", "workload"], sort=False)
+            _wide(rows, f"{first if place == 0 else 'ours, and theirs'} on {hardware}: {workload}, {quantity}")
+            for place, ((hardware, workload, quantity), rows) in enumerate(divided)
         ]
-
-    def _lines_of_pairs(self) -> Listing:
-        keys = _keys(self.frame)
-        clocks = ["clock"] if self.frame["clock"].nunique() > 1 else []
-        frame = in_order(self.frame, keys)
-        ends = [f"{name}{end}" for name in ("mine", "theirs", "ratio") for end in ("", LOW, HIGH)]
-        by_wall = ["wall_ratio"] if frame.get("wall_ratio", pd.Series(dtype=float)).notna().any() else []
-        shown = frame[[*keys, *clocks, *ends, *by_wall, "verdict", "mine_flags", "theirs_flags", "differs"]]
-        return Listing(
-            title=self.title, frame=shown, keys=[*keys, *clocks], together=("mine", "theirs"), tones=TONES,
-            units={"mine": "s", "theirs": "s", "ratio": "1"} | dict.fromkeys(by_wall, "1"),
-            footnotes={"mine": ("mine_flags",), "theirs": ("theirs_flags", "differs")},
-            conditions=common_conditions(frame, keys),
-        )  # fmt: skip
-
-
-_FLAGS = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "doubts")}
 
 
 def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> SideBySide:
@@ -124,53 +104,62 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     """
     found = paired(attempts, name, rows)
     is_published, frame = name == PUBLISHED, found.frame
-    kinds = ["hardware", "source", "quantity"]
-    lines = [
-        _line(str(source), str(hardware), frame.loc[rows.index], found.cells)
-        for (hardware, source, _), rows in frame.groupby(kinds, sort=False)
-    ]
-    times = frame[(frame["quantity"] == "time") & (frame["doubts"].map(len) == 0)]
     mine = ", ".join(frame["device_name"].unique())
-    claim = None
-    if is_published and len(times):
-        hardware = times["hardware"].value_counts().index[0]
-        times = times[times["hardware"] == hardware]
-        claim = claim_of(found.cells.loc[times.index], mine, f"published on {hardware}", timed=True)
-    elif len(times):
-        claim = claim_of(found.cells.loc[times.index], "theirs", "mine", timed=True)
+    claim = _claim(found, mine, is_published=is_published)
     said = words(claim, "sentence" if is_published else "table") if claim else ""
     said = said if is_published or not said else f"theirs against mine: {said}"
-    counts = f"{len(frame)} pairs. Without a counterpart: {found.unpaired[0]} of mine, {found.unpaired[1]} of {name}."
-    title = "\n".join([f"mine ({mine}) beside {name}; ratio: theirs / mine", *filter(None, [said]), counts])
-    order = sorted(lines, key=lambda line: (-sum(one.hardware == line.hardware for one in lines), line.hardware))
-    return SideBySide(title=title, frame=frame, lines=order, claim=claim, is_published=is_published)
+    theirs = f" ({frame['hardware'].iloc[0]})" if frame["hardware"].nunique() == 1 else ""
+    unpaired = f"Alone: {found.unpaired[0]} of mine, {found.unpaired[1]} of {name}."
+    heading = wrap(said, NOTE) if is_published else [f"mine ({mine}) beside {name}{theirs}", said]
+    lines = []
+    for (machine, source, _), pairs in frame.groupby(["device_name_there", "source", frame["quantity"] == "time"]):
+        sound = pairs[pairs["doubts"].map(len) == 0]
+        counted = sound if len(sound) else pairs
+        timed = pairs["quantity"].iloc[0] == "time"
+        line = claim_of(found.cells.loc[counted.index], "mine", str(source), timed=timed)
+        lines.append(Line(str(source), str(machine), counted, line))
+    counts = f"{len(frame)} pair{'s'[: len(frame) > 1]}, ratio: theirs / mine. {unpaired}"
+    return SideBySide(
+        title="\n".join([*filter(None, heading), counts]),
+        frame=frame, lines=lines, claim=claim, is_published=is_published,
+    )  # fmt: skip
 
 
-def _line(source: str, hardware: str, pairs: pd.DataFrame, cells: pd.DataFrame) -> Line:
-    sound = pairs[pairs["doubts"].map(len) == 0]
-    counted = sound if len(sound) else pairs
-    claim = claim_of(cells.loc[counted.index], "mine", source, timed=pairs["quantity"].iloc[0] == "time")
-    return Line(source, hardware, counted, len(pairs) - len(sound), claim)
+def _claim(found: Pairs, mine: str, *, is_published: bool) -> Claim | None:
+    times = found.frame[(found.frame["quantity"] == "time") & (found.frame["doubts"].map(len) == 0)]
+    if times.empty:
+        return None
+    if not is_published:
+        return claim_of(found.cells.loc[times.index], "theirs", "mine", timed=True)
+    steps = times[times["workload"] == "timing"]  # else attention or the loss alone
+    times = steps if len(steps) else times
+    hardware = times["hardware"].value_counts().index[0]
+    cells = found.cells.loc[times.index[times["hardware"] == hardware]]
+    return claim_of(cells, mine, f"published on {hardware}", timed=True)
 
 
-def _row(line: Line) -> tuple[str, ...]:
+def _row(line: Line, doubts: list[str]) -> tuple[str, ...]:
     ratios, (low, high) = line.pairs["ratio"].dropna(), line.claim.interval
-    ends = (low, high) if line.claim.clock else (1 / high, 1 / low)
-    verdict = {"better": "faster", "worse": "slower"} if line.claim.clock else {"better": "less", "worse": "more"}
-    quantity = line.pairs["quantity"].iloc[0]
-    name = line.source if quantity == "time" else f"{line.source} {quantity.rpartition('.')[2]}"
+    timed = line.claim.clock is not None
+    better, worse = ("faster", "slower") if timed else ("less", "more")
+    verdicts = {"better": better, "worse": worse, "unknown": "ambiguous"}
     return (
-        f"  {_short(name)}",
-        f"({line.doubted})" if line.doubted == len(line.pairs) else str(len(line.pairs)),
+        _short(line.source, NAME),
+        _short(re.sub("NVIDIA |Apple |80GB ", "", line.hardware), HARDWARE),
+        f"{len(line.pairs)}{ascii_lowercase[doubts.index(line.doubt)] if line.doubt else ''}",
         two_digits(ratios.median()),
-        " to ".join(dict.fromkeys(map(two_digits, (ratios.min(), ratios.max())))),
-        "" if np.isnan(low) else " to ".join(map(two_digits, ends)),
-        verdict.get(line.claim.verdict, {"unknown": "ambiguous"}.get(line.claim.verdict, line.claim.verdict)),
+        _range("-", ratios.min(), ratios.max()),
+        _range("-", *((low, high) if timed else (1 / high, 1 / low))) if high <= MOST_UNSURE * low else "",
+        verdicts.get(line.claim.verdict, line.claim.verdict),
     )
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST else f"{name[: LONGEST - 14]}…{name[-13:]}"
+def _range(joint: str, low: float, high: float) -> str:
+    return joint.join(dict.fromkeys(map(two_digits, (low, high))))
+
+
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[-((most - 1) // 2) :]}"
 
 
 def _deviations(lines: list[Line]) -> Iterator[str]:
@@ -179,35 +168,46 @@ def _deviations(lines: list[Line]) -> Iterator[str]:
     for line in lines:
         logs = np.log(line.pairs["ratio"].where(line.pairs["ratio"] > 0)).dropna()
         apart = (logs - logs.median()).abs() > np.log(DEVIATES)
-        if not apart.any() or apart.sum() > len(logs) / 2:
+        if apart.mean() > 1 / 2:
             continue
-        rest = [two_digits(float(end)) for end in np.exp(logs[~apart].agg(["min", "max"]))]
-        for (part, place), group in line.pairs.loc[apart[apart].index].groupby(["part", "context_length"]):
-            ends = dict.fromkeys(two_digits(end) for end in (group["ratio"].min(), group["ratio"].max()))
-            flags = dict.fromkeys(word for words in group["theirs_flags"] + group["mine_flags"] for word in words)
-            reason = f" ({', '.join(flags)})" if flags else ""
+        rest = _range(" to ", *np.exp(logs[~apart].agg(["min", "max"])))
+        for (part, place), group in line.pairs.loc[apart.index[apart]].groupby(["part", "context_length"]):
+            flags = [word for one in group["theirs_flags"] + group["mine_flags"] for word in one if word != INFERENCE]
+            said = f"{_range(' to ', group['ratio'].min(), group['ratio'].max())} times, the others {rest}"
             distance = float((logs[group.index] - logs.median()).abs().max())
-            found.append((distance, f"{line.source} {part} at {place}: {' to '.join(ends)} times, the others "
-                          f"{' to '.join(rest)}{reason}"))  # fmt: skip
-    for _, said in sorted(found, reverse=True)[:MOST_NAMED]:
-        yield said
+            found.append((distance, "; ".join([f"{_short(line.source, NAME)} {part} at {place}: {said}", *flags[:1]])))
+    yield from (shorten(said, NOTE, placeholder=" …") for _, said in sorted(found, reverse=True))
 
 
 def _keys(frame: pd.DataFrame) -> list[str]:
     size = "model" if frame["model"].notna().any() else "d_model"
-    keys = [*varying_keys(frame, [size, "context_length"], ["part"]), "part"]
-    return [key for key in keys if frame[key].nunique(dropna=False) > 1] or [size]
+    keys = [*varying_keys(frame, [size, "context_length"], []), "part", "quantity", "clock"]
+    keys = [key for key in dict.fromkeys(keys) if key != "mode" and frame[key].nunique(dropna=False) > 1]
+    return keys or [size]
+
+
+def _of_pairs(rows: pd.DataFrame, title: str) -> Listing:
+    keys, unit = _keys(rows), rows["unit"].iloc[0]
+    ratios = ["ratio", *(name for name in ["wall_ratio"] if name in rows and rows[name].notna().any())]
+    numbers = [f"{name}{end}" for name in ("mine", "theirs", *ratios) for end in ("", LOW, HIGH)]
+    flags = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "differs")}
+    if len(ratios) > 1:
+        flags["wall_ratio"] = ("wall_flags",)
+    shown = in_order(rows, keys)[[*keys, *numbers, "verdict", *(name for names in flags.values() for name in names)]]
+    return Listing(
+        title=title, frame=shown, keys=keys, together=("mine", "theirs"), tones=TONES, footnotes=flags,
+        units=dict.fromkeys(("mine", "theirs"), unit) | dict.fromkeys(ratios, "1"),
+        conditions=common_conditions(rows, keys),
+    )  # fmt: skip
 
 
 def _wide(rows: pd.DataFrame, title: str) -> Listing:
-    keys = [key for key in _keys(rows) if key not in ("mode",)]
-    unit = rows["unit"].iloc[0]
-    first = in_order(rows.drop_duplicates(keys), keys)
-    shown = first[[*keys, "mine", "mine_low", "mine_high", "mine_flags"]]
-    for source, of_table in rows.groupby("source", sort=False):
-        theirs = of_table.drop_duplicates(keys)[[*keys, "theirs"]].rename(columns={"theirs": _short(str(source))})
-        shown = shown.merge(theirs, on=keys, how="left")
-    tables = [name for name in shown.columns if name not in (*keys, "mine", "mine_low", "mine_high", "mine_flags")]
+    keys, unit = _keys(rows), rows["unit"].iloc[0]
+    shown = in_order(rows.drop_duplicates(keys), keys)[[*keys, "mine", "mine_low", "mine_high", "mine_flags"]]
+    tables = [str(one) for one in rows["source"].unique()]
+    for name in tables:
+        of_table = rows[rows["source"] == name].drop_duplicates(keys)
+        shown = shown.merge(of_table[[*keys, "theirs"]].rename(columns={"theirs": name}), on=keys, how="left")
     return Listing(
         title=title, frame=shown, keys=keys, units=dict.fromkeys(("mine", *tables), unit), together=("mine", *tables),
         footnotes={"mine": ("mine_flags",)}, conditions=common_conditions(rows, keys),

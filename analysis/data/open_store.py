@@ -11,7 +11,7 @@ import urllib.request
 from os import PathLike, fspath
 from pathlib import Path
 
-from lmsweep.analysis.reference import stores
+from lmsweep.analysis.reference import shipped
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.store.store import Store
@@ -35,7 +35,7 @@ def open_store(location: str | PathLike[str] | Store) -> Store:
         if shared.is_symlink():
             raise RequestError(f"{shared} is a link, which is not followed; give the folder that it leads to")
         return Store(str(shared))
-    return Store(stores()[location]) if location in stores() else store
+    return Store(shipped()[location]) if location in shipped() else store
 
 
 INDEX = "files.json"

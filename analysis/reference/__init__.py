@@ -31,7 +31,6 @@ CAVEATS: dict[str, str] = {
 
 
 INFERENCE = "inferred"
-"""Flag of a number with a condition that follows from elsewhere in its document."""
 
 
 def published() -> pd.DataFrame:
@@ -45,6 +44,7 @@ def published() -> pd.DataFrame:
 
 
 CONDITIONS: dict[str, str] = {
+    INFERENCE: "a condition does not stand beside the number, but follows from elsewhere in its document",
     "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
     "as half, backward as 2.5 x forward), for a whole step by lmsweep's model convention",
     "read_off_figure": "read off the labels of a figure, in whole TFLOP/s",
@@ -54,7 +54,7 @@ CONDITIONS: dict[str, str] = {
     "vocabulary around it, which should be small",
     "other_kernel": "measured with kernels that lmsweep does not have, or another way to scale float8",
 }
-"""Flags of the numbers of public benchmarks, and what they mean."""
+"""Flags that question no published number, and what they mean."""
 
 
 PUBLISHED = "published"
@@ -63,6 +63,11 @@ PUBLISHED_STORES = (PUBLISHED, "public-benchmarks")
 
 
 def stores() -> dict[str, str]:
-    """Return the stores that ship: name -> folder."""
+    """Return the measured stores that ship: name -> folder."""
+    return {name: folder for name, folder in shipped().items() if name not in PUBLISHED_STORES}
+
+
+def shipped() -> dict[str, str]:
+    """Return `stores`, and those of published numbers."""
     folder = Path(str(files(__name__)))
     return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/measurements"))}

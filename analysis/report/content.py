@@ -2,10 +2,13 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from lmsweep.analysis.comparison.pairs import NoCounterpartError
+from lmsweep.analysis.comparison.side_by_side import SideBySide, beside
 from lmsweep.analysis.data.process_variation import Known, known_variation
 from lmsweep.analysis.metrics.kernels import classified
 from lmsweep.analysis.reference import PUBLISHED
@@ -73,25 +76,34 @@ def content_of(
         asked = None if history else asked_in(frame)
         answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
         first = answers[0] if answers else None
+        published = _beside_published(next(iter(results.named.values())).attempts) if PUBLISHED in others else None
         numbers = result_numbers(frame)
         where = location if len(results.named) == 1 else ""
         views = [view_of_answer(one, numbers) for one in answers if len(one.cells)]
         sections: Sequence[Section] = ()
         if not (history and others):  # several stores of a device have several results for a cell of a table
             views += views_of_workloads(frame, numbers, where)
-            sections = sections_of(results, [name for name in others if name == PUBLISHED], first)
+            sections = sections_of(results, published, first)
     summary = summarize(frame)
     shares = _profile_headline(results, asked)
     about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
     worded = headline_of_history if history else headline_of
     numbers_only = shares or range_headline(frame) or summary.headline
     headline, details = worded(first) if first and about is None else (numbers_only, ())
+    if published and published.summary:
+        details = [*details, f"{published.summary}."]
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
     return Content(
         results=results, asked=asked, first=first, headline=headline, details=details, summary=summary, views=views,
         sections=sections,
     )  # fmt: skip
+
+
+def _beside_published(attempts: pd.DataFrame) -> SideBySide | None:
+    with suppress(NoCounterpartError):
+        return beside(attempts, PUBLISHED)
+    return None
 
 
 def answers_of(attempts: pd.DataFrame, across: Sequence[str] = (), known: Known | None = None) -> Iterator[Answer]:

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from lmsweep.analysis.comparison.environment_diff import environment_diff
 from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
-from lmsweep.analysis.comparison.pairs import NoCounterpartError
-from lmsweep.analysis.comparison.side_by_side import beside
+from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.presets import PRESETS
 from lmsweep.analysis.presets.limits_tables import sizes_that_fit
@@ -83,14 +82,17 @@ class Section(NamedTuple):
     tables: Sequence[NamedTable] = ()
 
 
-def sections_of(results: Results, beside_it: Sequence[str], found: Answer | None) -> list[Section]:
+BESIDE = "As printed by lmsweep compare --with published."
+
+
+def sections_of(results: Results, published: SideBySide | None, found: Answer | None) -> list[Section]:
     """Return the sections for which these results have data, in the order of the page.
 
-    beside_it: names for `side_by_side`. Raises RequestError for an unknown one.
+    published: the results beside published numbers, if they were asked for and have counterparts.
     """
     made = [
         _causes(results, found),
-        _beside(results, beside_it),
+        _beside(published),
         _what_fits(results),
         *(Section(id_, title, words, _figures(draw, results)) for id_, title, draw, words in _DRAWN),
         Section(
@@ -126,15 +128,14 @@ def _explained(results: Results, found: Answer, option: Option) -> Listing:
     return explain(one, two, between=differing, across=question.across, known=variation or {}).listing()
 
 
-def _beside(results: Results, names: Sequence[str]) -> Section:
-    """The times of the store next to published ones."""
+def _beside(published: SideBySide | None) -> Section:
     tables = []
-    for name in names:
-        with suppress(NoCounterpartError):
-            question = f"As printed by lmsweep compare --with {name}."
-            found = beside(results.attempts, name)
-            tables += [_named(one, f"with {name}", question) for one in (found.brief(), *found.tables())]
-    words = "Times of the same part of the same model at the same context length, and every condition that differs."
+    if published:
+        tables = [_named(one, "with published", BESIDE) for one in published.brief()]
+        tables += [
+            _named(one, f"cells {place}", one.title.splitlines()[-1]) for place, one in enumerate(published.cells(), 1)
+        ]
+    words = "Numbers for the same part of the same model, or the same attention: first by table, then cell by cell."
     return Section("beside", "Side by side", words, tables=tables)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, is_null, label
 from lmsweep.analysis.data.selection import ADVICE
+from lmsweep.analysis.reference import CAVEATS, CONDITIONS
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
@@ -23,7 +24,7 @@ UNKNOWN = "n/a"
 SHORTENED = (*REFERENCES, "workload")
 """Keys whose values may be references. Those are shown by their last part, unless two have the same."""
 
-ADVICE_OF = {flag.value: flag.advice for flag in Flag} | ADVICE
+ADVICE_OF = CAVEATS | CONDITIONS | {flag.value: flag.advice for flag in Flag} | ADVICE
 """Flag -> what it means, and what to do."""
 
 

@@ -159,7 +159,7 @@ def compare(
         if format in ("csv", "json"):
             show_table(shown.long(), format)
         else:
-            show_parts(shown.tables() if verbose else [shown.brief()], format)
+            show_parts(shown.cells() if verbose else shown.brief(), format)
         return
     from lmsweep.analysis.api import compare as compare_results
     from lmsweep.analysis.api import explain as explain_results

@@ -164,17 +164,18 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
         for width in (256, 512):
             attempts.ok(gpu(context_length=width), times(device, wall, 10), fingerprint=fingerprint, flags=flags)
     attempts.ok(gpu(context_length=1024), times(0.1, 0.1), fingerprint=H100)
-    listing = beside(analysis.load(str(tmp_path / "one")), str(tmp_path / "other"))
+    (listing,) = beside(analysis.load(str(tmp_path / "one"), pooled=False), str(tmp_path / "other")).brief()
     line = listing.frame.iloc[0]
-    assert line["mine"] == pytest.approx(0.01) and line["theirs"] == pytest.approx(0.012)
+    assert (
+        line["verdict"] == "slower" and line["mine"] == pytest.approx(0.01) and line["theirs"] == pytest.approx(0.012)
+    )
     assert line["ratio_low"] < line["ratio"] < line["ratio_high"] and line["ratio"] == pytest.approx(1.2)
     assert line["mine_low"] < line["mine"] < line["mine_high"] and line["theirs_low"] < line["theirs"]
     assert line["wall_ratio"] == pytest.approx(2)
     assert (line["mine_flags"], line["theirs_flags"], line["wall_flags"]) == (("power_capped",), (), ("host_bound",))
-    assert "step device time" in listing.title
-    assert "2 lines; theirs against mine: device time 17" in listing.title and "% slower [" in listing.title
+    assert "theirs against mine: 2 cells: device time 17" in listing.title and "% slower [" in listing.title
     assert "wall time 2 times as long (through the host 40 % slower)" in listing.title
-    assert f"Without a counterpart: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
+    assert f"2 pairs, ratio: theirs / mine. Alone: 0 of mine, 1 of {tmp_path / 'other'}" in listing.title
     csv = analysis.render(listing, "csv").splitlines()
     assert "host_bound" in csv[1] and "differs" in csv[0]
 
@@ -182,10 +183,11 @@ def test_beside_another_store_device_time_comes_first_with_both_intervals_and_th
 def test_beside_another_store_wall_times_stand_where_a_side_has_no_device_times(tmp_path: Path) -> None:
     for name, device in (("one", 0.01), ("other", None)):
         Attempts(tmp_path / name).ok(gpu(), times(device, 0.02), flags=(Flag.HOST_BOUND,))
-    listing = beside(analysis.load(str(tmp_path / "one")), str(tmp_path / "other"))
-    line = listing.frame.iloc[0]
-    assert line["mine"] == pytest.approx(0.02) and "wall_ratio" not in listing.frame
-    assert line["mine_flags"] == line["theirs_flags"] == ("host_bound",) and "step wall time" in listing.title
+    found = beside(analysis.load(str(tmp_path / "one"), pooled=False), str(tmp_path / "other"))
+    line = found.frame.iloc[0]
+    assert line["mine"] == pytest.approx(0.02) and line["clock"] == "wall"
+    assert "wall_ratio" not in found.brief()[0].frame
+    assert line["mine_flags"] == line["theirs_flags"] == ("host_bound",)
 
 
 def test_a_host_that_slows_all_steps_alike_makes_no_way_slower(attempts: Attempts) -> None:

@@ -114,4 +114,4 @@ def test_every_rate_of_attention_is_below_the_peak_of_its_device_and_every_model
     rates = table[table["workload"] == "attention"]
     assert rates["hardware"].eq("H100 80GB SXM5").all() and (rates["printed"] * 1e12 < h100.fp16).all()
     assert set(table["model"].dropna()) <= {*SIZES, "d4096-f16384-l1-h32-gelu"}
-    assert not set(CONDITIONS) & set(CAVEATS) and table[list(CONDITIONS)].any().all()
+    assert not set(CONDITIONS) & set(CAVEATS) and table[[name for name in CONDITIONS if name != "inferred"]].any().all()

@@ -3,7 +3,7 @@
 import pyarrow.compute as pc
 import pytest
 
-from lmsweep.analysis.reference import stores
+from lmsweep.analysis.reference import shipped
 from lmsweep.trials.results.metrics import DERIVED, METRICS, PRINTED_UNITS, counts_flops, device_time_of, is_device_time
 from lmsweep.trials.store.store import Store
 from tests.support.command import ROOT
@@ -12,7 +12,7 @@ NAMED_BY_DTYPE = {"accumulation", "reciprocal_rms"}
 """Phases of the workload `precision` whose metrics are dtypes."""
 FORMER = "late_"
 """How metrics begin that `ddp` once stored; stores that ship with lmsweep still have them."""
-KEPT = {"cpu": str(ROOT / "tests" / "support" / "stores" / "cpu"), **stores()}
+KEPT = {"cpu": str(ROOT / "tests" / "support" / "stores" / "cpu"), **shipped()}
 
 
 @pytest.mark.parametrize("name", KEPT)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lmsweep.analysis import reference
-from lmsweep.analysis.reference import CAVEATS, CONDITIONS
+from lmsweep.analysis.reference import CAVEATS, CONDITIONS, INFERENCE
 
 UNNAMED = "not stated"
 
@@ -38,7 +38,7 @@ def published() -> pd.DataFrame:
         dtype=None,
         **caveats,
     )
-    for name in ("hardware", "device", "model", "d_model", "context_length", "precision"):
+    for name in ("hardware", "device", "model", "d_model", "context_length", "batch_size", "precision"):
         facts[name] = facts[name].mask(inferred.map(lambda names, name=name: name in names))
     rest = reference.published().set_index("number")
     everything = pd.concat([rest, facts.set_index("number")[rest.columns].astype(rest.dtypes)])
@@ -55,7 +55,7 @@ def public_benchmarks() -> pd.DataFrame:
         hardware=rows["device_name"],
         phase=phase,
         value=rows["samples"].str[0],
-        **_as_columns(rows["flags"], CONDITIONS),
+        **_as_columns(rows["flags"], [name for name in CONDITIONS if name != INFERENCE]),
     )
 
 

@@ -34,6 +34,7 @@ def _stored(unit: str, names: Iterable[str], *workloads: str) -> dict[str, Metri
 
 
 METRICS: Mapping[str, Metric] = {
+    **_stored("s", ["time_std"], "timing", "attention"),  # of published numbers
     **_stored("s", ["time"], "timing", "attention", "loss", "ddp", "collectives", "ceiling", "noop"),
     **_stored("s", ["device_time", "enqueue_time"], "timing", "attention", "ddp"),
     "device_gap": Metric(unit="s", workloads=("timing",), is_difference=True),
