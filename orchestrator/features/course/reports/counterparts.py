@@ -41,6 +41,8 @@ class Counterparts:
         self._report = every_number()[every_number()["source"] == rows["source"].iloc[0]]
         pairs = pairs_of(results)
         pairs = pairs[pairs.index.isin(self._report.index)]
+        if rows["device"].nunique() > 1:  # its columns, or its rows, are devices
+            pairs = pairs[pairs["device"].eq(pairs["device_there"])]
         # Of several devices, the one that has most of the table.
         cells = pairs[pairs.index.isin(rows.index)].groupby("device_name").size()
         pairs = pairs.assign(cells=-pairs["device_name"].map(cells).fillna(0)).sort_values("cells", kind="stable")
@@ -53,7 +55,7 @@ class Counterparts:
         if self._names_no_model(row):
             return self._missing(row)
         if number in self.pairs.index:
-            return _of_pair(self.pairs.loc[number], row)
+            return _of_pair(self.pairs.iloc[[*self.pairs.index].index(number)], row)
         if row["repeated"] and (pair := self.beside(row, metric=row["metric"])) is not None:
             return _of_pair(pair, row)
         names = (row["phase"], row["metric"])
@@ -103,6 +105,10 @@ class Counterparts:
         """Return why nothing stands here for a number."""
         if self._names_no_model(row):
             return Here(missing="not stated", why="the report does not state the model of this number")
+        if not is_null(row["device"]) and not self.frame["device"].eq(row["device"]).any():
+            return Here(
+                missing="not measured", why=f"the store has no result of this table on the device {row['device']}"
+            )
         alike = self._same_run(row)
         values = (alike["phase"] + "." + alike["metric"]).eq(_VALUES.get((row["phase"], row["metric"]), ""))
         if is_null(row["value"]) and not (ok := alike[values & alike["median"].notna()]).empty:
@@ -110,10 +116,6 @@ class Counterparts:
             return Here(one["median"], one["low"], one["high"], differs=f"precision {one['precision']}")
         if not (failed := alike[alike["status"] != Status.OK]).empty:
             return Here(missing=str(failed["status"].iloc[-1]), why=str(failed["error"].iloc[-1]))
-        if not is_null(row["device"]) and not self.frame["device"].eq(row["device"]).any():
-            return Here(
-                missing="not measured", why=f"the store has no result of this table on the device {row['device']}"
-            )
         if row["workload"] == "profile" or row["derived"]:
             return Here(missing="no counterpart", why=_NO_COUNTERPART)
         return Here(missing="not measured", why="the store has no result with the conditions that the report states")

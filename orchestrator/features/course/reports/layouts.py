@@ -66,14 +66,13 @@ def layout_of(rows: pd.DataFrame) -> Layout:
         keys.remove("label")
     if rows["metric"].eq("iteration_time").all():
         return Layout(["label"], [name for name in keys if name != "label"])
-    slow = sorted(keys, key=lambda name: _changes(rows[name]))
+    slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
     last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
     found = Layout(slow[: last + 1], slow[last + 1 :])
     return found if found.rows else Layout(found.cols[:-1] or ["model"], found.cols[-1:])
 
 
-def _changes(values: pd.Series) -> int:
-    words = [str(value) for value in values]
+def _changes(words: list[str]) -> int:
     return sum(one != other for one, other in pairwise(words))
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.pairs import paired
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.reference import CAVEATS, PUBLISHED, published, stores
+from lmsweep.analysis.reference import CAVEATS, PUBLISHED, published, shipped
 from lmsweep.trials.spec.config import RequestError
 
 ITERATIONS = 100
@@ -33,7 +33,7 @@ def every_number() -> pd.DataFrame:
         **caveats,
     )
     inferred = facts["inferred"].str.split(",")
-    for name in ("hardware", "device", "model", "d_model", "context_length", "precision"):
+    for name in ("hardware", "device", "model", "d_model", "context_length", "batch_size", "precision"):
         facts[name] = facts[name].mask(inferred.map(lambda names, name=name: name in names))
     rest = published().set_index("number")
     everything = pd.concat([rest, facts.set_index("number")[rest.columns].astype(rest.dtypes)])
@@ -43,7 +43,9 @@ def every_number() -> pd.DataFrame:
 @lru_cache(1)  # of the parts of a table
 def pairs_of(results: Results) -> pd.DataFrame:
     """Return the pairs of these results with published numbers; the index is the place of the number."""
-    nothing = pd.DataFrame(columns=["device_name", "source"], index=pd.Index([], name="number"))
+    nothing = pd.DataFrame(
+        columns=["device_name", "device", "device_there", "source"], index=pd.Index([], name="number")
+    )
     if results.everything.empty:
         return nothing
     try:
@@ -57,4 +59,4 @@ def pairs_of(results: Results) -> pd.DataFrame:
 
 
 def _stored() -> pd.DataFrame:
-    return pd.read_parquet(f"{stores()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
+    return pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")

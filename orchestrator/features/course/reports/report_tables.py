@@ -53,7 +53,9 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
     for column, every in (("published", PUBLISHED), ("here", HERE)):
         shared, cells["flags"] = _shared(cells, every)
         notes += [f"{column}: {words}" for words in shared]
-    if cells["value"].eq("ratio").any():
+    of_both = cells["value"][cells["of"] == RATIO].unique()
+    compared = {value: "x" if value.startswith("ratio") else None for value in of_both}
+    if any(compared.values()):
         notes.append("ratio: published / here")
     devices = ", ".join(counterparts.pairs["device_name"].unique())
     hardware = ", ".join(rows["hardware"].dropna().unique()) or "hardware not stated"
@@ -62,7 +64,7 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
         cells=cells.set_axis(index).sort_index(),
         rows=layout.rows,
         cols=[*layout.cols, "of"],
-        units={**units, "ratio": "x", "verdict": None},
+        units={**units, **compared},
         conditions={one: label(rows[one].dropna().iloc[0]) for one in _CONDITIONS if _is_condition(rows, one, keys)},
         title=f"{name}: published ({hardware}) and here{f' ({devices})' if devices else ''}",
         notes=tuple(notes),
@@ -100,10 +102,11 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
     else:
         numbers = [number / measure.size for number in (here.value, here.low, here.high)]
         yield _cell(HERE, numbers=numbers, flags=differs)
+    of = "" if row["metric"] == "time" else f" of {value_of(row['metric'])}"
     if here.ratio:
-        yield _cell(RATIO, numbers=here.ratio) | {"value": "ratio"}
+        yield _cell(RATIO, numbers=here.ratio) | {"value": f"ratio{of}"}
     if here.verdict:
-        yield _cell(RATIO, word=here.verdict) | {"value": "verdict"}
+        yield _cell(RATIO, word=here.verdict) | {"value": f"verdict{of}"}
 
 
 def _cell(

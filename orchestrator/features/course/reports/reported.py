@@ -4,6 +4,7 @@ A table has the name of its report and its own, `seed2 e2e_fp32`, and so has its
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 
 import pandas as pd
@@ -79,11 +80,13 @@ def _drawn(value: str, make: Make, results: Results) -> Table:
     table = make(results)
     assert isinstance(table, Table), "it is no listing"
     table = with_values(table, [value])
-    if not table.cells.loc[table.cells["of"] == HERE, "median"].notna().any():
+    here = table.cells[(table.cells["of"] == HERE) & table.cells["median"].notna()]
+    if here.empty:
         raise RequestError("the store has no counterpart of its numbers")
-    return table
+    columns = pd.MultiIndex.from_frame(table.cells[table.cols].assign(of=""))
+    return replace(table, cells=table.cells[columns.isin(pd.MultiIndex.from_frame(here[table.cols].assign(of="")))])
 
 
 _DRAWN = {"time": "Times", "peak_mem": "Peak memory", "iteration_time": "Times of iterations"}
 _FEWEST = 4
-"""Numbers of which a figure is drawn."""
+"""A figure is drawn for at least so many numbers."""
