@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,7 @@ def made(attempts: Attempts) -> Callable[[str], Table]:
     """Makes the last part of a table."""
     results, grids = Results(attempts.store), load_sweep("cs336-2025").grids
 
+    @cache
     def make(name: str) -> Table:
         own = SomeResults(results, lambda frame: rows_of_trials(frame, grids[name]))
         table = [*reported()[name].tables.values()][-1](own)
@@ -61,6 +63,7 @@ def cell(table: Table, of: str, value: str, **keys: object) -> pd.Series:
     return chosen.iloc[0]
 
 
+@pytest.mark.slow
 def test_each_number_of_the_reports_is_in_one_cell_of_its_table_in_its_unit(attempts: Attempts) -> None:
     nothing = SomeResults(Results(attempts.store), lambda frame: frame.iloc[:0])
     assert list(reported()) == list(dict.fromkeys(NAMES)) and len(NUMBERS) == 1801

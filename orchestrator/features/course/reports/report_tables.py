@@ -102,7 +102,7 @@ def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, A
     else:
         numbers = [number / measure.size for number in (here.value, here.low, here.high)]
         yield _cell(HERE, numbers=numbers, flags=differs)
-    of = "" if row["metric"] == "time" else f" of {value_of(row['metric'])}"
+    of = "" if row["unit"] != "B" else f" of {value_of(row['metric'])}"
     if here.ratio:
         yield _cell(RATIO, numbers=here.ratio) | {"value": f"ratio{of}"}
     if here.verdict:
