@@ -125,7 +125,10 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
 def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
     """Return `pairs`, and the cells of their claims. rows: the pooled rows that are paired; None: all."""
     is_published = name == PUBLISHED
-    theirs = _side(_published() if is_published else _attempts_of(name))
+    others = _published() if is_published else _attempts_of(name)
+    if is_published and rows is not None and rows["context_length"].nunique() == 1:  # what a report leaves open
+        others["context_length"] = others["context_length"].fillna(rows["context_length"].dropna().iloc[0])
+    theirs = _side(others)
     mine = _side(attempts, rows)
     if theirs.device_times.empty:
         mine = mine._replace(device_times=theirs.device_times)

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import yaml
 
+from lmsweep.orchestrator.features.course.reports.published_numbers import every_number
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps, parse_overrides
@@ -299,6 +300,11 @@ def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
     assert sweep_of(text).budget == "1h30m"
     message = error_of(sweep_of, text.replace("1h30m", "soon"))
     assert "s.yaml:2: budget: soon: write a time, as in 30m" in message
+
+
+def test_every_published_table_has_a_grid_of_its_name_in_the_order_of_the_reports():
+    tables = dict.fromkeys(every_number()["source"] + " " + every_number()["table"])
+    assert list(load_sweep("cs336-2025").grids) == list(tables)
 
 
 def test_cs336_2025_holds_the_published_end_to_end_grid_and_its_variations():

@@ -2,6 +2,7 @@
 
 formats.py         Markdown, LaTeX and Typst of each problem, and an index
 problems.py        the problems: what each asks, its tables and figures
+reports            the tables of published reports, which are problems as well
 pictures.py        the figures of the problems
 problem_tables.py  the tables of the problems
 figures.py         bars, lines and memory timelines, drawn by Matplotlib
@@ -30,11 +31,13 @@ def export(
 ) -> None:
     """Write the tables and figures of each problem of a course: Markdown, LaTeX, Typst, PNG, SVG, and an index.
 
-    The problems are the names of the sweep's grids. Give the options --set and --code that were given to `run`.
+    The problems are the names of the sweep's grids; those of cs336-2025 are the tables of published reports, beside
+    which your results stand. Give the options --set and --code that were given to `run`.
 
     \b
-    Example:
+    Examples:
       lmsweep export cs336-2026 results -o writeup
+      lmsweep export cs336-2025 results -o writeup --grid "seed2 e2e_fp32"
     """
     from lmsweep.orchestrator.features.course.formats import Request, write
     from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -46,6 +47,10 @@ class SomeResults(Results):
         super().__init__(whole.store, whole.where, whole.prices, whole.flops)
         self._whole, self._keep = whole, keep
         self.everything = keep(whole.everything)  # read once
+
+    @cached_property
+    def attempts(self) -> pd.DataFrame:
+        return self._whole.attempts
 
     def newest(self, table: str) -> pd.DataFrame:
         rows = self._whole.newest(table)

@@ -1,7 +1,7 @@
 """Writes each problem's tables and figures as Markdown, LaTeX and Typst, with an index of what there is and is missing.
 
     FOLDER/index.md                     the problems, what the store has of each, and the commands that measure the rest
-    FOLDER/PROBLEM.md, .tex, .typ       its tables and figures
+    FOLDER/PROBLEM.md, .tex, .typ       its tables and figures; a table of a published report is a problem as well
     FOLDER/figures/PROBLEM-NAME.png     and .svg
     FOLDER/writeup.typ, writeup.tex     documents that include all problems, for the reader's own words
 
@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import escape_latex, escape_typst, render
 from lmsweep.orchestrator.features.course.chosen import Found, SomeResults, found_in, rows_of_trials
 from lmsweep.orchestrator.features.course.problems import PROBLEMS, Problem
+from lmsweep.orchestrator.features.course.reports.report_tables import counted
+from lmsweep.orchestrator.features.course.reports.reported import ANSWERS, reported
 from lmsweep.trials.spec.config import RequestError, Trial
 from lmsweep.trials.store.local_folder import LocalFolder
 
@@ -51,6 +54,15 @@ class Written:
     figures: list["Image"] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)
     """Why a table or a figure could not be made."""
+    numbers: int = 0
+    """How many numbers its report has."""
+    counterparts: int = 0
+    """How many of them have a counterpart in the store."""
+
+    @property
+    def file(self) -> str:
+        """The name of its files, without the ending."""
+        return self.name.replace(" ", "-")
 
 
 class Image(NamedTuple):
@@ -64,18 +76,20 @@ def write(request: Request) -> list[Written]:
 
     Raises RequestError: no grid with the name of a problem, no store, no results, or a folder that cannot be written.
     """
-    names = [name for name in PROBLEMS if name in request.grids]
-    if not names:
+    problems = PROBLEMS | reported()
+    chosen = {name: problem for name, problem in problems.items() if name in request.grids}
+    if not chosen:
         raise RequestError(
-            f"no grid has the name of a problem; give `name: PROBLEM` to a grid, one of: {', '.join(PROBLEMS)}"
+            f"no grid has the name of a problem; give `name: PROBLEM` to a grid, one of: {', '.join(PROBLEMS)}; "
+            "or that of a table of a published report, such as: seed2 e2e_fp32"
         )
     results = Results(request.store)
     results.everything  # noqa: B018 - raises before anything is written
     folder = LocalFolder(request.folder, aside="")
-    _check_folder(folder, names)
+    _check_folder(folder, [name.replace(" ", "-") for name in chosen])
     try:
         draws = _can_draw()
-        written = [_problem(name, request, results, folder, draws) for name in names]
+        written = [_problem(name, problem, request, results, folder, draws) for name, problem in chosen.items()]
         folder.put("index.md", _index(written, request).encode())
         for suffix, whole in (("typ", _whole_typst), ("tex", _whole_latex)):
             path = request.folder / f"writeup.{suffix}"
@@ -106,13 +120,15 @@ def _can_draw() -> bool:
     return True
 
 
-def _problem(name: str, request: Request, results: Results, folder: LocalFolder, draws: bool) -> Written:
-    problem, trials = PROBLEMS[name], request.grids[name]
+def _problem(
+    name: str, problem: Problem, request: Request, results: Results, folder: LocalFolder, draws: bool
+) -> Written:
+    trials = request.grids[name]
     own = SomeResults(results, lambda frame: rows_of_trials(frame, trials))
     chosen = results if problem.whole_store else own
     written = Written(name=name, problem=problem, found=found_in(results.everything, trials))
     bodies: dict[str, list[str]] = {"markdown": [], "latex": [], "typst": []}
-    if not own.everything.empty:
+    if problem.report or not own.everything.empty:
         _add_tables(written, chosen, bodies)
         if draws:
             _add_figures(written, chosen, folder)
@@ -121,7 +137,7 @@ def _problem(name: str, request: Request, results: Results, folder: LocalFolder,
         ("latex", "tex", _latex),
         ("typst", "typ", _typst),
     ):
-        folder.put(f"{name}.{suffix}", whole(written, bodies[output_format], request.command(name)).encode())
+        folder.put(f"{written.file}.{suffix}", whole(written, bodies[output_format], request.command(name)).encode())
     return written
 
 
@@ -132,6 +148,9 @@ def _add_tables(written: Written, chosen: Results, bodies: Mapping[str, list[str
             for output_format, body in bodies.items():
                 body.append(render(table, output_format))
             written.tables.append(table.title)
+            if written.problem.report and isinstance(table, Table):
+                numbers, counterparts = counted(table)
+                written.numbers, written.counterparts = written.numbers + numbers, written.counterparts + counterparts
         except RequestError as error:
             written.lacking.append(f"no table {name}: {error}")
 
@@ -143,7 +162,7 @@ def _add_figures(written: Written, chosen: Results, folder: LocalFolder) -> None
         except RequestError as error:
             written.lacking.append(f"no figure {picture.name}: {error}")
             continue
-        image = Image(f"{FIGURES}/{written.name}-{picture.name}", picture.caption)
+        image = Image(f"{FIGURES}/{written.file}-{picture.name}", picture.caption)
         png, svg = BytesIO(), BytesIO()
         figure.savefig(png, format="png", dpi=_DPI)
         figure.savefig(svg, format="svg", metadata={"Date": None})
@@ -168,12 +187,31 @@ def _index(written: Sequence[Written], request: Request) -> str:
     lines = [
         *_INDEX.splitlines(),
         f"Of the results in `{request.store}`. `writeup.typ` and `writeup.tex` include all problems.",
-        "",
-        "| problem | tables | figures | measurements |",
-        "|---|---|---|---|",
     ]
-    for one in written:
-        lines.append(f"| [{one.name}]({one.name}.md) | {len(one.tables)} | {len(one.figures)} | {_state(one.found)} |")
+    if problems := [one for one in written if not one.problem.report]:
+        lines += ["", "| problem | tables | figures | measurements |", "|---|---|---|---|"]
+        lines += [
+            f"| [{one.name}]({one.file}.md) | {len(one.tables)} | {len(one.figures)} | {_state(one.found)} |"
+            for one in problems
+        ]
+    tables = [one for one in written if one.problem.report]
+    for report in dict.fromkeys(one.problem.report for one in tables):
+        lines += ["", f"## Report {report}", ""]
+        lines += ["| table | problem | numbers with a counterpart | figures | measurements |", "|---|---|---|---|---|"]
+        lines += [
+            f"| [{one.name}]({one.file}.md) | {one.problem.answers} | {one.counterparts} of {one.numbers} "
+            f"| {len(one.figures)} | {_state(one.found)} |"
+            for one in tables
+            if one.problem.report == report
+        ]
+    if tables:
+        lines += ["", "## Problems of the handout", ""]
+        lines += ["| problem | numbers with a counterpart | tables |", "|---|---|---|"]
+    for problem in sorted({one.problem.answers for one in tables}, key=[*ANSWERS].index):
+        of = [one for one in tables if one.problem.answers == problem]
+        links = ", ".join(f"[{one.name}]({one.file}.md)" for one in of)
+        counts = f"{sum(one.counterparts for one in of)} of {sum(one.numbers for one in of)}"
+        lines.append(f"| {problem} | {counts} | {links} |")
     missing = [one for one in written if one.found.missing]
     if missing:
         lines += ["", "## Missing", "", "These commands measure what the store does not have:", ""]
@@ -238,7 +276,7 @@ _LATEX = r"""\documentclass{article}
 
 def _whole_typst(written: Sequence[Written]) -> str:
     parts = [
-        f'= {escape_typst(one.name)}\n{escape_typst(one.problem.asks)}\n\n_Your answer._\n\n#include "{one.name}.typ"\n'
+        f'= {escape_typst(one.name)}\n{escape_typst(one.problem.asks)}\n\n_Your answer._\n\n#include "{one.file}.typ"\n'
         for one in written
     ]
     return _TYPST + "\n".join(parts)
@@ -247,7 +285,7 @@ def _whole_typst(written: Sequence[Written]) -> str:
 def _whole_latex(written: Sequence[Written]) -> str:
     parts = [
         f"\\section*{{{escape_latex(one.name)}}}\n{escape_latex(one.problem.asks)}\n\n\\emph{{Your answer.}}\n\n"
-        f"\\input{{{one.name}.tex}}\n\\clearpage\n"
+        f"\\input{{{one.file}.tex}}\n\\clearpage\n"
         for one in written
     ]
     return _LATEX + "\n".join(parts) + "\n\\end{document}\n"

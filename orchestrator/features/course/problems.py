@@ -18,6 +18,10 @@ class Problem:
     pictures: draw.Pictures = lambda results: ()
     whole_store: bool = False
     """Whether its tables use all results of the store, not only those of its grids."""
+    report: str = ""
+    """The published report whose table it is. Such a table is written without results as well."""
+    answers: str = ""
+    """The problem of the handout of 2025 that the table answers."""
 
 
 _DDP: dict[str, make.Make] = {"times": make.ddp_times, "ddp-traffic": make.preset("ddp-traffic")}

@@ -1,0 +1,153 @@
+"""Counterparts from other workloads than the timed ones: sums and types, operators and kernels, two ranks."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.orchestrator.features.course.reports.here import Here, Maker, OfTable
+from lmsweep.trials.spec.config import RequestError
+
+_SUMS = {
+    "float32": "accumulation.fp32_fp32",
+    "float16": "accumulation.fp16_fp16",
+    "float32 adding float16": "accumulation.fp32_fp16",
+    "float32 adding float16 manually upcast": "accumulation.fp32_fp16_cast",
+    "torch.rsqrt(mean(x^2)), x=1e3, float16": "reciprocal_rms.fp16",
+    "torch.rsqrt(mean(x^2)), x=1e3, bfloat16": "reciprocal_rms.bf16",
+}
+"""Label -> the value of the workload `precision`."""
+
+
+def _sum(table: OfTable, row: pd.Series) -> Here | None:
+    if running := re.fullmatch(r"float(16|32) accumulator, iteration (\d+)", row["label"]):
+        total, addend = (np.float16 if running[1] == "16" else np.float32)(0), np.float16(0.01)
+        for _ in range(int(running[2])):
+            total = type(total)(total + addend)
+        return _printed(row, float(total), "computed by NumPy")
+    if row["label"] not in _SUMS:
+        return _printed(row, float(np.float32(0.01)), "computed by NumPy")
+    frame = table.results.everything
+    found = frame[(frame["phase"] + "." + frame["metric"]).eq(_SUMS[row["label"]]) & frame["median"].notna()]
+    return None if found.empty else _printed(row, float(found["median"].iloc[-1]), "")
+
+
+def _printed(row: pd.Series, value: float, differs: str) -> Here:
+    """Judge a number by the digits that the report prints."""
+    decimals = len(str(row["value"]).partition(".")[2])
+    same = round(value, decimals) == round(row["value"], decimals)
+    return Here(value, verdict="same" if same else "differs", differs=differs)
+
+
+def _dtype(table: OfTable, row: pd.Series) -> Here | None:
+    label = row["label"].lower().replace("layernorm", "ln").replace("layer norm", "ln")
+    kinds = {"gradient": "gradient", "output": "output", "logits": "logits", "loss": "loss"}
+    kind = next((kind for word, kind in kinds.items() if word in label), "weight")
+    part = re.search(r"fc1|fc2|ln", label)
+    try:
+        types = table.results.details("dtypes", "precision")
+    except RequestError:
+        return None
+    narrow = "fp16" if table.rows["dtype"].eq("float16").any() else "bf16"
+    types = types[(types["subject"] == "toy") & (types["precision"] == narrow) & (types["kind"] == kind)]
+    types = types[types["rules"] == "cuda"]
+    if part:
+        types = types[types["name"].str.startswith(part[0])]
+    if kind in ("weight", "gradient") and (weight := re.search(r"weight|bias", label)):
+        types = types[types["name"].str.endswith(weight[0])]
+    if types.empty:
+        return None
+    found = ", ".join(types["dtype"].unique())
+    differs = "" if types["device"].iloc[0] == "cuda" else "CUDA's autocast, emulated on a CPU"
+    return Here(found, verdict="same" if found == row["dtype"] else "differs", differs=differs)
+
+
+_RANKS = {"total": "step.time", "comm": "communication.time", "compute": "local_step.time"}
+
+
+def _two_ranks(table: OfTable, row: pd.Series) -> Here | None:
+    frame = table.results.everything
+    frame = frame[(frame["workload"] == "ddp") & frame["median"].notna()]
+    values = (frame["phase"] + "." + frame["metric"]).to_numpy()
+
+    def of(ddp: str, value: str) -> float:
+        chosen = frame[(frame["ddp"] == ddp) & (values == value)]
+        return np.nan if chosen.empty else float(chosen["median"].iloc[-1])
+
+    value, ddp = _RANKS[row["phase"]], "naive" if row["label"] == "naive" else "flat"
+    number = of(ddp, value)
+    if row["metric"] == "speedup_ratio":
+        number = of("naive", value) / of("flat", value)
+    if row["metric"] == "comm_share":
+        number = of(ddp, value) / of(ddp, _RANKS["total"])
+    return None if np.isnan(number) else Here(number, differs="the report states no model: times cannot be compared")
+
+
+_CPU = {"self_cpu_time": "self_cpu", "cpu_total_time": "total_cpu", "cpu_avg_time": "total_cpu"}
+_DEVICE = {"kernel_time": "self_device", "cuda_total_time": "total_device", "cuda_avg_time": "total_device"}
+_OPERATORS = _CPU | _DEVICE | {"self_cpu_share": "self_cpu", "cpu_total_share": "total_cpu"}
+_OPERATORS |= {"kernel_share": "self_device", "kernel_calls": "calls"}
+"""Metric of PyTorch's profiler -> column of the table `operators`."""
+_TOTALS = {"Self CPU time total": "self_cpu", "Self CUDA time total": "self_device"}
+_MODES = {"forward": "train_forward", "forward_backward": "train_step"}
+"""Phase of a profile -> the mode here. That of forward and backward has the optimizer as well."""
+
+
+def _profiled(table: OfTable, row: pd.Series) -> Here | None:
+    """Return what an operator of this name takes in a step here, in float32."""
+    if not row["table"].startswith("torch_profiler"):
+        return _part(table, row)
+    try:
+        found = table.results.details("operators", "profile")
+    except RequestError:
+        return None
+    found = found[(found["mode"] == _MODES[row["phase"]]) & (found["precision"] == "fp32")]
+    found = found[found["attempt_id"] == found["attempt_id"].iloc[-1]] if not found.empty else found
+    of = found[found["name"] == row["label"]]
+    if row["label"] in _TOTALS and not found.empty:
+        return Here(float((found[_TOTALS[row["label"]]] / found["steps"]).sum()))
+    if of.empty:
+        return None
+    column = _OPERATORS[row["metric"]]
+    number = float((of[column] / of["steps"]).sum())
+    if row["metric"].endswith("_share"):
+        number /= float((found["self_device" if column == "self_device" else "self_cpu"] / found["steps"]).sum())
+    if row["metric"].endswith("_avg_time"):
+        number /= float((of["calls"] / of["steps"]).sum())
+    return Here(number)
+
+
+_PARTS = {
+    "softmax": ("softmax",),
+    "computing softmax": ("softmax",),
+    "computing softmax scores": ("scores",),
+    "final matmal": ("value_matmul",),
+    "scaled_dot_product_attention": ("scores", "softmax", "value_matmul"),
+}
+"""Label -> the parts of attention whose kernels it measures, in forward."""
+
+
+def _part(table: OfTable, row: pd.Series) -> Here | None:
+    """Return the time or the share of the kernels of parts of attention, in forward in float32."""
+    frame = table.results.everything
+    frame = frame[
+        (frame["workload"] == "profile") & (frame["mode"] == "train_forward") & (frame["precision"] == "fp32")
+    ]
+    frame = frame[(frame["metric"] == row["metric"]) & frame["phase"].isin(_PARTS.get(row["label"], ()))]
+    frame = frame[frame["environment_id"] == frame["environment_id"].iloc[-1]] if not frame.empty else frame
+    if frame.empty:
+        return None
+    if row["table"] == "nsys_attention_trace":
+        number = float(frame["median"].sum() / frame["num_layers"].iloc[0])
+        return Here(number, differs="kernels of one layer, not the range around them")
+    return Here(float(frame["median"].sum()), differs="per forward pass")
+
+
+FROM_WORKLOADS: Mapping[str, Maker] = {
+    "accumulation": _sum,
+    "dtypes": lambda table, row: (_dtype if row["metric"] == "dtype" else _sum)(table, row),
+    "profile": _profiled,
+    "ddp": _two_ranks,
+}
+"""Workload of a published number -> what makes its counterpart."""

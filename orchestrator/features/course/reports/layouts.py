@@ -1,0 +1,96 @@
+"""How a report arranges a table: which conditions are its rows, which its columns, and in which units it prints."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmsweep.analysis.data.columns import is_null
+
+SUBJECTS = ("model", "d_model", "context_length", "label")
+"""The conditions that are rows, with all that vary more slowly; those that vary faster are columns."""
+_OPTIONS = ("device", "precision", "compile", "phase")
+_KEYS = (*SUBJECTS, *_OPTIONS)
+
+
+class Layout(NamedTuple):
+    rows: list[str]
+    cols: list[str]
+
+
+class Measure(NamedTuple):
+    """A unit that a report prints: its name, and its size in the stored unit."""
+
+    unit: str | None
+    """None: it has none, since it is a word."""
+    size: float
+
+
+LAYOUTS: dict[str, Layout] = {
+    "seed0 benchmarking_mixed_precision": Layout(["model", "precision"], ["phase"]),
+    "seed3 performance_comparison_small": Layout(["label"], ["precision"]),
+    "seed3 performance_comparison_large": Layout(["label"], ["precision"]),
+    "seed3 transformer_compile": Layout(["phase"], ["label"]),
+    "seed3 run_log_small": Layout(["precision", "phase"], []),
+    "seed3 run_log_large": Layout(["precision", "phase"], []),
+}
+"""Table -> its layout, where it does not follow from the order of the numbers."""
+
+_OF_PARAMETERS = ("params", "params_nominal")
+_SHARES = ("share", "change", "saving", "cv", "difference")
+
+
+def parts_of(name: str, rows: pd.DataFrame) -> Iterator[tuple[Layout, pd.DataFrame]]:
+    """Return the parts of a table, each with its layout: the numbers of parameters, of iterations, and all others.
+
+    rows: those of the table, in the report's order.
+    """
+    of_iteration = rows["metric"].eq("iteration_time")
+    apart = of_iteration.to_numpy() if not of_iteration.all() else of_iteration.to_numpy(bool) & False
+    heading = rows["metric"].isin(_OF_PARAMETERS).to_numpy() & rows["workload"].ne("params").any()
+    heading &= name != "seed4 model_table"
+    for chosen in (heading, apart, ~heading & ~apart):
+        if chosen.any():
+            part = rows[chosen]
+            yield (LAYOUTS[name] if name in LAYOUTS and not chosen[heading | apart].any() else layout_of(part)), part
+
+
+def layout_of(rows: pd.DataFrame) -> Layout:
+    """Return the layout that follows from the order of a table's numbers."""
+    # A condition that only some of the numbers state is the same for all; a phase or a label that some lack is not.
+    keys = [name for name in _KEYS if rows[name].nunique(dropna=name not in ("phase", "label")) > 1]
+    if "d_model" in keys and rows.groupby("model", dropna=False)["d_model"].nunique().max() <= 1:
+        keys.remove("d_model")
+    if "label" in keys and not rows.duplicated([*(name for name in keys if name != "label"), "metric"]).any():
+        keys.remove("label")
+    if rows["metric"].eq("iteration_time").all():
+        return Layout(["label"], [name for name in keys if name != "label"])
+    slow = sorted(keys, key=lambda name: _changes([str(value) for value in rows[name]]))
+    last = max((place for place, name in enumerate(slow) if name in SUBJECTS), default=-1)
+    found = Layout(slow[: last + 1], slow[last + 1 :])
+    return found if found.rows else Layout(found.cols[:-1] or ["model"], found.cols[-1:])
+
+
+def _changes(words: list[str]) -> int:
+    return sum(one != other for one, other in pairwise(words))
+
+
+def measure_of(row: pd.Series) -> Measure:
+    """Return the unit in which a report prints a number."""
+    note = "" if is_null(row["note"]) else row["note"]
+    match row["unit"], row["metric"]:
+        case _, "dtype":
+            return Measure(None, 1.0)
+        case "s", _:
+            return Measure("seconds", 1.0) if "unit s in document" in note else Measure("ms", 1e-3)
+        case "B", "tensor_size":
+            return Measure("MB of 2²⁰", 2.0**20)
+        case "B", _:
+            return Measure("GB", 1e9)
+        case "1", metric if metric.endswith(_SHARES):
+            return Measure("%", 0.01)
+        case None | float(), "time":
+            return Measure("seconds of 100", 1.0)
+        case unit, _:
+            return Measure("1" if is_null(unit) else unit, 1.0)

@@ -1,0 +1,147 @@
+"""A table of a report in the report's rows, columns, order and units, and beside each number what is here."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from lmsweep.analysis.data.columns import is_null, label
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.reference import CAVEATS
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.orchestrator.features.course.reports.counterparts import Counterparts
+from lmsweep.orchestrator.features.course.reports.here import Here
+from lmsweep.orchestrator.features.course.reports.layouts import Layout, Measure, measure_of
+from lmsweep.trials.results.outcome import Status
+
+PUBLISHED, HERE, RATIO = "published", "here", "compared"
+"""The three columns of each column of a report."""
+
+_CONDITIONS = (
+    "model",
+    "d_model",
+    "context_length",
+    "batch_size",
+    "precision",
+    "compile",
+    "warmup_steps",
+    "measure_steps",
+)
+
+
+def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
+    """Return a table of a report, or a part of it, beside the results of its grid. rows: of `published`."""
+    counterparts = Counterparts(results, rows)
+    lines = [(row, counterparts.of(row), measure_of(row)) for _, row in rows.iterrows()]
+    keys = [*layout.rows, *layout.cols]
+    shown = rows[keys].astype(object).where(rows[keys].notna(), "").assign(value=rows["metric"].map(value_of))
+    keyed = [
+        {**key, "number": number, **cell}
+        for number, (key, line) in enumerate(zip(shown.to_dict("records"), lines, strict=True))
+        for cell in _cells(*line)
+    ]
+    cells = pd.DataFrame(keyed)
+    of = {name: place for place, name in enumerate((PUBLISHED, HERE, RATIO))}
+    columns = cells.assign(place=cells["of"].map(of))
+    groups = columns.groupby(layout.cols, sort=False).ngroup() if layout.cols else pd.Series(0, cells.index)
+    order = columns["value"].map({value: place for place, value in enumerate(columns["value"].unique())})
+    place = pd.DataFrame({"group": groups, "of": columns["place"], "value": order})
+    index = pd.MultiIndex.from_arrays(
+        [cells.groupby(layout.rows, sort=False).ngroup(), place.groupby(list(place)).ngroup()], names=["row", "column"]
+    )
+    notes = []
+    for column, every in (("published", PUBLISHED), ("here", HERE)):
+        shared, cells["flags"] = _shared(cells, every)
+        notes += [f"{column}: {words}" for words in shared]
+    of_both = cells["value"][cells["of"] == RATIO].unique()
+    compared = {value: "x" if value.startswith("ratio") else None for value in of_both}
+    if any(compared.values()):
+        notes.append("ratio: published / here")
+    devices = ", ".join(counterparts.pairs["device_name"].unique())
+    hardware = ", ".join(rows["hardware"].dropna().unique()) or "hardware not stated"
+    units = {value: measure.unit for value, (_, _, measure) in zip(shown["value"], lines, strict=True)}
+    return Table(
+        cells=cells.set_axis(index).sort_index(),
+        rows=layout.rows,
+        cols=[*layout.cols, "of"],
+        units={**units, **compared},
+        conditions={one: label(rows[one].dropna().iloc[0]) for one in _CONDITIONS if _is_condition(rows, one, keys)},
+        title=f"{name}: published ({hardware}) and here{f' ({devices})' if devices else ''}",
+        notes=tuple(notes),
+    )
+
+
+def counted(table: Table) -> tuple[int, int]:
+    """Return how many numbers the report has in a table, and how many of them have a counterpart here."""
+    cells = table.cells[table.cells["word"] | (table.cells["status"] == Status.OK)]
+    theirs, here = ({*cells["number"][cells["of"] == of]} for of in (PUBLISHED, HERE))
+    return len(theirs), len(theirs & here)
+
+
+_WORDS = {"peak_mem": "peak memory", "mem_before_backward": "memory before backward", "iteration_time": "time"}
+
+
+def value_of(metric: str) -> str:
+    """Return the name of a metric in a table."""
+    return _WORDS.get(metric, metric.removeprefix("time_").removeprefix("mem_").replace("_", " "))
+
+
+def _cells(row: pd.Series, here: Here, measure: Measure) -> Iterator[dict[str, Any]]:
+    caveats = tuple(f"{name}: {meaning}" for name, meaning in CAVEATS.items() if row[name])
+    if row["metric"] == "dtype":
+        yield _cell(PUBLISHED, word=row["dtype"], flags=caveats)
+    elif is_null(row["value"]):
+        yield _cell(PUBLISHED, status="blank" if row["status"] == "empty" else row["status"], flags=caveats)
+    else:
+        yield _cell(PUBLISHED, numbers=[row["value"] / measure.size], flags=caveats)
+    differs = tuple(filter(None, [here.differs]))
+    if here.missing:
+        yield _cell(HERE, status=here.missing, reason=here.why)
+    elif isinstance(here.value, str):
+        yield _cell(HERE, word=here.value, flags=differs)
+    else:
+        numbers = [number / measure.size for number in (here.value, here.low, here.high)]
+        yield _cell(HERE, numbers=numbers, flags=differs)
+    of = "" if row["unit"] != "B" else f" of {value_of(row['metric'])}"
+    if here.ratio:
+        yield _cell(RATIO, numbers=here.ratio) | {"value": f"ratio{of}"}
+    if here.verdict:
+        yield _cell(RATIO, word=here.verdict) | {"value": f"verdict{of}"}
+
+
+def _cell(
+    of: str,
+    *,
+    numbers: Any = (),
+    word: str = "",
+    status: str = "",
+    reason: str = "",
+    flags: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    median, low, high = [*numbers, *[float("nan")] * 3][:3]
+    return {
+        "of": of,
+        "median": median,
+        "low": low,
+        "high": high,
+        "status": word or status or str(Status.OK),
+        "word": bool(word),
+        "reason": reason,
+        "flags": flags,
+    }
+
+
+def _shared(cells: pd.DataFrame, of: str) -> tuple[list[str], pd.Series]:
+    """Return what is noted at every number of the published or our columns, and the notes without it."""
+    numbers = cells[(cells["of"] == of) & (cells["word"] | (cells["status"] == Status.OK))]
+    shared = set.intersection(*map(set, numbers["flags"])) if len(numbers) > 1 else set()
+    words = [word for word in dict.fromkeys(word for words in numbers["flags"] for word in words) if word in shared]
+    rest = [
+        tuple(word for word in words if word not in shared) if here == of else words
+        for here, words in zip(cells["of"], cells["flags"], strict=True)
+    ]
+    return words, pd.Series(rest, cells.index, dtype=object)
+
+
+def _is_condition(rows: pd.DataFrame, name: str, keys: list[str]) -> bool:
+    return name not in keys and rows[name].nunique() == 1 and bool(rows[name].notna().all())

@@ -1,0 +1,177 @@
+"""`lmsweep export cs336-2025`: each table of the reports in its own rows and columns, beside a store."""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.orchestrator.features.course.chosen import SomeResults, rows_of_trials
+from lmsweep.orchestrator.features.course.reports.layouts import measure_of
+from lmsweep.orchestrator.features.course.reports.published_numbers import every_number
+from lmsweep.orchestrator.features.course.reports.report_tables import HERE, PUBLISHED, RATIO, counted
+from lmsweep.orchestrator.features.course.reports.reported import ANSWERS, reported
+from lmsweep.orchestrator.sweep.sweep import load_sweep
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import Attempts, samples
+
+NUMBERS = every_number()
+NAMES = NUMBERS["source"] + " " + NUMBERS["table"]
+
+
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
+    """Results of some trials of the sweep, and a failed one."""
+    attempts = Attempts(tmp_path_factory.mktemp("store") / "results")
+    for trial in load_sweep("cs336-2025", grids=["seed4 mixed_precision"]).trials:
+        config = trial.config
+        if config.model != "small" or config.context_length == 128:
+            continue
+        parts = ["forward"] + (["backward"] if config.mode == "forward_backward" else [])
+        if (config.precision, config.context_length, config.mode) == ("bf16", 1024, "forward_backward"):
+            attempts.failed(config, "oom")
+        else:
+            attempts.ok(config, {f"{part}.time": samples(0.01, 1e-4) for part in [*parts, "step"]})
+    return attempts
+
+
+@pytest.fixture(scope="module")
+def made(attempts: Attempts) -> Callable[[str], Table]:
+    """Makes the last part of a table."""
+    results, grids = Results(attempts.store), load_sweep("cs336-2025").grids
+
+    @cache
+    def make(name: str) -> Table:
+        own = SomeResults(results, lambda frame: rows_of_trials(frame, grids[name]))
+        table = [*reported()[name].tables.values()][-1](own)
+        assert isinstance(table, Table)
+        return table
+
+    return make
+
+
+def cell(table: Table, of: str, value: str, **keys: object) -> pd.Series:
+    chosen = table.cells[(table.cells["of"] == of) & (table.cells["value"] == value)]
+    for name, wanted in keys.items():
+        chosen = chosen[chosen[name] == wanted]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+@pytest.mark.slow
+def test_each_number_of_the_reports_is_in_one_cell_of_its_table_in_its_unit(attempts: Attempts) -> None:
+    nothing = SomeResults(Results(attempts.store), lambda frame: frame.iloc[:0])
+    assert list(reported()) == list(dict.fromkeys(NAMES)) and len(NUMBERS) == 1801
+    for name, problem in reported().items():
+        rows, shown = NUMBERS[name == NAMES], []
+        for make in problem.tables.values():
+            table = make(nothing)
+            assert isinstance(table, Table)
+            assert table.wide("median").index.is_unique and table.wide("median").columns.is_unique
+            shown += table.cells[table.cells["of"] == PUBLISHED].to_dict("records")
+        assert len(shown) == len(rows)
+        medians = sorted(one["median"] for one in shown if not np.isnan(one["median"]))
+        printed = sorted(
+            row["value"] / measure_of(row).size for _, row in rows.iterrows() if not np.isnan(row["value"])
+        )
+        assert medians == pytest.approx(printed), name
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "columns"),
+    [
+        ("seed2 e2e_fp32", ["small", "medium", "large", "xl", "2.7b"], ["forward", "backward", "forward_backward"]),
+        ("seed0 memory_full", [128, 256, 512], ["forward", "step"]),
+        ("seed4 warmup_with", [str(number) for number in range(1, 11)], ["forward", "forward_backward"]),
+        ("seed4 model_table", ["small", "medium", "large", "xl", "2.7b"], ["", "cpu", "mps", "cuda"]),
+        ("seed3 ddp_flat", ["naive", "flattened", "flattened vs naive"], ["total", "comm", "compute"]),
+    ],
+)
+def test_a_table_has_the_rows_and_columns_of_the_report_in_its_order(
+    made: Callable[[str], Table], name: str, rows: list[object], columns: list[object]
+) -> None:
+    wide = made(name).wide("median")
+    assert list(wide.index.get_level_values(0)) == rows
+    assert list(dict.fromkeys(wide.columns.get_level_values(0))) == columns
+
+
+def test_our_value_stands_beside_the_published_one_with_ratio_interval_and_verdict(
+    made: Callable[[str], Table],
+) -> None:
+    table = made("seed4 mixed_precision")
+    keys = {"model": "small", "context_length": 512, "phase": "forward", "precision": "fp32"}
+    assert cell(table, PUBLISHED, "time", **keys)["median"] == pytest.approx(44.6)
+    assert cell(table, HERE, "time", **keys)["median"] == pytest.approx(10, rel=0.01)
+    ratio = cell(table, RATIO, "ratio", **keys)
+    assert ratio["low"] < ratio["median"] < ratio["high"] and ratio["median"] == pytest.approx(4.46, rel=0.01)
+    assert cell(table, RATIO, "verdict", **keys)["status"] == "faster"
+    derived = cell(table, HERE, "change", **{**keys, "precision": "bf16"})
+    assert derived["median"] == pytest.approx(0, abs=2)
+
+
+def test_a_missing_cell_says_why(made: Callable[[str], Table]) -> None:
+    keys = {"model": "small", "precision": "bf16", "phase": "forward_backward"}
+    failed = cell(made("seed4 mixed_precision"), HERE, "time", context_length=1024, **keys)
+    assert failed["status"] == "oom"
+    absent = cell(made("seed4 mixed_precision"), HERE, "time", context_length=128, **keys)
+    assert absent["status"] == "not measured" and absent["reason"]
+    on_mps = cell(made("seed2 attention_m4"), HERE, "time", d_model=256, context_length=16, phase="forward")
+    assert on_mps["status"] == "not measured" and "device mps" in on_mps["reason"]
+    unnamed = cell(made("seed1 e2e_warmup5"), HERE, "time", phase="forward")
+    assert unnamed["status"] == "not stated" and "does not state the model" in unnamed["reason"]
+
+
+def test_parameters_and_sums_stand_there_without_a_measurement(made: Callable[[str], Table]) -> None:
+    assert counted(made("seed4 params_context")) == (2, 2)
+    table = made("seed0 mixed_precision_accumulation")
+    assert counted(table) == (11, 11)
+    assert set(table.cells["status"][table.cells["value"] == "verdict"]) == {"same"}
+
+
+def test_every_table_answers_a_problem_of_the_handout() -> None:
+    assert {problem.answers for problem in reported().values()} == set(ANSWERS)
+
+
+def test_the_index_counts_the_numbers_of_each_table_and_has_its_command(attempts: Attempts, tmp_path: Path) -> None:
+    grids = ("--grid", "seed4 mixed_precision", "--grid", "seed2 e2e_mbair")
+    lmsweep_here("export", "cs336-2025", attempts.store.location, "-o", tmp_path / "new", *grids)
+    index = (tmp_path / "new" / "index.md").read_text("utf-8")
+    assert "## Report seed2" in index and "## Report seed4" in index
+    assert re.search(r"\[seed2 e2e_mbair\]\(seed2-e2e_mbair\.md\) \| benchmarking_script \| 0 of 72 ", index)
+    assert re.search(r"\[seed4 mixed_precision\]\(\S+\) \| benchmarking_mixed_precision \| \d+ of 120 ", index)
+    assert re.search(r"^    lmsweep run cs336-2025 .*--grid 'seed2 e2e_mbair'$", index, flags=re.MULTILINE)
+    text = (tmp_path / "new" / "seed2-e2e_mbair.md").read_text("utf-8")
+    assert text.count("lmsweep run cs336-2025") == 1
+
+
+TINY = {"model": "tiny", "device": "cpu", "context_length": 16, "batch_size": 1, "compile": "none", "measure_steps": 2}
+TINY |= {"warmup_steps": 0, "max_seconds": 1}
+
+
+@pytest.mark.slow
+def test_the_whole_sweep_runs_tiny_on_a_cpu_and_each_table_keeps_the_shape_of_its_report(tmp_path: Path) -> None:
+    sets = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+    store, folder = tmp_path / "results", tmp_path / "writeup"
+    assert "trials" in lmsweep_here("plan", "cs336-2025", "--no-predict", *sets)
+    lmsweep_here("run", "cs336-2025", "--no-predict", "--store", store, *sets)
+    lmsweep_here("export", "cs336-2025", store, "-o", folder, *sets)
+    for name, problem in reported().items():
+        rows = NUMBERS[name == NAMES]
+        text = (folder / f"{name.replace(' ', '-')}.md").read_text("utf-8")
+        assert text.count(f"**{name}") == len(problem.tables)
+        for make in problem.tables.values():
+            table = make(SomeResults(Results(store), lambda frame: frame.iloc[:0]))
+            assert isinstance(table, Table)
+            for key in table.wide("median").index.get_level_values(0).unique():
+                assert f"| {key}" in text.replace("\\", ""), name
+        for metric in set(rows["phase"].dropna()) - {"step"}:
+            assert metric in text, name
+    sums = (folder / "seed2-mixed_precision_accumulation.md").read_text("utf-8")
+    assert sums.count("same") >= 4 and "not measured" not in sums
+    for name in ("seed0-toy_dtypes", "seed1-toy_dtypes"):
+        assert "differs" not in (folder / f"{name}.md").read_text("utf-8")
