@@ -127,7 +127,7 @@ def test_no_line_of_the_answer_is_wrapped_by_a_terminal(columns: int) -> None:
     assert shown.count("\n") <= 40 and max(map(len, shown.splitlines())) <= columns
 
 
-def test_one_result_stands_in_one_line_with_the_published_tables_as_columns() -> None:
+def test_each_result_has_one_line_with_the_published_tables_as_columns() -> None:
     found = beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
     for one in found.cells():
         assert not one.frame.duplicated(one.keys).any()
