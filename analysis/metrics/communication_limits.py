@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from itertools import product
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,20 +10,13 @@ import pandas as pd
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.datasheets import LINKS, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import parameter_count
-from lmsweep.trials.analytic.scaling_limits import (
-    data_parallel_limit,
-    mesh_limit,
-    serial_mesh_limit,
-    tensor_parallel_backward_limit,
-    tensor_parallel_limit,
-)
+from lmsweep.trials.analytic.scaling_limits import Limits, limits_of
 from lmsweep.trials.analytic.sharded_state import HELD_AT, SHARDED_PARTS, rank_bytes
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
-LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
-"""mesh: data times tensor parallel, with collectives that overlap each other; serial_mesh: one after the other."""
+LIMITS = Limits._fields
 MEASURED, DATASHEET = "measured", "datasheet"
 
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
@@ -59,25 +52,16 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
     is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
     tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
     matrices = 2 if row["feed_forward"] == "gelu" else 3
-    rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if PRECISIONS[precision].is_narrow else 4)
-    return {
-        **row,
-        "flops": flops,
-        "flops_from": flops_from,
-        "bandwidth": bandwidth,
-        "bandwidth_from": bandwidth_from,
-        "data_parallel": data_parallel_limit(tokens=tokens, **rates),
-        "tensor_parallel": tensor_parallel_limit(d_ff=width, matrices=matrices, **rates),
-        "tensor_parallel_backward": tensor_parallel_backward_limit(d_ff=width, matrices=matrices, **rates),
-        "mesh": mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
-        "serial_mesh": serial_mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
-    }
-
-
-class _Rates(TypedDict):
-    flops: float
-    bandwidth: float
-    element_bytes: int
+    found = limits_of(
+        tokens=tokens,
+        d_ff=width,
+        flops=flops,
+        bandwidth=bandwidth,
+        matrices=matrices,
+        element_bytes=2 if PRECISIONS[precision].is_narrow else 4,
+    )
+    rates = {"flops": flops, "flops_from": flops_from, "bandwidth": bandwidth, "bandwidth_from": bandwidth_from}
+    return {**row, **rates, **found._asdict()}
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:
