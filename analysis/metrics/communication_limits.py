@@ -19,6 +19,7 @@ from lmsweep.trials.spec.ways.precisions import PRECISIONS
 LIMITS = Limits._fields
 MEASURED, DATASHEET = "measured", "datasheet"
 
+_RATES = ["flops", "flops_from", "bandwidth", "bandwidth_from"]
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
 
 
@@ -36,7 +37,7 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     steps = ok.assign(tokens=tokens)[ok["d_ff"].notna() & ok["num_layers"].notna()]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
     found = [_limits(row, ok) for row in rows.to_dict("records")]
-    return pd.DataFrame(found, columns=[*_MODEL, "flops", "flops_from", "bandwidth", "bandwidth_from", *LIMITS])
+    return pd.DataFrame(found, columns=[*_MODEL, *_RATES, *LIMITS])
 
 
 def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable, Any]:
@@ -60,8 +61,8 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
         matrices=matrices,
         element_bytes=2 if PRECISIONS[precision].is_narrow else 4,
     )
-    rates = {"flops": flops, "flops_from": flops_from, "bandwidth": bandwidth, "bandwidth_from": bandwidth_from}
-    return {**row, **rates, **found._asdict()}
+    rates = zip(_RATES, (flops, flops_from, bandwidth, bandwidth_from), strict=True)
+    return {**row, **dict[Hashable, Any](rates), **dict[Hashable, Any](zip(LIMITS, found, strict=True))}
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:
@@ -103,9 +104,6 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
         same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)
         found = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]
         rows.append(
-            {name: trial[name] for name in _TRIAL}
-            | {"moment": moment}
-            | {part: getattr(held, part) for part in PARTS}
-            | {"measured": found["median"].max()}
+            {name: trial[name] for name in _TRIAL} | {"moment": moment, **held} | {"measured": found["median"].max()}
         )
     return pd.DataFrame(rows, columns=[*_TRIAL, "moment", *PARTS, "measured"])
