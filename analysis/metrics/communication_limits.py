@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Mapping
 from itertools import product
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,22 +10,16 @@ import pandas as pd
 from lmsweep.analysis.data.columns import size_terms
 from lmsweep.trials.analytic.datasheets import LINKS, find_device, peak_flops
 from lmsweep.trials.analytic.formulas import parameter_count
-from lmsweep.trials.analytic.scaling_limits import (
-    data_parallel_limit,
-    mesh_limit,
-    serial_mesh_limit,
-    tensor_parallel_backward_limit,
-    tensor_parallel_limit,
-)
+from lmsweep.trials.analytic.scaling_limits import Limits, limits_of
 from lmsweep.trials.analytic.sharded_state import HELD_AT, SHARDED_PARTS, rank_bytes
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
-LIMITS = ("data_parallel", "tensor_parallel", "tensor_parallel_backward", "mesh", "serial_mesh")
-"""mesh: data times tensor parallel, with collectives that overlap each other; serial_mesh: one after the other."""
+LIMITS = Limits._fields
 MEASURED, DATASHEET = "measured", "datasheet"
 
+_RATES = ["flops", "flops_from", "bandwidth", "bandwidth_from"]
 _MODEL = ["model", "d_ff", "feed_forward", "tokens", "precision", "device_name", "device_memory"]
 
 
@@ -44,7 +38,7 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     steps = ok.assign(tokens=tokens)[is_known]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
     found = [_limits(row, ok) for row in rows.to_dict("records")]
-    return pd.DataFrame(found, columns=[*_MODEL, "flops", "flops_from", "bandwidth", "bandwidth_from", *LIMITS])
+    return pd.DataFrame(found, columns=[*_MODEL, *_RATES, *LIMITS])
 
 
 def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable, Any]:
@@ -60,25 +54,16 @@ def _limits(row: Mapping[Hashable, Any], results: pd.DataFrame) -> dict[Hashable
     is_known = not pd.isna(row["feed_forward"])  # of the user's own model it is not
     tokens, width = float(row["tokens"]), float(row["d_ff"]) if is_known else float("nan")
     matrices = 2 if row["feed_forward"] == "gelu" else 3
-    rates = _Rates(flops=flops, bandwidth=bandwidth, element_bytes=2 if PRECISIONS[precision].is_narrow else 4)
-    return {
-        **row,
-        "flops": flops,
-        "flops_from": flops_from,
-        "bandwidth": bandwidth,
-        "bandwidth_from": bandwidth_from,
-        "data_parallel": data_parallel_limit(tokens=tokens, **rates),
-        "tensor_parallel": tensor_parallel_limit(d_ff=width, matrices=matrices, **rates),
-        "tensor_parallel_backward": tensor_parallel_backward_limit(d_ff=width, matrices=matrices, **rates),
-        "mesh": mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
-        "serial_mesh": serial_mesh_limit(tokens=tokens, d_ff=width, matrices=matrices, **rates),
-    }
-
-
-class _Rates(TypedDict):
-    flops: float
-    bandwidth: float
-    element_bytes: int
+    found = limits_of(
+        tokens=tokens,
+        d_ff=width,
+        flops=flops,
+        bandwidth=bandwidth,
+        matrices=matrices,
+        element_bytes=2 if PRECISIONS[precision].is_narrow else 4,
+    )
+    rates = zip(_RATES, (flops, flops_from, bandwidth, bandwidth_from), strict=True)
+    return {**row, **dict[Hashable, Any](rates), **dict[Hashable, Any](zip(LIMITS, found, strict=True))}
 
 
 def _best(measured: pd.DataFrame, published: float | None) -> tuple[float, str | None]:
@@ -120,9 +105,6 @@ def sharding(results: pd.DataFrame) -> pd.DataFrame:
         same = (ddp[_TRIAL] == trial[_TRIAL]).all(axis=1) & (ddp["status"] == Status.OK)
         found = ddp[same & (ddp["phase"] == "rank0") & (ddp["metric"] == f"{moment}_memory")]
         rows.append(
-            {name: trial[name] for name in _TRIAL}
-            | {"moment": moment}
-            | {part: getattr(held, part) for part in PARTS}
-            | {"measured": found["median"].max()}
+            {name: trial[name] for name in _TRIAL} | {"moment": moment, **held} | {"measured": found["median"].max()}
         )
     return pd.DataFrame(rows, columns=[*_TRIAL, "moment", *PARTS, "measured"])

@@ -16,7 +16,7 @@ from lmsweep.trials.model.transformer.attention_functions import ATTENTION
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.prediction.without_device.cuda_autocast import cuda_autocast
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
-from tests.support.memory_formulas import forward_peak_bytes
+from tests.support.memory_formulas import forward_peak_bytes, step_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -181,8 +181,8 @@ def test_forward_peaks_are_the_published_ones(context_length: int, autocast: boo
 def test_a_step_that_ends_with_all_gradients_peaks_there() -> None:
     shape = dimensions(SIZES["2.7b"], context_length=128)
     gradients = 16 * 3_406_809_600 + 4 * 128 * 2560 // 32
-    assert formulas.step_peak_bytes(mode="train_step", **shape) == gradients
-    assert formulas.step_peak_bytes(mode="train_step", **{**shape, "context_length": 1024}) > gradients
+    assert step_peak_bytes(mode="train_step", **shape) == gradients
+    assert step_peak_bytes(mode="train_step", **{**shape, "context_length": 1024}) > gradients
 
 
 def test_numbers_arrays_and_columns_give_the_same() -> None:
@@ -201,11 +201,8 @@ def test_numbers_arrays_and_columns_give_the_same() -> None:
     assert list(formulas.saved_bytes(autocast=frame["autocast"], **columns)) == saved
     assert list(formulas.saved_bytes(autocast=np.array(autocasts), **arrays)) == saved
 
-    peaks = [
-        formulas.step_peak_bytes(mode=mode, autocast=a, **s)
-        for mode, a, s in zip(modes, autocasts, shapes, strict=True)
-    ]
-    assert list(formulas.step_peak_bytes(mode=frame["mode"], autocast=frame["autocast"], **columns)) == peaks
+    peaks = [step_peak_bytes(mode=mode, autocast=a, **s) for mode, a, s in zip(modes, autocasts, shapes, strict=True)]
+    assert list(step_peak_bytes(mode=frame["mode"], autocast=frame["autocast"], **columns)) == peaks
 
     tokens = formulas.tokens_per_step(context_length=frame["context_length"], batch_size=frame["batch_size"])
     assert list(tokens) == [1024] * 5

@@ -3,18 +3,13 @@
 import pytest
 
 from lmsweep.trials.analytic.datasheets import LINKS, device_named
-from lmsweep.trials.analytic.scaling_limits import (
-    data_parallel_limit,
-    mesh_limit,
-    serial_mesh_limit,
-    tensor_parallel_backward_limit,
-    tensor_parallel_limit,
-)
+from lmsweep.trials.analytic.scaling_limits import limits_of
 
 D, F, M = 5120.0, 13824.0, 3
 FLOPS, BANDWIDTH = 4.6e14, 9.0e10  # of TPU-like devices, so that both limits are in reach
 BATCH = 65_536.0
-RATES = {"flops": FLOPS, "bandwidth": BANDWIDTH}
+KNOWN = {"d_ff": F, "flops": FLOPS, "bandwidth": BANDWIDTH}
+LIMITS = limits_of(tokens=BATCH, **KNOWN)
 
 
 def ring(size: float, ranks: float) -> float:
@@ -29,7 +24,7 @@ def seconds(data: float, layers: float) -> tuple[float, float, float]:
 
 
 def test_data_parallelism_is_bound_by_communication_above_its_limit():
-    limit = data_parallel_limit(tokens=BATCH, **RATES)
+    limit = LIMITS.data_parallel
     assert limit == pytest.approx(1 + BATCH * BANDWIDTH / FLOPS)
     for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
         backward = 4 * M * BATCH * D * F / ranks / FLOPS
@@ -39,7 +34,7 @@ def test_data_parallelism_is_bound_by_communication_above_its_limit():
 
 
 def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
-    limit = tensor_parallel_limit(d_ff=F, **RATES)
+    limit = LIMITS.tensor_parallel
     assert limit == pytest.approx(1 + 3 * F * BANDWIDTH / (2 * FLOPS))
     for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
         computes, _, reductions = seconds(1, ranks)
@@ -47,7 +42,7 @@ def test_tensor_parallelism_is_bound_by_communication_above_its_limit():
 
 
 def test_backward_with_tensor_parallelism_computes_twice_as_much_and_sends_as_much():
-    limit = tensor_parallel_backward_limit(d_ff=F, **RATES)
+    limit = LIMITS.tensor_parallel_backward
     for ranks, bound in ((limit * 0.99, False), (limit * 1.01, True)):
         computes, _, reductions = seconds(1, ranks)
         assert (reductions > 2 * computes) == bound
@@ -59,20 +54,19 @@ def test_no_mesh_is_larger_than_its_limit():
         (data * layers, all(one <= seconds(data, layers)[0] for one in seconds(data, layers)[1:]))
         for data, layers in grid
     ]
-    limit = mesh_limit(tokens=BATCH, d_ff=F, **RATES)
+    limit = LIMITS.mesh
     assert 0.7 * limit < max(count for count, fitting in fits if fitting) <= limit
     serial = [data * layers for data, layers in grid if sum(seconds(data, layers)[1:]) <= seconds(data, layers)[0]]
-    limit = serial_mesh_limit(tokens=BATCH, d_ff=F, **RATES)
-    assert 0.9 * limit < max(serial) <= limit < mesh_limit(tokens=BATCH, d_ff=F, **RATES)
+    limit = LIMITS.serial_mesh
+    assert 0.9 * limit < max(serial) <= limit < LIMITS.mesh
 
 
 def test_a_batch_too_small_to_be_divided_leaves_the_layers_alone():
-    little = {"tokens": 64.0, "d_ff": F, **RATES}
-    assert serial_mesh_limit(**little) == pytest.approx(tensor_parallel_limit(d_ff=F, **RATES))
+    assert limits_of(tokens=64.0, **KNOWN).serial_mesh == pytest.approx(LIMITS.tensor_parallel)
 
 
 def test_wider_elements_halve_what_is_beyond_one_rank():
-    narrow, wide = (data_parallel_limit(tokens=BATCH, **RATES, element_bytes=size) for size in (2, 4))
+    narrow, wide = (limits_of(tokens=BATCH, **KNOWN, element_bytes=size).data_parallel for size in (2, 4))
     assert wide - 1 == pytest.approx((narrow - 1) / 2)
 
 

@@ -33,7 +33,7 @@ from lmsweep.trials.spec.model_sizes import SHAPE_FIELDS
 from lmsweep.trials.store.store import Store
 from lmsweep.trials.workloads.memory import measure
 from tests.support.command import lmsweep_here
-from tests.support.memory_formulas import forward_peak_bytes
+from tests.support.memory_formulas import before_backward_bytes, forward_peak_bytes
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
@@ -134,7 +134,7 @@ def test_saved_bytes_are_the_closed_form_and_equal_in_every_block():
 def test_bytes_before_backward_and_at_the_peak_of_forward_are_the_closed_forms(mode: Any):
     found = measured(replace(CONFIG, mode=mode))
     more = LOSS + (4 * TENSORS if mode == "train_step" else 0)
-    expected = formulas.before_backward_bytes(mode=mode, **dimensions(CONFIG)) + more
+    expected = before_backward_bytes(mode=mode, **dimensions(CONFIG)) + more
     assert found["before_backward.tensors"] == expected
     assert found["forward.peak_tensors"] == forward_peak_bytes(mode=mode, **dimensions(CONFIG)) + more
 

@@ -9,11 +9,10 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
-from lmsweep.trials.analytic import formulas
 from lmsweep.trials.analytic.memory_prediction import upper_bound
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.results.stored_config import config_of
-from tests.support.memory_formulas import forward_peak_bytes
+from tests.support.memory_formulas import before_backward_bytes, forward_peak_bytes, step_peak_bytes
 from tests.support.published_numbers import published
 from tests.support.whole_steps import named, small
 
@@ -181,9 +180,9 @@ def test_predictions_are_the_closed_forms(model: str, context_length: int, preci
     found = predict(config)
     # The allocator rounds each tensor up to 512 bytes; there are some 20 parameters and kept tensors to a layer.
     rounding = 512 * 60 * config.size.num_layers
-    assert 0 <= found.before_backward - formulas.before_backward_bytes(**how, **shape) < rounding
+    assert 0 <= found.before_backward - before_backward_bytes(**how, **shape) < rounding
     assert 0 <= found.peak_forward - forward_peak_bytes(**how, **shape) < rounding
-    assert found.requested == pytest.approx(formulas.step_peak_bytes(**how, **shape), rel=0.02)
+    assert found.requested == pytest.approx(step_peak_bytes(**how, **shape), rel=0.02)
     assert found.peak < upper_bound(config, "model")
 
 

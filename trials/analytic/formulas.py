@@ -32,9 +32,6 @@ PASSES = {"forward": 1, "train_forward": 1, "forward_backward": 3, "train_step":
 PHASE_PASSES = {"forward": 1, "backward": 2}
 """FLOPs of a phase, in forward passes. Backward computes two gradients per product, each a product of equal size."""
 
-_STATE_BYTES = {"train_forward": 4, "forward_backward": 4, "train_step": 12}
-"""Bytes per parameter at the start of forward: the weight and, with an optimizer, AdamW's two moments."""
-
 
 def parameter_count(
     *,
@@ -138,30 +135,6 @@ def saved_bytes(
     return autocast * narrow + (1 - autocast) * wide
 
 
-def before_backward_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:
-    """Return the bytes in use between forward and backward, from the second step on.
-
-    4P + A + 4TV (2TV with autocast) + 4sd/h, plus 8P in mode train_step: the weights, the tensors that autograd saves,
-    the logits (still referenced by the training loop), the rotary tables and AdamW's moments. Exact except for the
-    loss, the optimizer's step counters and the allocator's rounding. mode: but `forward`, which saves nothing.
-    dimensions: those of `saved_bytes`.
-    """
-    parameters, logits = _parameters(dimensions), _logits(dimensions)
-    held = (4 - 2 * autocast) * logits + _tables_bytes(dimensions)
-    return _look_up(_STATE_BYTES, mode) * parameters + saved_bytes(autocast=autocast, **dimensions) + held
-
-
-def step_peak_bytes(*, mode: str | Words, autocast: Number = False, **dimensions: Number) -> Number:
-    """Return the peak bytes of a step with a backward pass. Same arguments as `before_backward_bytes`.
-
-    The maximum of two moments: the loss's backward, `before_backward_bytes` + 8TV; and the end of backward, when all
-    gradients exist, 8P (16P in mode train_step) + 4sd/h. Accurate to 2 %. AdamW's foreach implementation needs 4P more.
-    """
-    early = before_backward_bytes(mode=mode, autocast=autocast, **dimensions) + 8 * _logits(dimensions)
-    late = (_look_up(_STATE_BYTES, mode) + 4) * _parameters(dimensions) + _tables_bytes(dimensions)
-    return (early + late + abs(early - late)) // 2  # the maximum, also for arrays
-
-
 def recomputed_flops(
     again: Recomputed, *, block: Number, tokens: Number, d_model: Number, d_ff: Number, router: Number, compiled: Number
 ) -> Number:
@@ -174,19 +147,6 @@ def recomputed_flops(
 def _widths(d_model: Number, query_width: Number, key_width: Number) -> Number:
     """Return a + k, the widths of all query and of all key heads."""
     return (d_model if query_width is None else query_width) + (d_model if key_width is None else key_width)
-
-
-def _parameters(dimensions: dict[str, Number]) -> Number:
-    return parameter_count(**{name: dimensions[name] for name in ("d_model", "d_ff", "num_layers", "vocab_size")})
-
-
-def _logits(dimensions: dict[str, Number]) -> Number:
-    return dimensions["batch_size"] * dimensions["context_length"] * dimensions["vocab_size"]
-
-
-def _tables_bytes(dimensions: dict[str, Number]) -> Number:
-    # Rotary tables: 4sd/h
-    return 4 * dimensions["context_length"] * dimensions["d_model"] // dimensions["num_heads"]
 
 
 def _look_up(table: dict[str, int], words: str | Words) -> Number:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from lmsweep.trials.analytic.datasheets import DEVICES
-from lmsweep.trials.analytic.formulas import parameter_count, step_peak_bytes
+from lmsweep.trials.analytic.formulas import parameter_count, saved_bytes
 from lmsweep.trials.spec.config import COMBINATION_FIELDS, CONFIG_FIELDS, Trial, TrialConfig
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.workloads import Subject, workload_named
@@ -85,9 +85,13 @@ def upper_bound(config: TrialConfig, subject: Subject) -> int | None:
         return 4 * config.batch_size * (40 * tensors + 12 * scores)
     parameters = parameter_count(**config.size.terms, vocab_size=config.vocab_size)
     size = _widest(config)
-    peaks = [step_peak_bytes(mode="train_step", autocast=autocast, **size, **shape) for autocast in (False, True)]
+    weights = 4 * parameter_count(**{name: value for name, value in size.items() if name != "num_heads"})
+    logits = config.batch_size * config.context_length * config.vocab_size
+    # In the loss's backward, of logits also their gradient and its copy; at the end of backward, all gradients.
+    in_loss = max(saved_bytes(autocast=half, **size, **shape) + (12 - 2 * half) * logits for half in (False, True))
+    peak = max(3 * weights + in_loss, 4 * weights) + 4 * config.context_length * size["d_model"] // size["num_heads"]
     # Gradients kept between steps, or foreach's copies of them; then twice the sum, for what is not counted here.
-    return int(2 * max(peaks) + 24 * parameters)
+    return int(2 * peak + 24 * parameters)
 
 
 def _widest(config: TrialConfig) -> dict[str, int]:

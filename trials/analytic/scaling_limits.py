@@ -18,63 +18,41 @@ ratios with their own widths; attention itself communicates nothing and computes
 side.
 """
 
-
-def data_parallel_limit(*, tokens: float, flops: float, bandwidth: float, element_bytes: int = 2) -> float:
-    """Return the number of ranks above which data parallelism or FSDP is bound by communication: 1 + 2 B W / (e C).
-
-    tokens: B, of the whole batch. flops: C, FLOP/s of a rank. bandwidth: W, bytes per second that a rank sends.
-    """
-    return 1 + 2 * tokens * bandwidth / (element_bytes * flops)
+from typing import NamedTuple
 
 
-def tensor_parallel_limit(
-    *, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
-) -> float:
-    """Return the number of ranks above which tensor parallelism is bound by communication in forward: 1 + m F W/(e C).
+class Limits(NamedTuple):
+    """Numbers of ranks above which communication takes longer than computation."""
 
-    d_ff: F. matrices: m, 3 for SwiGLU. The others as for `data_parallel_limit`. It does not depend on the batch.
-    """
-    return 1 + matrices * d_ff * bandwidth / (element_bytes * flops)
-
-
-def tensor_parallel_backward_limit(
-    *, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
-) -> float:
-    """Return the same of backward alone, which computes twice as much and sends as much: 1 + 2 m F W / (e C)."""
-    forward = tensor_parallel_limit(
-        d_ff=d_ff, flops=flops, bandwidth=bandwidth, matrices=matrices, element_bytes=element_bytes
-    )
-    return 1 + 2 * (forward - 1)
-
-
-def mesh_limit(
-    *, tokens: float, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
-) -> float:
-    """Return the number of ranks above which every mesh of FSDP x TP is bound by communication.
-
-    Gathers and reductions overlap with computation and with each other, so each direction has its own limit, and their
-    product is that of the mesh.
-    """
-    of_data = data_parallel_limit(tokens=tokens, flops=flops, bandwidth=bandwidth, element_bytes=element_bytes)
-    of_layers = tensor_parallel_limit(
-        d_ff=d_ff, flops=flops, bandwidth=bandwidth, matrices=matrices, element_bytes=element_bytes
-    )
-    return of_data * of_layers
-
-
-def serial_mesh_limit(
-    *, tokens: float, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
-) -> float:
+    data_parallel: float
+    """Of data parallelism and FSDP: 1 + 2 B W / (e C)."""
+    tensor_parallel: float
+    """In forward: 1 + m F W / (e C). It does not depend on the batch."""
+    tensor_parallel_backward: float
+    """1 + 2 m F W / (e C): backward computes twice as much and sends as much."""
+    mesh: float
+    """Of every mesh of FSDP x TP: gathers and reductions overlap with computation and with each other, so each
+    direction has its own limit, and their product is that of the mesh."""
+    serial_mesh: float
     """The same if gathers and reductions share the links, one after the other, and together overlap with computation.
 
     With p = e m F and q = 2 e B, the constraint is p (X - 1) + q (Y - 1) <= K = 2 m B F W / C. The product X Y is
     largest where p X = q Y = (K + p + q) / 2, unless that leaves X or Y below 1: then one direction alone is best.
     """
+
+
+def limits_of(
+    *, tokens: float, d_ff: float, flops: float, bandwidth: float, matrices: int = 3, element_bytes: int = 2
+) -> Limits:
+    """Return the limits. tokens: B, of the whole batch. d_ff: F. flops: C, FLOP/s of a rank. bandwidth: W, bytes per
+    second that a rank sends. matrices: m, 3 for SwiGLU. element_bytes: e."""
+    data = 1 + 2 * tokens * bandwidth / (element_bytes * flops)
+    beyond_one = matrices * d_ff * bandwidth / (element_bytes * flops)
     weights, outputs = element_bytes * matrices * d_ff, 2 * element_bytes * tokens
     room = 2 * matrices * tokens * d_ff * bandwidth / flops
     both = (room + weights + outputs) / 2
     if both < weights:  # no rank to spare for the batch: tensor parallelism alone
-        return 1 + room / outputs
-    if both < outputs:
-        return 1 + room / weights
-    return both**2 / (weights * outputs)
+        serial = 1 + room / outputs
+    else:
+        serial = 1 + room / weights if both < outputs else both**2 / (weights * outputs)
+    return Limits(data, 1 + beyond_one, 1 + 2 * beyond_one, data * (1 + beyond_one), serial)

@@ -10,8 +10,6 @@ ZeRO (S. Rajbhandari et al., 2020, arXiv:1910.02054) numbers three stages: the s
 Buffers for communication, gathered weights and activations come on top.
 """
 
-from dataclasses import dataclass
-
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 
 SHARDED_PARTS = {name: variant.shared for name, variant in DDP_VARIANTS.items() if not variant.in_groups}
@@ -27,26 +25,13 @@ HELD_AT: dict[str, tuple[str, ...]] = {
 """Moment of a step -> the parts that a rank holds then. Before the first update there is no optimizer state."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankBytes:
-    """Bytes that one rank holds."""
-
-    weights: float
-    gradients: float
-    optimizer_state: float
-
-    @property
-    def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer_state
-
-
-def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> RankBytes:
-    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW; of a sharded part P / N parameters. ddp: a
-    key of SHARDED_PARTS. element_bytes: bytes of a weight, a gradient and each of AdamW's two moments."""
+def rank_bytes(*, parameters: float, ranks: int, ddp: str, moment: str, element_bytes: int = 4) -> dict[str, float]:
+    """Return what a rank holds at this moment (a key of HELD_AT) with AdamW, part by part and in total; of a sharded
+    part P / N parameters. ddp: a key of SHARDED_PARTS. element_bytes: bytes of a weight, a gradient and each of AdamW's
+    two moments."""
     whole = {"weights": element_bytes, "gradients": element_bytes, "optimizer_state": 2 * element_bytes}
-    return RankBytes(
-        **{
-            name: size * parameters / (ranks if name in SHARDED_PARTS[ddp] else 1) if name in HELD_AT[moment] else 0.0
-            for name, size in whole.items()
-        }
-    )
+    held = {
+        name: size * parameters / (ranks if name in SHARDED_PARTS[ddp] else 1) if name in HELD_AT[moment] else 0.0
+        for name, size in whole.items()
+    }
+    return held | {"total": sum(held.values())}
