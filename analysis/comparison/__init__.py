@@ -8,5 +8,6 @@ explanation.py        what the differences consist of, for `compare --explain`
 step_causes.py        divides the difference of two profiled steps into parts of the model, idle time and the rest
 kernel_changes.py     what changed in one part: operators, kernels, calls or time alone
 environment_diff.py   the environments of two stores, side by side
-side_by_side.py       a store's times next to published or reference times, without a verdict
+pairs.py              which published number, or result of another store, stands beside which result
+side_by_side.py       how a store's results are shown beside those numbers
 """

@@ -3,6 +3,7 @@
 What a source does not state is taken to be as in the result that stands beside it. `lmsweep compare` judges the pairs.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, PUBLISHED, PUBLISHED_STORES, stores
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.model_sizes import DIMENSIONS
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.statistics.median_interval import NORMAL
@@ -40,15 +42,8 @@ ALONE = ("attention", "loss")
 CONDITIONS = ("batch_size", "precision", "compile", "attention", "warmup_steps", "measure_steps")
 """What a source may leave open."""
 
-_OTHER_CONDITIONS = tuple(
-    name
-    for name in DISTINGUISHING_COLUMNS
-    if name
-    not in (
-        *("device_name", "device", "device_memory", "d_ff", "num_layers", "num_heads", "workload", "mode", "model"),
-        *("d_model", "context_length"),
-    )
-)
+_SHOWN = ("device_name", "device", "device_memory", *DIMENSIONS, "workload", "mode", "model", "context_length")
+_OTHER_CONDITIONS = tuple(name for name in DISTINGUISHING_COLUMNS if name not in _SHOWN)
 """What may differ from another store. A line shows the others, or they follow from what it shows."""
 
 _RESULT = ["measurement_id", "environment_id", "workload", "metric"]
@@ -66,13 +61,12 @@ report prints twice (benchmarks/published_variation.py)."""
 USUAL_STEPS, USUAL_CONTEXT, USUAL_BATCH = 10, 256, 4
 """What the assignment of the reports asks for: the measured steps of a mean, the context length and the batch size."""
 
-
-_NUMBERS = tuple(f"{name}{end}" for name in ("mine", "theirs", "ratio", "wall_ratio") for end in ("", "_low", "_high"))
 LONG = [
     *("source", "hardware", "measurement_id", "environment_id", "device_name", "workload", "part", "quantity", "unit"),
-    *("clock", "model", "d_model", "context_length", "batch_size", "precision", "compile", "attention"),
-    *("warmup_steps", "measure_steps", *_NUMBERS[:9], "wall_ratio", "verdict", "mine_flags", "theirs_flags", "doubts"),
-    "differs",
+    *("clock", "model", "d_model", "context_length", "batch_size", "precision", "compile", "attention", "warmup_steps"),
+    "measure_steps",
+    *(f"{name}{end}" for name in ("mine", "theirs", "ratio") for end in ("", "_low", "_high")),
+    *("wall_ratio", "verdict", "mine_flags", "theirs_flags", "caveats", "differs"),
 ]
 """The columns of `pairs` that CSV and JSON show."""
 
@@ -101,11 +95,6 @@ class Pairs(NamedTuple):
     """Numbers that only this store has, and that only the other side has."""
 
 
-def reference_names() -> list[str]:
-    """Return the names that `pairs` accepts: `published`, and the stores of `lmsweep.analysis.reference`."""
-    return [PUBLISHED, *stores()]
-
-
 def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
     """Return a row for each number of the other side that has a counterpart among these results.
 
@@ -125,7 +114,7 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
     beside device times.
     - `verdict`, a word of `compare`: of ours against a published number; of the other store against ours, as `lmsweep
     compare OURS THEIRS` says it.
-    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `doubts`, the caveats for which it counts in no mean.
+    - `mine_flags`, `theirs_flags` (flags and caveats, tuples); `caveats`, the caveats for which it counts in no mean.
     - `differs`: conditions in which both sides differ, and those that the other side does not state, as a sentence.
 
     Raises RequestError if there is no such store, and NoCounterpartError if no number has a counterpart.
@@ -166,7 +155,7 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
             found["device_there"].isin(["cuda", None]), found["device_name_there"] + ", " + found["device_there"]
         ),
     ).reset_index(drop=True)
-    found = found.assign(doubts=found["flags_there"].map(doubts_of if is_published else lambda _: ()))
+    found = found.assign(caveats=found["flags_there"].map(caveats_of if is_published else lambda _: ()))
     # A published table is a comparison of its own.
     judged = [
         _judged(cells, mine, theirs, is_published=is_published)
@@ -186,22 +175,19 @@ WALL_FLAGS = frozenset({Flag.HOST_BOUND, Flag.BUSY_HOST, Flag.OUTLIERS, Flag.UNS
 
 def _with_wall_flags(frame: pd.DataFrame) -> pd.DataFrame:
     """Move the flags of wall time away from device times."""
-    by_device = frame["clock"].eq("device")
-    names = ["mine_flags", "theirs_flags"]
-    both = frame["mine_flags"] + frame["theirs_flags"]
-    moved = [
-        tuple(word for word in dict.fromkeys(words) if of_device and word in WALL_FLAGS)
-        for words, of_device in zip(both, by_device, strict=True)
-    ]
-    kept = {name: frame[name].where(~by_device, frame[name].map(_of_device)) for name in names}
-    return frame.assign(**kept, wall_flags=pd.Series(moved, frame.index, dtype=object))
+    rows = frame[["mine_flags", "theirs_flags", "clock"]].itertuples(index=False)
+    divided = [_divided(*row) for row in rows]
+    names = ["mine_flags", "theirs_flags", "wall_flags"]
+    return frame.assign(**{name: pd.Series([one[i] for one in divided], frame.index) for i, name in enumerate(names)})
 
 
-def _of_device(words: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(word for word in words if word not in WALL_FLAGS)
+def _divided(mine: tuple[str, ...], theirs: tuple[str, ...], clock: str | None) -> tuple[tuple[str, ...], ...]:
+    moved = WALL_FLAGS if clock == "device" else ()
+    sides = [tuple(word for word in words if word not in moved) for words in (mine, theirs)]
+    return (*sides, tuple(word for word in dict.fromkeys(mine + theirs) if word in moved))
 
 
-def doubts_of(flags: tuple[str, ...]) -> tuple[str, ...]:
+def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
     """Return the caveats that question a published number, so that it counts in no mean."""
     return tuple(word for word in flags if word in CAVEATS)
 
@@ -236,6 +222,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
     return both.assign(flags=flag_tuples(both["flags"]))
 
 
+@cache
 def _published() -> pd.DataFrame:
     """The published numbers, each with the interval of what another run of its source would have printed."""
     rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
@@ -243,7 +230,7 @@ def _published() -> pd.DataFrame:
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
     written_out = rows["workload"].map({"timing": "naive", "memory": "naive", "attention": "naive_softmax"})
     return rows.assign(
-        **{KIND: "exact"},  # of its own process nothing is known but this interval
+        **{KIND: "exact"},  # this interval is all that is known of its process
         attention=rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out),
     )
 
@@ -274,9 +261,8 @@ def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _attempts_of(name: str) -> pd.DataFrame:
     if not open_store(name).exists():
-        raise RequestError(
-            f"--with {name}: there is neither a store nor a reference of this name{choices(name, reference_names())}"
-        )
+        known = choices(name, [PUBLISHED, *stores()])
+        raise RequestError(f"--with {name}: there is neither a store nor a reference of this name{known}")
     return load(name, pooled=False)
 
 

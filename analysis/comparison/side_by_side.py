@@ -34,13 +34,13 @@ class Line(NamedTuple):
     source: str
     hardware: str
     pairs: pd.DataFrame
-    """Those that nothing questions; all if each is doubted."""
+    """Those that nothing questions; all if each is questioned."""
     claim: Claim
 
     @property
-    def doubt(self) -> str:
+    def caveat(self) -> str:
         """The first reason for which the line is in no mean with others; empty without one."""
-        return next((doubts[0] for doubts in self.pairs["doubts"] if doubts), "")
+        return next((caveats[0] for caveats in self.pairs["caveats"] if caveats), "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class SideBySide:
 
     def long(self) -> Listing:
         """Return a line for each pair with all of its numbers, for CSV and JSON."""
-        flags = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "doubts")}
+        flags = {"mine": ("mine_flags",), "theirs": ("theirs_flags", "caveats")}
         frame = self.frame.reindex(columns=LONG)
         return Listing(title=self.title, frame=frame, keys=["source"], units={}, footnotes=flags)
 
@@ -69,14 +69,14 @@ class SideBySide:
         """Return a line for each published table; beside a store, a line for each pair."""
         if not self.is_published:
             return self.cells()
-        doubts = [*dict.fromkeys(line.doubt for line in self.lines if line.doubt)]
-        timed = [_row(line, doubts) for line in self.lines if line.claim.clock]
-        memory = [_row(line, doubts) for line in self.lines if not line.claim.clock]
+        caveats = [*dict.fromkeys(line.caveat for line in self.lines if line.caveat)]
+        timed = [_row(line, caveats) for line in self.lines if line.claim.clock]
+        memory = [_row(line, caveats) for line in self.lines if not line.claim.clock]
         rows = timed + [("memory:", *[""] * 6)] * bool(memory) + memory
         columns = ["published", "on", "n", "ratio", "range", "mean", "verdict"]
         frame = pd.DataFrame(rows[:MOST_TABLES], columns=columns)
         notes = [f"{len(rows) - MOST_TABLES} more tables: -v."] * (len(rows) > MOST_TABLES)
-        legend = ", ".join(f"{letter}: {doubt}" for letter, doubt in zip(ascii_lowercase, doubts, strict=False))
+        legend = ", ".join(f"{letter}: {caveat}" for letter, caveat in zip(ascii_lowercase, caveats, strict=False))
         notes += wrap(f"In no mean with others: {legend}.", NOTE) if legend else []
         left = MOST_LINES - 5 - self.title.count("\n") - len(frame) - len(notes)
         notes = [*notes, *[*_deviations(self.lines)][: max(min(left, MOST_NAMED), 1)], MORE]
@@ -113,7 +113,7 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
     heading = wrap(said, NOTE) if is_published else [f"mine ({mine}) beside {name}{theirs}", said]
     lines = []
     for (machine, source, _), pairs in frame.groupby(["device_name_there", "source", frame["quantity"] == "time"]):
-        sound = pairs[pairs["doubts"].map(len) == 0]
+        sound = pairs[pairs["caveats"].map(len) == 0]
         counted = sound if len(sound) else pairs
         timed = pairs["quantity"].iloc[0] == "time"
         line = claim_of(found.cells.loc[counted.index], "mine", str(source), timed=timed)
@@ -126,7 +126,7 @@ def beside(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
 
 
 def _claim(found: Pairs, mine: str, *, is_published: bool) -> Claim | None:
-    times = found.frame[(found.frame["quantity"] == "time") & (found.frame["doubts"].map(len) == 0)]
+    times = found.frame[(found.frame["quantity"] == "time") & (found.frame["caveats"].map(len) == 0)]
     if times.empty:
         return None
     if not is_published:
@@ -138,7 +138,7 @@ def _claim(found: Pairs, mine: str, *, is_published: bool) -> Claim | None:
     return claim_of(cells, mine, f"published on {hardware}", timed=True)
 
 
-def _row(line: Line, doubts: list[str]) -> tuple[str, ...]:
+def _row(line: Line, caveats: list[str]) -> tuple[str, ...]:
     ratios, (low, high) = line.pairs["ratio"].dropna(), line.claim.interval
     timed = line.claim.clock is not None
     better, worse = ("faster", "slower") if timed else ("less", "more")
@@ -146,7 +146,7 @@ def _row(line: Line, doubts: list[str]) -> tuple[str, ...]:
     return (
         _short(line.source, NAME),
         _short(re.sub("NVIDIA |Apple |80GB ", "", line.hardware), HARDWARE),
-        f"{len(line.pairs)}{ascii_lowercase[doubts.index(line.doubt)] if line.doubt else ''}",
+        f"{len(line.pairs)}{ascii_lowercase[caveats.index(line.caveat)] if line.caveat else ''}",
         two_digits(ratios.median()),
         _range("-", ratios.min(), ratios.max()),
         _range("-", *((low, high) if timed else (1 / high, 1 / low))) if high <= MOST_UNSURE * low else "",

@@ -40,7 +40,8 @@ def scaling_limits(results: pd.DataFrame) -> pd.DataFrame:
     world_size, tp = (ok[name].to_numpy(dtype=np.float64, na_value=1.0) for name in ("world_size", "tp"))
     data_ranks = world_size / tp  # ranks of one tensor-parallel group share a batch
     tokens = ok["batch_size"].to_numpy(dtype=np.float64) * ok["context_length"].to_numpy(dtype=np.float64) * data_ranks
-    steps = ok.assign(tokens=tokens)[ok["d_ff"].notna() & ok["num_layers"].notna()]
+    is_known = ok["d_ff"].notna() & ok["num_layers"].notna() & ok["precision"].isin(PRECISIONS)
+    steps = ok.assign(tokens=tokens)[is_known]
     rows = steps[_MODEL].drop_duplicates().reset_index(drop=True)
     found = [_limits(row, ok) for row in rows.to_dict("records")]
     return pd.DataFrame(found, columns=[*_MODEL, "flops", "flops_from", "bandwidth", "bandwidth_from", *LIMITS])

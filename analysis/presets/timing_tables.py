@@ -92,9 +92,9 @@ def warm_up_series(results: Results) -> Listing:
         ],
     }
     series["iteration"] = [list(range(1, len(times) + 1)) for times in series["time"]]
-    lines = ordered[[*keys, "phase"]].assign(**series).explode(list(series))
+    lines = ordered[[*keys, "phase", "environment_id"]].assign(**series).explode(list(series))
     # By number: with a missing value among the keys, pandas 3.0.0 takes different rows for the same one.
-    lines["trial"] = lines.groupby(keys, dropna=False, sort=False).ngroup()
+    lines["trial"] = lines.groupby([*keys, "environment_id"], dropna=False, sort=False).ngroup()
     trials = lines.drop_duplicates("trial").set_index("trial")[keys]
     wide = lines.set_index(["trial", "iteration", "measured", "phase"])["time"].unstack(sort=False)
     # A key may have the name of a part: `optimizer`, if trials differ in it.

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import KEY_COLUMNS, is_null, label, natural_ranks
-from lmsweep.analysis.data.selection import ADVICE, cells_of, ok_rows, unit_of, values_in
+from lmsweep.analysis.data.selection import cells_of, ok_rows, unit_of, values_in
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import CONDITIONS
+from lmsweep.analysis.tables.text_table import ADVICE_OF
 from lmsweep.trials.results.metrics import DERIVED, Unit
-from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES
 
@@ -68,7 +68,7 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
         "values": values,
         "flags": list(flags),
         "reasons": list(reasons),
-        "advice": {flag.value: flag.advice for flag in Flag} | ADVICE,
+        "advice": ADVICE_OF,
         "stride": stride,
         "derived": dict(DERIVED),
         "trial": _trial(results),

@@ -31,9 +31,6 @@ class Listing:
     """Column -> columns that hold its footnotes: tuples of words, or sentences ("" is none). By default, `flags` and
     `reason` are those of the first column that is not a key.
     """
-    advice: dict[str, str] = field(default_factory=dict)
-    """What words in footnotes mean, if they are not flags."""
-    only_in_csv: tuple[str, ...] = ()
     conditions: dict[str, str] = field(default_factory=dict)
     """Keys that have the same value in all lines, and the value."""
     decimals: dict[str, int] = field(default_factory=dict)

@@ -99,7 +99,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     frame, escape = listing.frame, markup.escape
     intervals = [f"{name}{end}" for name in listing.units for end in (LOW, HIGH)]
     sources = ("flags", "reason", *chain.from_iterable(listing.footnotes.values()))
-    apart = {*listing.keys, "status", *intervals, *listing.only_in_csv, *sources}
+    apart = {*listing.keys, "status", *intervals, *sources}
     shown = [name for name in frame.columns if name not in apart]
     footnotes = listing.footnotes or {shown[0]: tuple(name for name in ("flags", "reason") if name in frame)}
     noted = {name: _footnotes(frame, columns) for name, columns in footnotes.items() if columns}
@@ -140,7 +140,7 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
         cells=cells.set_axis(_labels(frame[listing.keys].itertuples(index=False), listing.keys, escape)).set_axis(
             _labels([(name,) for name in names], [""], escape), axis="columns"
         ),
-        notes=_explained(letters, markup, listing.advice) + [escape(note) for note in listing.notes],
+        notes=_explained(letters, markup) + [escape(note) for note in listing.notes],
         words=tuple(escape(name) for name in shown if name not in units),
     )
 
@@ -159,14 +159,9 @@ def _footnotes(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, .
     ]
 
 
-def _explained(letters: dict[str, str], markup: Markup, advice: dict[str, str] | None = None) -> list[str]:
-    meaning = ADVICE_OF | (advice or {})
-    return [
-        markup.mark.format(letter).strip()
-        + " "
-        + markup.escape(f"{what}: {meaning[what]}" if what in meaning else what)
-        for what, letter in letters.items()
-    ]
+def _explained(letters: dict[str, str], markup: Markup) -> list[str]:
+    said = {what: f"{what}: {ADVICE_OF[what]}" if what in ADVICE_OF else what for what in letters}
+    return [f"{markup.mark.format(letter).strip()} {markup.escape(said[what])}" for what, letter in letters.items()]
 
 
 def _cell(

@@ -1,5 +1,7 @@
-"""Which published number stands beside which result, and what is said of the two."""
+"""Which published number stands beside which result, and how the two are compared."""
 
+import json
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,10 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.comparison.pairs import NoCounterpartError, pairs
+from lmsweep.analysis.comparison.side_by_side import beside as beside_published
+from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.comparison.test_device_first import times
+from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, config, samples
 
 COURSE: dict[str, Any] = {"context_length": 256, "batch_size": 4, "attention": "naive", "mode": "forward_backward"}
@@ -79,7 +84,7 @@ def test_a_number_that_its_source_contradicts_counts_in_no_mean(attempts: Attemp
     attempts.ok(
         gpu(precision="bf16", **COURSE), {"forward.time": samples(0.01, 1e-5), "backward.time": samples(0.02, 1e-5)}
     )
-    found = beside(attempts).set_index(["source", "part"])["doubts"]
+    found = beside(attempts).set_index(["source", "part"])["caveats"]
     assert (
         found["seed2 e2e_bf16", "backward"] == ("backward_by_subtraction",) and not found["seed2 e2e_bf16", "forward"]
     )
@@ -101,3 +106,28 @@ def test_results_without_a_counterpart_are_refused(attempts: Attempts) -> None:
     attempts.ok(gpu(context_length=333), {"step.time": samples(1, 1e-3)})
     with pytest.raises(NoCounterpartError, match="small at 333"):
         beside(attempts)
+
+
+@pytest.mark.slow
+def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_lines(tmp_path: Path) -> None:
+    words = ("compare", "h200-end-to-end", "--with", "published")
+    printed, as_json = lmsweep_here(*words), lmsweep_here(*words, "--format", "json")
+    assert printed.count("\n") <= 40 and max(map(len, printed.splitlines())) <= 80
+    lmsweep_here("report", "h200-end-to-end", "--with", "published", "-o", tmp_path / "page.html")
+    page = unescape((tmp_path / "page.html").read_text("utf-8"))
+    claim = " ".join(json.loads(as_json)["title"].splitlines()[:-1])
+    assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK (" in claim
+    assert claim in " ".join(printed.splitlines()) and f"{claim}." in page
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_line_of_the_answer_is_wrapped_by_a_terminal(columns: int) -> None:
+    found = beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
+    shown = "".join(str(terminal_text(one, width=columns)) for one in found.brief())
+    assert shown.count("\n") <= 40 and max(map(len, shown.splitlines())) <= columns
+
+
+def test_each_result_has_one_line_with_the_published_tables_as_columns() -> None:
+    found = beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
+    for one in found.cells():
+        assert not one.frame.duplicated(one.keys).any()
