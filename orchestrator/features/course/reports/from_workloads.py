@@ -105,14 +105,17 @@ def _profiled(table: OfTable, row: pd.Series) -> Here | None:
     found = found[(found["mode"] == _MODES[row["phase"]]) & (found["precision"] == "fp32")]
     found = found[found["attempt_id"] == found["attempt_id"].iloc[-1]] if not found.empty else found
     of = found[found["name"] == row["label"]]
-    if row["label"] in _TOTALS and not found.empty:
-        return Here(float((found[_TOTALS[row["label"]]] / found["steps"]).sum()))
+    column = _TOTALS.get(row["label"]) or _OPERATORS[row["metric"]]
+    total = float((found["self_device" if column in _DEVICE.values() else "self_cpu"] / found["steps"]).sum())
+    if not total:  # nothing ran, or nothing on a GPU
+        return None
+    if row["label"] in _TOTALS:
+        return Here(total)
     if of.empty:
         return None
-    column = _OPERATORS[row["metric"]]
     number = float((of[column] / of["steps"]).sum())
     if row["metric"].endswith("_share"):
-        number /= float((found["self_device" if column == "self_device" else "self_cpu"] / found["steps"]).sum())
+        number /= total
     if row["metric"].endswith("_avg_time"):
         number /= float((of["calls"] / of["steps"]).sum())
     return Here(number)
