@@ -15,7 +15,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.orchestrator.commands.text.run_summary import show_trial
+from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.machine.gpu.nvml_sampler import SAMPLING_SECONDS, Reading, read_until_closed
