@@ -56,7 +56,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "precision-speed": (END_TO_END, {"model": "small,2.7b"}),
     "compile-speed": (BEST, {}),
     "attention": (ATTENTION, {"d_model": "64"}),
-    "attention-rates": (ATTENTION, {"d_model": "64", "attention": "sdpa_flash"}),
     "attention-compile": (ATTENTION, {}),
     "parameters": (END_TO_END, {}),
     "accumulation": (CPU, {}),
