@@ -7,6 +7,7 @@ claim.py              what cells say together: a number, an interval, a directio
 explanation.py        what the differences consist of, for `compare --explain`
 step_causes.py        divides the difference of two profiled steps into parts of the model, idle time and the rest
 kernel_changes.py     what changed in one part: operators, kernels, calls or time alone
+pairs.py              a store's results paired with published numbers or another store, and each pair judged
 environment_diff.py   the environments of two stores, side by side
 pairs.py              which published number, or result of another store, stands beside which result
 side_by_side.py       how a store's results are shown beside those numbers

@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 
-from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.data.columns import first_names, label
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS, Fingerprint
 from lmsweep.trials.spec.config import RequestError
@@ -34,7 +34,7 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
         left, right = ({_written(field, value) for value in frame[field].unique()} for frame in (one, other))
         if left != right:
             comparable = "no" if field in ENVIRONMENT_FIELDS else "yes"
-            lines.append((field, _few(left), _few(right), comparable))
+            lines.append((field, first_names(sorted(left), MOST), first_names(sorted(right), MOST), comparable))
     same = len(shown) - len(lines)
     frame = pd.DataFrame(lines, columns=["field", *headings, "comparable"])
     return Listing(
@@ -53,8 +53,3 @@ def environment_diff(one: pd.DataFrame, other: pd.DataFrame, names: tuple[str, s
 
 def _written(field: str, value: object) -> str:
     return gib(float(value)) if field in BYTES and isinstance(value, (int, float, np.number)) else label(value)
-
-
-def _few(values: set[str]) -> str:
-    shown = sorted(values)
-    return ", ".join(shown[:MOST]) + (f" and {len(shown) - MOST} more" if len(shown) > MOST else "")

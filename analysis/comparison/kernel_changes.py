@@ -5,6 +5,7 @@ import re
 import pandas as pd
 
 from lmsweep.analysis.comparison.pairing import SIDES
+from lmsweep.analysis.data.columns import first_names
 from lmsweep.analysis.metrics.kernels import short_name
 
 GONE = 0.05
@@ -85,5 +86,4 @@ def _names(times: "pd.Series[float]", *, as_one: bool = False) -> str:
         together = f"{count} Triton kernel{'s' * (count > 1)}"
         times = times.groupby(lambda name: together if name.startswith(TRITON) else name).sum()
     longest = [short_name(str(name)) for name in times.sort_values(ascending=False).index]
-    more = len(longest) - MOST_NAMED
-    return ", ".join(longest[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return first_names(longest, MOST_NAMED)

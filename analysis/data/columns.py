@@ -83,6 +83,11 @@ def distinguishing_columns(frame: pd.DataFrame) -> tuple[str, ...]:
     return (*DISTINGUISHING_COLUMNS, *(str(name) for name in frame.columns if argument_of(str(name))))
 
 
+def first_names(names: list[str], most: int) -> str:
+    """Return `a, b, c and 2 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def label(value: object) -> str:
     """Return the text of a key's value in a table and on the command line."""
     if is_null(value):

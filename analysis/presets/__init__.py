@@ -23,7 +23,6 @@ from lmsweep.analysis.presets.memory_tables import allocations, parts, peaks, re
 from lmsweep.analysis.presets.timing_tables import (
     attention_compiled,
     attention_grid,
-    attention_rates,
     compiled,
     end_to_end,
     precisions,
@@ -58,7 +57,6 @@ GROUPS: dict[str, dict[str, Preset]] = {
     },
     "How fast is attention alone?": {
         "attention": Preset(attention_grid, "How much time and memory does attention alone need?"),
-        "attention-rates": Preset(attention_rates, "How many FLOP/s does attention alone reach?", counts_flops=True),
         "attention-compile": Preset(attention_compiled, "How much faster is attention alone when compiled?"),
     },
     "What needs the memory?": {

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in, with_above_peak
+from lmsweep.analysis.data.selection import cells_of, flag_tuples, values_in
 from lmsweep.analysis.tables.pivot import Table, arrange, default_layout, pivot, varying_keys
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError

@@ -4,12 +4,12 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import in_order
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import flag_tuples, how_counted
+from lmsweep.analysis.data.selection import flag_tuples, how_counted, with_above_peak
 from lmsweep.analysis.metrics.communication_limits import LIMITS, PARTS, scaling_limits, sharding
 from lmsweep.analysis.metrics.cost import break_even, cost
 from lmsweep.analysis.metrics.roofline import roofline
 from lmsweep.analysis.metrics.scaling import frontier, scaling
-from lmsweep.analysis.presets.layout import with_flags, with_peak_flags
+from lmsweep.analysis.presets.layout import with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
@@ -21,9 +21,10 @@ def roofline_table(results: Results) -> Listing:
     """Rate, MFU, share of the measured ceiling, arithmetic intensity, and the roof that it implies."""
     rows, keys = _steps(roofline(results.of("timing"), results.everything))
     columns = ["rate", "mfu", "of_ceiling", "intensity", "roof", "of_roof"]
+    frame = with_flags(rows[[*keys, *columns]], rows)
     return Listing(
         title=f"Matrix-product rate of a step against the limits of its device; {how_counted(rows)}",
-        frame=with_peak_flags(rows[[*keys, *columns]], rows),
+        frame=frame.assign(flags=with_above_peak(frame["flags"], rows["mfu"])),
         keys=keys,
         units={"rate": "FLOP/s", "mfu": "share", "of_ceiling": "share", "intensity": "FLOP/B", "roof": "FLOP/s"}
         | {"of_roof": "share"},

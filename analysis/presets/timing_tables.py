@@ -12,10 +12,9 @@ from lmsweep.analysis.data.columns import PARTS, in_order, is_null, natural_rank
 from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.process_variation import known_variation
 from lmsweep.analysis.data.results import Results, nothing
-from lmsweep.analysis.data.selection import ERRORS_OF_OWN, how_counted, ok_rows, select
+from lmsweep.analysis.data.selection import ERRORS_OF_OWN, ok_rows, select
 from lmsweep.analysis.data.step_parts import parts_of_step
-from lmsweep.analysis.metrics.roofline import measured_ceiling
-from lmsweep.analysis.presets.layout import Pivot, with_flags, with_peak_flags
+from lmsweep.analysis.presets.layout import Pivot, with_flags
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.trials.spec.config import RequestError
@@ -130,37 +129,6 @@ attention_compiled = Pivot(
     against=("none",),
     of=_of_compiled,
 )
-
-
-def attention_rates(results: Results) -> Listing:
-    """FLOP/s of attention alone, as shares of the datasheet's peak and of the measured ceiling."""
-    timed = ok_rows(results.of("attention"))
-    timed = timed[(timed["metric"] == "time") & timed["phase"].isin(["forward", "backward", "step"])]
-    timed = timed[timed["flops"].notna() & timed["median"].notna()]
-    if timed.empty:
-        raise nothing("attention")
-    rate = 1e12 * timed["tflops"]
-    rows = timed.assign(
-        part=timed["phase"],
-        rate=rate,
-        rate_low=rate * timed["median"] / timed["high"],
-        rate_high=rate * timed["median"] / timed["low"],
-        of_ceiling=rate / measured_ceiling(timed, results.everything, "flops_rate"),
-    )
-    keys = [*varying_keys(rows, ["d_model", "context_length"], ["part"]), "part"]
-    rows = in_order(rows, keys)
-    columns = ["rate", "rate_low", "rate_high", "mfu", "of_ceiling"]
-    return Listing(
-        title=f"Rate of attention alone; {how_counted(rows)}",
-        frame=with_peak_flags(rows[[*keys, *columns]], rows),
-        keys=keys,
-        units={"rate": "FLOP/s", "mfu": "share", "of_ceiling": "share"},
-        conditions=common_conditions(rows, keys),
-        notes=[
-            "mfu: share of the datasheet's dense peak; of_ceiling: share of the rate of a large matrix product, "
-            "measured on this device by `lmsweep run ceiling` (- if it is not in the store)",
-        ],
-    )
 
 
 def upgrade(results: Results) -> Listing:

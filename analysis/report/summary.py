@@ -4,13 +4,16 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lmsweep.analysis.data.columns import NO_VALUE, label
+from lmsweep.analysis.data.columns import NO_VALUE, first_names, label
 from lmsweep.analysis.metrics.status import flag_counts
 from lmsweep.analysis.tables.number_format import choose_unit, number_text
 from lmsweep.trials.results.outcome import Status, error_line
 
 MOST_FAILURES = 50
 """Lines of the table of failed trials, the most frequent failures first."""
+
+MOST_NAMES = 4
+"""Sweeps, devices and releases of torch that the lead names."""
 
 _ENVIRONMENT = (
     *("device_name", "device_memory", "host_cpu", "driver_version", "cuda_version", "torch_version"),
@@ -54,9 +57,12 @@ def summarize(frame: pd.DataFrame) -> Summary:
         [*(_environment_text(one, name) for name in names), str(len(one))]
         for _, one in sorted(environments, key=lambda pair: -len(pair[1]))
     ]
+    devices = first_names([str(name) for name in results["device_name"].unique()], MOST_NAMES)
+    measured = f"{len(results):,} result{'s' * (len(results) != 1)} on {devices}"
+    failed = int((results["status"] != Status.OK).sum())
     return Summary(
-        lead=_lead(results),
-        headline=_headline(results, len(flagged)),
+        lead=_lead(results, measured),
+        headline=f"{measured}: {failed} failed, {len(flagged)} flagged",
         flags=[FlagLine(flag.value, n, flag.advice) for flag, n in flag_counts(frame).items()],
         failures=_failures(results),
         environment_names=[*names, "results"],
@@ -64,19 +70,13 @@ def summarize(frame: pd.DataFrame) -> Summary:
     )
 
 
-def _lead(results: pd.DataFrame) -> str:
+def _lead(results: pd.DataFrame, measured: str) -> str:
     sweeps = [str(name) for name in results["sweep"].unique()]
     days = [f"{day:%Y-%m-%d}" for day in (results["started_at"].min(), results["started_at"].max())]
     when = days[0] if days[0] == days[1] else f"{days[0]} to {days[1]}"
-    devices = _shortened([str(name) for name in results["device_name"].unique()])
-    torch = _shortened([f"torch {version}" for version in sorted(results["torch_version"].unique())])
-    return f"{_several(sweeps, 'sweep')}, {len(results):,} results on {devices}, {torch}, {when}"
-
-
-def _headline(results: pd.DataFrame, flagged: int) -> str:
-    devices = _shortened([str(name) for name in results["device_name"].unique()])
-    failed = int((results["status"] != Status.OK).sum())
-    return f"{len(results):,} result{'s' * (len(results) != 1)} on {devices}: {failed} failed, {flagged} flagged"
+    torch = first_names([f"torch {version}" for version in sorted(results["torch_version"].unique())], MOST_NAMES)
+    which = f"sweep{'s' * (len(sweeps) > 1)} {first_names(sweeps, MOST_NAMES)}"
+    return f"{which}, {measured}, {torch}, {when}"
 
 
 def _failures(results: pd.DataFrame) -> list[Failure]:
@@ -103,11 +103,3 @@ def _environment_text(one: pd.DataFrame, name: str) -> str:
         return ", ".join(label(value) for value in known) or NO_VALUE
     unit = choose_unit("B", [float(known[0])])
     return f"{number_text(float(known[0]) / unit.size)} {unit.name}"
-
-
-def _several(names: list[str], noun: str) -> str:
-    return f"{noun}{'s' * (len(names) > 1)} {_shortened(names)}"
-
-
-def _shortened(names: list[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 CORE: dict[Job, list[Callable[..., None]]] = {
-    "Measure": [measure.plan, measure.run, measure.trial],
+    "Measure": [measure.plan, measure.run],
     "Read": [read.table, read.compare, write.report],
     "Share": [],
     "Set up": [],

@@ -1,4 +1,4 @@
-"""The verbs that measure, or show what would be measured: plan, run, trial."""
+"""The verbs that measure, or show what would be measured: plan, run."""
 
 import shlex
 import signal
@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Option
+from typer import Option
 
 from lmsweep.orchestrator.commands.options import JsonFormat, Prices
 from lmsweep.orchestrator.plan_request import How, Text, Texts, What, Where, command_on, resume_command, takes_request
-from lmsweep.orchestrator.terminal import ProgressLine, on_terminal, say, say_data
+from lmsweep.orchestrator.terminal import on_terminal, say, say_data
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.outcome import Status
@@ -205,79 +205,3 @@ def run_or_exit(ready: "Run", resume: str, *, grace: float = 0.0, search: "Choos
     except StoreError as error:
         say(f"lmsweep: {error}. To resume: {resume}", error=True)
         raise typer.Exit(1) from None
-
-
-@takes_request("settings id store nsys predict code trusted")
-def trial(
-    what: What,
-    how: How,
-    settings: Annotated[
-        Texts, Argument(help="FIELD=VALUE, as in a sweep file; workloads=timing,... With --id: SWEEP FIELD=VALUE.")
-    ],
-    id: Annotated[Text, Option("--id", help="Run the trial of the sweep with this identifier.")] = None,
-    store: Annotated[Text, Option(help="Store the result in this folder or URI.")] = None,
-) -> None:
-    """Run one trial in this process, without Ray, for profilers and debuggers.
-
-    \b
-    Examples:
-      lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
-      lmsweep trial quick --id bf76f90b
-    """
-    from lmsweep.orchestrator.commands.one_trial import (
-        check_fit,
-        check_possible,
-        continue_with,
-        running_words,
-        unmade_rows,
-        wrong_in,
-    )
-    from lmsweep.orchestrator.commands.text.run_summary import show_trial
-    from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides, planned_trial, single_trial
-    from lmsweep.trials.isolation.virtual_environment import SoftwareError
-    from lmsweep.trials.machine.host_memory import memory_asked_for
-    from lmsweep.trials.results.record import Row, records_of
-    from lmsweep.trials.store.store import Store
-
-    memory_asked_for()
-    settings = [*settings, "profiler=nsys"] if what.nsys else settings
-    if id is None:
-        asked = single_trial(settings, code=what.code, trusted=what.trusted)
-        check_possible(asked)
-    else:
-        overrides = parse_overrides(settings[1:], "trial")
-        sweep = load_sweep(settings[0], overrides, code=what.code, trusted=what.trusted)
-        asked = planned_trial(sweep, id)
-    if what.nsys:
-        from lmsweep.trials.profiling.nsys import check_nsys
-
-        check_nsys([asked], here=True)
-    kept = Store(store) if store else None
-    if kept:
-        kept.check_writable()
-    line, failed = ProgressLine(), False
-
-    def show(rows: list[Row]) -> None:
-        nonlocal failed
-        line.end()
-        records = kept.keep(rows) if kept else records_of(rows)
-        if wrong := wrong_in(records):
-            raise RequestError(f"trial: {wrong}")
-        show_trial(records)
-        failed = any(not Status(record.status).is_final for record in records)
-
-    try:
-        continue_with(asked.config.software)
-    except SoftwareError as error:
-        show(unmade_rows(asked, error))
-    else:
-        if how.predict:
-            check_fit(asked)
-        from lmsweep.trials.bench.run_trial import run_watched
-
-        try:
-            run_watched(asked, show, lambda *taken: line.show(lambda: running_words(asked, *taken)))
-        finally:
-            line.end()
-    if failed:
-        raise typer.Exit(1)

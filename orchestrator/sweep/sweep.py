@@ -27,7 +27,6 @@ from lmsweep.orchestrator.sweep.users_code import argument_of, with_code
 from lmsweep.orchestrator.sweep.validation import correct_keys, validate
 from lmsweep.trials.code.ownership import folder_within
 from lmsweep.trials.spec.config import RequestError, Trial
-from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.suggestions import choices, nearest
 from lmsweep.trials.spec.workloads import workloads
@@ -180,20 +179,6 @@ def read_sweep(
         )
         raise refusal(source, [*problems, Problem(line=1, message=message)])
     return read
-
-
-def planned_trial(sweep: Sweep, text: str) -> Trial:
-    """Return the trial whose `trial_id` begins with this text. Raises RequestError if none does, or several do."""
-    found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
-    if not found:
-        raise RequestError(
-            f"--id {text}: no trial of {sweep.name} has this identifier; `lmsweep plan --all` shows them"
-        )
-    if len(found) > 1:
-        ids = dict.fromkeys(trial_id(trial.config) for trial in found)
-        what = f"begins the identifiers {', '.join(ids)}" if len(ids) > 1 else "is the identifier of several trials"
-        raise RequestError(f"--id {text}: {what} of {sweep.name}; write one in full, or choose with --set FIELD=VALUE")
-    return found[0]
 
 
 def single_trial(settings: Iterable[str], *, code: str | None = None, trusted: Sequence[str] = ()) -> Trial:

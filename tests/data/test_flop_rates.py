@@ -58,7 +58,7 @@ def test_the_title_says_how_flops_are_counted(attempts: Attempts) -> None:
     shown = lmsweep_here("table", location, "--value", "step.tflops", "--flops", "hardware")
     assert "FLOPs: hardware convention (causal attention counted as half" in shown
     assert "FLOPs:" not in lmsweep_here("table", location)
-    for name in ("attention-rates", "roofline", "scaling"):
+    for name in ("roofline", "scaling"):
         assert PRESETS[name].counts_flops
     assert "hardware convention" in lmsweep_here("table", location, "--preset", "roofline", "--flops", "hardware")
 
@@ -98,7 +98,7 @@ def test_a_model_of_the_users_own_is_counted_by_the_model_convention_whatever_is
 
 def test_a_convention_that_changes_nothing_is_refused(attempts: Attempts) -> None:
     attempts.ok(config(device="cuda"), {"step.time": samples(0.01, 1e-5)})
-    with pytest.raises(RequestError, match="--flops hardware: the table cost shows no rate of FLOPs; these do: att"):
+    with pytest.raises(RequestError, match="--flops hardware: the table cost shows no rate of FLOPs; these do: roof"):
         make_preset("cost", attempts.store, flops="hardware")
     assert "add --value step.tflops" in answer_here("table", attempts.store.location, "--flops", "hardware").stderr
 
@@ -113,7 +113,6 @@ def test_a_rate_above_the_peak_is_marked(attempts: Attempts) -> None:
     attempts.ok(trial, times, workload="attention", fingerprint=in_bf16)
     store = attempts.store.location
     assert "above_peak: The rate is above the peak" in lmsweep_here("table", store, "--value", "forward.mfu")
-    assert "above_peak" in lmsweep_here("table", store, "--preset", "attention-rates")
     assert "above_peak" not in lmsweep_here("table", store, "--value", "forward.mfu", "--flops", "hardware")
 
 

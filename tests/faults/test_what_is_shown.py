@@ -22,7 +22,8 @@ from lmsweep.analysis.report.answers.headline import headline_of
 from lmsweep.analysis.report.content import answers_of, range_headline
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import FORMATS, render
-from lmsweep.orchestrator.commands.text.run_summary import show_trial, where_the_time_went
+from lmsweep.orchestrator.commands.text.run_summary import where_the_time_went
+from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.orchestrator.running.progress.eta import Eta

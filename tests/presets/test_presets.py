@@ -28,11 +28,11 @@ from lmsweep.analysis.tables.listing import Listing
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import FORMATS
 from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.orchestrator.features.trial.trial_table import describe_samples
 from lmsweep.trials.analytic.prices import parse_prices
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.workloads import workloads
-from lmsweep.trials.statistics.sample_stats import describe_samples
 from tests.support.command import ROOT, answer_here
 from tests.support.golden_files import check_golden
 from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
@@ -56,7 +56,6 @@ SOURCES: dict[str, tuple[Path, dict[str, str]]] = {
     "precision-speed": (END_TO_END, {"model": "small,2.7b"}),
     "compile-speed": (BEST, {}),
     "attention": (ATTENTION, {"d_model": "64"}),
-    "attention-rates": (ATTENTION, {"d_model": "64", "attention": "sdpa_flash"}),
     "attention-compile": (ATTENTION, {}),
     "parameters": (END_TO_END, {}),
     "accumulation": (CPU, {}),

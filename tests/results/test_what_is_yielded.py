@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.commands.text.run_summary import show_trial
+from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.orchestrator.running.progress.trial_words import outcome
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.record import Row, failures_of, records_of

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from lmsweep.orchestrator.cluster.nodes import Node
-from lmsweep.orchestrator.commands.text.run_summary import show_trial
+from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.running.progress.trial_words import describe, descriptions, outcome, short_values
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps

@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 from scipy import signal, stats
 
+from lmsweep.orchestrator.features.trial.trial_table import describe_samples
 from lmsweep.trials.statistics.median_interval import independent_interval, independent_worth, ranks
-from lmsweep.trials.statistics.sample_stats import describe, describe_samples
+from lmsweep.trials.statistics.sample_stats import describe
 
 
 def described(*rows: list[float]) -> pd.DataFrame:

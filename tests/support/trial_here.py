@@ -1,6 +1,6 @@
 """A trial as `lmsweep trial` runs it, in this process: what it imports, it has already."""
 
-from lmsweep.trials.bench.run_trial import run_watched
+from lmsweep.orchestrator.features.trial.watchdog import run_watched
 from lmsweep.trials.results.record import Row
 from lmsweep.trials.spec.config import Trial
 

@@ -15,7 +15,7 @@ import pytest
 
 from lmsweep import analysis
 from lmsweep.analysis.tables.render import FORMATS
-from lmsweep.orchestrator.commands.text.run_summary import show_trial
+from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.trials.analytic.datasheets import find_device, peak_flops
 from lmsweep.trials.analytic.formulas import forward_flops
 from lmsweep.trials.analytic.rates.rate_data import FastestProduct, fastest_products

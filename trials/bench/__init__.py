@@ -5,5 +5,4 @@ workbench.py      what the workloads of a trial share: the device, the step, the
 own_workload.py   a workload of the user, or of another package
 iterations.py     warm-up and measured iterations, a fixed number or `auto`; whether the GPU waited for the host
 fingerprint.py    the hardware and software of a trial; what the cores of a machine do per second, for plans
-watchdog.py       ends a trial that runs in the calling process when its time or its memory is used up
 """

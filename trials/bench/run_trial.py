@@ -1,22 +1,17 @@
 """Runs a trial in this process: its workloads in turn, each turned into rows."""
 
 import signal
-import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
-from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 from lmsweep.trials.bench.own_workload import measure_outside, measure_own
-from lmsweep.trials.bench.watchdog import Show, Watchdog
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.code.traceback_text import (
     CodeError,
     needs_gpu,
-    running_line,
     said_by,
     user_line,
     what_it_says,
@@ -39,8 +34,8 @@ from lmsweep.trials.machine.processes import exits_raise
 from lmsweep.trials.results.environment import Fingerprint
 from lmsweep.trials.results.measurement import Measurement, Yielded
 from lmsweep.trials.results.outcome import Status
-from lmsweep.trials.results.record import Attempt, Record, Row
-from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig, UnsupportedError
+from lmsweep.trials.results.record import Attempt, Row
+from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import Code, is_reference
 from lmsweep.trials.spec.rules.combination_rules import why_not
 from lmsweep.trials.spec.rules.device_rules import why_not_on
@@ -143,31 +138,6 @@ def _run_rank(rank: Rank, emit: Emit, *, attempt: Attempt, fallback: Fingerprint
     if ended_well:
         leave()
     return ended_well
-
-
-def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -> None:
-    """Run a trial under a watchdog; call `report` with its rows, or with failures before the process exits."""
-    attempt, expected = Attempt.begin(trial), _expected(trial)
-    rows: list[Row] = []
-
-    def end(status: Status, reason: str) -> None:
-        if status == Status.TIMEOUT:
-            reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
-            place = running_line(threading.main_thread().ident or 0, trial.code) if trial.code else None
-            reason = f"{place}: {reason}" if place else reason
-        ended = list(rows)
-        records = [row for row in ended if isinstance(row, Record)]
-        waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
-        met = records[-1].fingerprint if records else expected
-        report(ended + [attempt.failure(name, status, reason, met) for name in waiting])
-
-    with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
-        run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
-    report(rows)
-
-
-def _expected(trial: Trial) -> Fingerprint:
-    return fingerprint("cpu" if trial.config.device_type not in present_devices() else trial.config.device_type)
 
 
 def status_of(error: BaseException) -> Status:

@@ -2,7 +2,6 @@
 
 import inspect
 import re
-import sys
 import traceback
 from pathlib import Path
 
@@ -104,18 +103,10 @@ def needs_gpu(error: BaseException) -> bool:
 
 
 def hung_line(stacks: str, code: Code) -> str | None:
-    """Return `mine/model.py:12` for the innermost line of the user's in what faulthandler printed, if any."""
+    """Return `mine/model.py:12` for the innermost line of the user's in a printed stack, its innermost call first."""
     for found in _DUMPED.finditer(stacks):
         if is_users_file(found["file"], code):
             return _place(found["file"], int(found["line"]), code)
-    return None
-
-
-def running_line(thread: int, code: Code) -> str | None:
-    """Return `mine/model.py:12` for the innermost line of the user's that a thread of this process is at, if any."""
-    for frame in reversed(traceback.extract_stack(sys._current_frames().get(thread))):
-        if is_users_file(frame.filename, code):
-            return _place(frame.filename, frame.lineno or 1, code)
     return None
 
 

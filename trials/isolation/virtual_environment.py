@@ -79,14 +79,6 @@ def is_made(software: str) -> bool:
     return (folder / COMPLETE).exists() and (folder / "bin" / "python").exists()
 
 
-def is_inside(software: str) -> bool:
-    """Return whether this process runs in the environment."""
-    try:
-        return Path(sys.prefix, MADE_BY_US).read_text() == software
-    except OSError:
-        return False
-
-
 def interpreter_with(software: str, say: Callable[[str], None] = lambda words: None) -> str:
     """Return the environment's Python, after making the environment if needed: one process at a time.
 

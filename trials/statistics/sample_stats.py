@@ -1,7 +1,5 @@
 """Statistics of many series of samples at once, whatever their lengths."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,9 +31,3 @@ def describe(values: Floats, offsets: NDArray[np.int64]) -> Columns:
         for name, column in found.items():
             columns[name][rows] = np.where(np.isnan(mean), np.nan, column)
     return {"n": lengths, **columns}
-
-
-def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
-    """Return the median of one series and both ends of its 95 % interval, as `describe` computes them."""
-    found = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
-    return tuple(float(found[name][0]) for name in ("median", "low", "high"))

@@ -1,4 +1,4 @@
-"""What `run` and `trial` print at their end: the results as a table, where the time went, and what to do next."""
+"""What `run` prints at its end: the results as a table, where the time went, and what to do next."""
 
 import math
 import shlex
@@ -7,29 +7,21 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.plan_request import How
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import START_SECONDS
-from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials, in_short
+from lmsweep.orchestrator.running.progress.trial_words import SHORT_ID, count_trials
 from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
-from lmsweep.orchestrator.terminal import continuing, format_seconds, say, say_data
+from lmsweep.orchestrator.terminal import continuing, format_seconds, say
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Flag, Status, short_line
-from lmsweep.trials.results.record import Record
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
 
-COLUMNS = ["workload", "phase", "metric", "median", "low", "high", "unit", "outcome"]
-"""Columns of the table of one trial."""
-
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
-
-LARGE_NUMBER = 1e15
-"""Number from which a whole one is printed with an exponent, too."""
 
 MOST_LEFT_OUT = 10
 """Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
@@ -117,40 +109,6 @@ def where_the_time_went(account: Account) -> str:
     words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
     slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
     return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
-
-
-def show_trial(rows: Sequence[Record]) -> None:
-    """Print the rows of one trial as a table, and the traces of its errors."""
-    frame = pd.DataFrame(_trial_lines(rows), columns=COLUMNS, dtype=object)
-    notes = [f"{flag.value}: {flag.advice}" for flag in Flag if any(flag.value in row.flags for row in rows)]
-    show_table(Listing(title="", frame=frame, keys=COLUMNS[:3], units={}, notes=notes), pages=False)
-    traces = (_split(row.error)[1] for row in rows if row.status != Status.OOM)
-    for trace in dict.fromkeys(filter(None, traces)):
-        say_data(f"\n{trace}")
-
-
-def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
-    from lmsweep.trials.statistics.sample_stats import describe_samples
-
-    lines = []
-    for row in rows:
-        numbers = ["", "", ""] if row.samples is None else [_number(one) for one in describe_samples(row.samples)]
-        error = in_short(row.error) if row.status == Status.OOM and row.error else _split(row.error)[0]
-        notes = [row.status, *row.flags, error or short_line(row.reason or "")]
-        names = [row.workload, row.phase or "", row.metric or ""]
-        lines.append([*names, *numbers, row.unit or "", ", ".join(filter(None, notes))])
-    return lines
-
-
-def _split(error: str | None) -> tuple[str, str]:
-    first, _, rest = (error or "").partition("\n")
-    return short_line(first), "\n".join(map(short_line, rest.strip("\n").split("\n")))
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return ""
-    return f"{value:.0f}" if value.is_integer() and abs(value) < LARGE_NUMBER else f"{value:.6g}"
 
 
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:

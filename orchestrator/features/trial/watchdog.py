@@ -1,15 +1,21 @@
-"""Ends a trial that runs in the calling process; isolated trials have the trial server for this."""
+"""Runs a trial in the calling process, and ends it when its time or its memory is used up."""
 
 import faulthandler
 import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Self
 
+from lmsweep.orchestrator.features.trial.one_trial import fingerprint_here
+from lmsweep.trials.bench.run_trial import run_trial
+from lmsweep.trials.code.traceback_text import hung_line
 from lmsweep.trials.machine.host_memory import held_by, why_to_end
 from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.record import Attempt, Record, Row
+from lmsweep.trials.spec.config import Trial
 
 WATCH_SECONDS = 0.25
 """Seconds between two checks of the memory that is held."""
@@ -24,6 +30,28 @@ End = Callable[[Status, str], None]
 """Called with the status and the reason when the trial is ended."""
 Show = Callable[[float, int], None]
 """Called with the seconds that the trial has run and the bytes that it holds."""
+
+
+def run_watched(trial: Trial, report: Callable[[list[Row]], None], show: Show) -> None:
+    """Run a trial under a watchdog; call `report` with its rows, or with failures before the process exits."""
+    attempt, expected = Attempt.begin(trial), fingerprint_here(trial)
+    rows: list[Row] = []
+
+    def end(status: Status, reason: str) -> None:
+        if status == Status.TIMEOUT:
+            reason = f"{reason}: timeout_seconds is {trial.config.timeout_seconds:g}"
+            stack = traceback.format_stack(sys._current_frames().get(threading.main_thread().ident or 0))
+            place = hung_line("".join(reversed(stack)), trial.code) if trial.code else None
+            reason = f"{place}: {reason}" if place else reason
+        ended = list(rows)
+        records = [row for row in ended if isinstance(row, Record)]
+        waiting = [name for name in trial.workloads if name not in {record.workload for record in records}]
+        met = records[-1].fingerprint if records else expected
+        report(ended + [attempt.failure(name, status, reason, met) for name in waiting])
+
+    with Watchdog(seconds=trial.config.timeout_seconds, end=end, show=show):
+        run_trial(attempt, expected, rows.extend, requested_at=time.monotonic(), start="spawn")
+    report(rows)
 
 
 class Watchdog:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lmsweep.orchestrator.commands.app import app
-from lmsweep.orchestrator.commands.one_trial import running_words
+from lmsweep.orchestrator.features.trial.one_trial import running_words
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
 from tests.support.command import ROOT, start
 
@@ -72,7 +72,7 @@ def test_a_trial_says_once_elsewhere_than_on_a_terminal_that_it_runs() -> None:
 
 WATCHED = """
 import re, time
-from lmsweep.trials.bench import watchdog
+from lmsweep.orchestrator.features.trial import watchdog
 watchdog.PATIENCE = 0.5
 with watchdog.Watchdog(seconds=0.6, end=lambda status, reason: print(status, flush=True)):
     {body}

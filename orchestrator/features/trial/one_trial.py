@@ -1,23 +1,48 @@
-"""Helps `lmsweep trial`: its software, whether it fits here, and its line of progress."""
+"""Which trial is meant, its software, whether it fits here, and its line of progress."""
 
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
+from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.orchestrator.terminal import format_seconds, say
-from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with, is_inside
-from lmsweep.trials.machine.interpreter import command, environment
-from lmsweep.trials.results.environment import expected_with
+from lmsweep.trials.isolation.virtual_environment import SoftwareError, interpreter_with
+from lmsweep.trials.machine.interpreter import MADE_BY_US, command, environment
+from lmsweep.trials.results.environment import Fingerprint, expected_with
 from lmsweep.trials.results.record import Attempt, Record, Row
 from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.spec.identity import trial_id
 from lmsweep.trials.spec.quantities import gib
 from lmsweep.trials.spec.rules.combination_rules import why_not
 
 
+def planned_trial(sweep: Sweep, text: str) -> Trial:
+    """Return the trial whose `trial_id` begins with this text. Raises RequestError if none does, or several do."""
+    found = [trial for trial in sweep.trials if text and trial_id(trial.config).startswith(text.lower())]
+    if not found:
+        raise RequestError(
+            f"--id {text}: no trial of {sweep.name} has this identifier; `lmsweep plan --all` shows them"
+        )
+    if len(found) > 1:
+        ids = dict.fromkeys(trial_id(trial.config) for trial in found)
+        what = f"begins the identifiers {', '.join(ids)}" if len(ids) > 1 else "is the identifier of several trials"
+        raise RequestError(f"--id {text}: {what} of {sweep.name}; write one in full, or choose with --set FIELD=VALUE")
+    return found[0]
+
+
+def _is_inside(software: str) -> bool:
+    """Return whether this process runs in the environment."""
+    try:
+        return Path(sys.prefix, MADE_BY_US).read_text() == software
+    except OSError:
+        return False
+
+
 def continue_with(software: str | None) -> None:
     """Replace this process by the same command in the software's environment. Raises SoftwareError."""
-    if software is None or is_inside(software):
+    if software is None or _is_inside(software):
         return
     python = interpreter_with(software, lambda words: say(words, error=True))
     words = command("lmsweep.orchestrator.cli", *sys.argv[1:], python=python)
@@ -54,13 +79,17 @@ def check_fit(trial: Trial) -> None:
         raise RequestError(f"trial: {reason}; --no-predict runs it anyway")
 
 
-def unmade_rows(trial: Trial, error: SoftwareError) -> list[Row]:
-    """Return the rows of a trial whose environment cannot be made."""
+def fingerprint_here(trial: Trial) -> Fingerprint:
+    """Return the environment of the trial's device, or of the CPU if the device is absent."""
     from lmsweep.trials.bench.fingerprint import fingerprint, present_devices
 
     device = trial.config.device_type
-    here = fingerprint(device if device in present_devices() else "cpu")
-    attempt, expected = Attempt.begin(trial), expected_with(here, trial.config.software)
+    return fingerprint(device if device in present_devices() else "cpu")
+
+
+def unmade_rows(trial: Trial, error: SoftwareError) -> list[Row]:
+    """Return the rows of a trial whose environment cannot be made."""
+    attempt, expected = Attempt.begin(trial), expected_with(fingerprint_here(trial), trial.config.software)
     return [attempt.failure(name, error.status, str(error), expected) for name in trial.workloads]
 
 
