@@ -12,19 +12,12 @@ The formulas are derived operation by operation. The tests compare them with PyT
 tensors that autograd saves.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from lmsweep.trials.spec.ways.checkpointings import Recomputed
 
 Number = Any
 """An int, a float, a NumPy array or a pandas Series. Arithmetic that mixes them has no common static type."""
-
-
-class Words(Protocol):
-    """A pandas Series of words, for formulas that look a word up."""
-
-    def map(self, arg: dict[str, int], /) -> Number: ...
-
 
 PASSES = {"forward": 1, "train_forward": 1, "forward_backward": 3, "train_step": 3}
 """FLOPs of one iteration per mode, in forward passes. The optimizer has no matrix products and is not counted."""
@@ -91,12 +84,9 @@ def forward_flops(
     return tokens * (num_layers * per_layer + 2 * d_model * vocab_size)
 
 
-def attention_flops(*, phase: str | Words, d_model: Number, context_length: Number, batch_size: Number) -> Number:
-    """Return the FLOPs of attention without its projections: 4Bs²d forward, 8Bs²d backward, with d over all heads.
-
-    `phase` is `forward`, `backward` or a pandas Series of these words.
-    """
-    return _look_up(PHASE_PASSES, phase) * (4 * batch_size * context_length**2 * d_model)
+def attention_flops(*, phase: str, d_model: Number, context_length: Number, batch_size: Number) -> Number:
+    """Return the FLOPs of attention without its projections: 4Bs²d forward, 8Bs²d backward, with d over all heads."""
+    return PHASE_PASSES[phase] * (4 * batch_size * context_length**2 * d_model)
 
 
 def softmax_flops(*, num_heads: Number, context_length: Number, batch_size: Number) -> Number:
@@ -147,7 +137,3 @@ def recomputed_flops(
 def _widths(d_model: Number, query_width: Number, key_width: Number) -> Number:
     """Return a + k, the widths of all query and of all key heads."""
     return (d_model if query_width is None else query_width) + (d_model if key_width is None else key_width)
-
-
-def _look_up(table: dict[str, int], words: str | Words) -> Number:
-    return table[words] if isinstance(words, str) else words.map(table)

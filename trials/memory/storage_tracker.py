@@ -44,7 +44,7 @@ class StorageTracker(TorchDispatchMode):
         """Bytes held after each operator that allocated."""
         self.on_allocation: Callable[[Storage, int, str], None] | None = None
         """Called with each new storage, its bytes and the name of the operator that created it."""
-        self.on_free: Callable[[int], None] | None = None
+        self.on_free: Callable[[int], object] | None = None
         """Called with the key of each storage that is freed."""
         self.on_operation: Callable[[Any, Sequence[Any], Any], None] | None = None
         """Called with PyTorch's operator, its arguments and its result, after `on_allocation`."""

@@ -3,8 +3,9 @@ once, in however many files it is.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,10 +64,10 @@ def wrong_rows(table: pa.Table) -> tuple[pa.ChunkedArray | None, str]:
     return wrong, f"{count} of its {len(table)} rows are none of this lmsweep's: {first}"
 
 
-def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, "_Words"]]:
+def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, Callable[[int], str]]]:
     for name in table.column_names:
         column = table.column(name)
-        words = _Words(name, column)
+        words = partial(_said, name, column)
         if name in ("status", "device"):
             known = [one.value for one in Status] if name == "status" else DEVICES
             parts = column if name == "status" else pc.replace_substring_regex(column, ":.*", "")
@@ -87,15 +88,9 @@ def _checks(table: pa.Table) -> Iterator[tuple[pa.ChunkedArray, "_Words"]]:
             yield pc.greater(pc.utf8_length(column), LONGEST_NAME), words
 
 
-class _Words:
-    """Says which value of a column a row has."""
-
-    def __init__(self, name: str, column: pa.ChunkedArray) -> None:
-        self._name, self._column = name, column
-
-    def __call__(self, row: int) -> str:
-        value = self._column.slice(row, 1).cast(pa.string()).to_pylist()[0]
-        return f"{self._name} is {'null' if value is None else repr(value[:60])}"
+def _said(name: str, column: pa.ChunkedArray, row: int) -> str:
+    value = column.slice(row, 1).cast(pa.string()).to_pylist()[0]
+    return f"{name} is {'null' if value is None else repr(value[:60])}"
 
 
 def _is_mapping(text: str) -> bool:

@@ -4,17 +4,15 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
-from lmsweep.trials.distributed.parallel.fully_sharded import part_of
 from lmsweep.trials.machine.gpu.accelerator import allocated, peak_allocated, reset_peak
-from lmsweep.trials.machine.torch_private import TorchDispatchMode, schema_name
+from lmsweep.trials.machine.torch_private import schema_name, storage_key_of
 from lmsweep.trials.memory.labels import lasting_tensors
-from lmsweep.trials.memory.storage_tracker import storage_key, tensors_in, without_mode
+from lmsweep.trials.memory.storage_tracker import Storage, StorageTracker, storage_key, tensors_in, with_storage
 from lmsweep.trials.model.training_step import TrainingStep
 
 Part = Literal["weights", "gradients", "optimizer_state", "inputs", "communication", "activations", "other"]
@@ -42,28 +40,33 @@ class Piece:
     part: Part
 
 
-class MemoryWatch(TorchDispatchMode):
-    """A context that notes the storages which operators create in it, until they are freed. Sizes are read whenever
-    memory is counted: fully_shard frees and allocates the memory of the same storages again."""
+class MemoryWatch(StorageTracker):
+    """Knows what each storage is for. Sizes are read whenever memory is counted: fully_shard frees and allocates the
+    memory of the same storages again."""
 
     def __init__(self, device_type: str) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # PyTorch does not annotate it
-        self._device_type = device_type
+        super().__init__(device_type)
         self.pieces: dict[int, Piece] = {}
         """Live storages, by key."""
-        self._last: int | None = None
+        self.on_allocation = self._allocated
+        self.on_free = lambda key: self.pieces.pop(key, None)
+        self._allocates = False
         self._peak: int | None = None
         self._at_peak: list[tuple[Piece, int]] = []
 
+    def _allocated(self, storage: Storage, size: int, operator: str) -> None:
+        self.pieces[storage_key_of(storage)] = Piece(storage=weakref.ref(storage), part="other")
+        self._allocates = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = without_mode(func, args, self._last)(*args, **(kwargs or {}))
-        allocates = self._see(tensors_in(result), "other")
+        self._allocates = False
+        result = super().__torch_dispatch__(func, types, args, kwargs)
         if func.namespace in ("c10d", "_c10d_functional", "fsdp"):
             whole_gradients = schema_name(func) == "fsdp::chunk_cat"  # copied into what is scattered
-            self._see(tensors_in(args), "gradients" if whole_gradients else "communication")
-            self._see(tensors_in([*(kwargs or {}).values(), result]), "communication")
-            allocates = True  # fully_shard has allocated the memory that these operators fill
-        if allocates and self._peak is not None:
+            self._label(tensors_in(args), "gradients" if whole_gradients else "communication")
+            self._label(tensors_in([*(kwargs or {}).values(), result]), "communication")
+            self._allocates = True  # fully_shard has allocated the memory that these operators fill
+        if self._allocates and self._peak is not None:
             self._note_peak()
         return result
 
@@ -71,46 +74,38 @@ class MemoryWatch(TorchDispatchMode):
         """What is held now by a rank with this training step."""
         self.label(step)
         sizes = self._sizes()
-        return _held(sizes, allocated(self._device_type))
+        return _held(sizes, allocated(self.device_type))
 
     @contextmanager
     def peak_noted(self) -> Iterator[None]:
         """A context in which the peak is noted; the storages that autograd saves in it are activations."""
         self._peak, self._at_peak = 0, []
-        reset_peak(self._device_type)
+        reset_peak(self.device_type)
         with torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor):
             yield
 
     def peak(self) -> Held:
         """What was held at the peak inside `peak_noted`."""
         self._peak = None
-        found, self._at_peak = _held(self._at_peak, peak_allocated(self._device_type)), []
+        found, self._at_peak = _held(self._at_peak, peak_allocated(self.device_type)), []
         return found
 
     def _save(self, tensor: Tensor) -> Tensor:
-        self._see([tensor], "activations")
+        self._label([tensor], "activations")
         return tensor.detach()  # saving the tensor itself would create a reference cycle with its graph
 
     def label(self, step: TrainingStep) -> None:
         """Note what the storages of weights, gradients, optimizer and batch are for."""
         for part, tensors in lasting_tensors(step).items():
-            self._see(tensors, cast(Part, part))
+            self._label(tensors, cast(Part, part))
 
-    def _see(self, tensors: Iterable[Tensor], part: Part) -> bool:
-        """Note what the storages of these tensors are for; return whether one of them is new."""
-        is_new = False
-        for tensor in map(part_of, tensors):
-            if tensor.device.type != self._device_type:
-                continue
-            key = storage_key(tensor)
-            known = self.pieces.get(key)
-            if known is None:
-                storage = weakref.ref(tensor.untyped_storage(), partial(self.pieces.pop, key))
-                self.pieces[key] = Piece(storage=storage, part=part)
-                is_new, self._last = True, key
-            elif PARTS.index(part) < PARTS.index(known.part):
+    def _label(self, tensors: Iterable[Tensor], part: Part) -> None:
+        """Note what the storages of these tensors are for, also those that were made outside of the context."""
+        for tensor in map(with_storage, tensors):
+            self._see(tensor, part)
+            known = self.pieces.get(storage_key(tensor))
+            if known and PARTS.index(part) < PARTS.index(known.part):
                 known.part = part
-        return is_new
 
     def _sizes(self) -> list[tuple[Piece, int]]:
         # A copy, because gloo's threads may free a storage meanwhile.
