@@ -133,9 +133,3 @@ def with_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """Return the lines of a listing with status, flags and reason of the rows that they were made from."""
     reason = rows["reason"].astype(object).where(rows["reason"].notna(), "")
     return frame.assign(status=rows["status"], flags=flag_tuples(rows["flags"]), reason=reason)
-
-
-def with_peak_flags(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return `with_flags`, with rates above the peak (column `mfu` of rows) marked too."""
-    lines = with_flags(frame, rows)
-    return lines.assign(flags=with_above_peak(lines["flags"], rows["mfu"], rows["device_name"]))

@@ -24,7 +24,7 @@ def roofline_table(results: Results) -> Listing:
     frame = with_flags(rows[[*keys, *columns]], rows)
     return Listing(
         title=f"Matrix-product rate of a step against the limits of its device; {how_counted(rows)}",
-        frame=frame.assign(flags=with_above_peak(frame["flags"], rows["mfu"])),
+        frame=frame.assign(flags=with_above_peak(frame["flags"], rows["mfu"], rows["device_name"])),
         keys=keys,
         units={"rate": "FLOP/s", "mfu": "share", "of_ceiling": "share", "intensity": "FLOP/B", "roof": "FLOP/s"}
         | {"of_roof": "share"},
