@@ -34,7 +34,7 @@ AXES: tuple[str, ...] = tuple(name for name in KEY_COLUMNS if name not in _NO_AX
 
 _READ_BY_CELLS = [
     *("status", "workload", "phase", "metric", "unit", "median", "low", "high", "processes", "spread", "reason"),
-    *("flags", "n", *DERIVED),
+    *("flags", "n", "device_name", *DERIVED),
 ]
 
 MOST_SAMPLES = 250_000

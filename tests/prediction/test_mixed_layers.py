@@ -9,13 +9,12 @@ from zlib import crc32
 import pytest
 
 from lmsweep.trials.model.users.hugging_face import layers_of_configuration
-from lmsweep.trials.prediction.depth.operator_growth import grown
-from lmsweep.trials.prediction.depth.shallow_models import Periods, at_full_depth, pairs_of, periods_of
+from lmsweep.trials.prediction.depth.shallow_models import Periods, pairs_of, periods_of
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
-from tests.support.whole_steps import small, totals, whole_memory, whole_operators
+from tests.support.whole_steps import depths_run, small, totals, whole_memory, whole_operators
 
 WIDTHS: dict[str, Any] = {
     "vocab_size": 512,
@@ -116,20 +115,6 @@ def assert_is_that_of_the_whole_model(one: TrialConfig) -> None:
     family = step_family(one)
     assert family.predicted(2) == whole_memory(one, is_trial=False)
     assert totals(family.operators(2)) == totals(whole_operators(one))
-
-
-def depths_run(one: TrialConfig) -> list[int]:
-    """The depths of the models that stand for this one."""
-    ran: list[int] = []
-
-    def run(shallow: TrialConfig) -> int:
-        ran.append(shallow.num_layers or 0)
-        return ran[-1]
-
-    found = layers_of_configuration(one)
-    assert found is not None
-    assert at_full_depth(replace(one, num_layers=len(found.kinds)), run, grown, fewest=1) == len(found.kinds)
-    return ran
 
 
 @pytest.mark.parametrize("name", FASTEST)

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import Prediction
 from lmsweep.trials.analytic.rates.operators import Operators
+from lmsweep.trials.model.users.hugging_face import layers_of_configuration
+from lmsweep.trials.prediction.depth.operator_growth import grown
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.peak_memory import loaded_in_parts, summary
 from lmsweep.trials.prediction.without_device.step_run import StepRun, record
 from lmsweep.trials.spec.config import TrialConfig
@@ -51,3 +54,17 @@ class Totals(NamedTuple):
 def totals(operators: Operators) -> Totals:
     each = [(one.count, one.count * one.flops, one.count * one.bytes) for one in operators]
     return Totals(*map(sum, zip(*each, strict=True)))
+
+
+def depths_run(one: TrialConfig) -> list[int]:
+    """The depths of the models that stand for this one."""
+    ran: list[int] = []
+
+    def run(shallow: TrialConfig) -> int:
+        ran.append(shallow.num_layers or 0)
+        return ran[-1]
+
+    found = layers_of_configuration(one)
+    assert found is not None
+    assert at_full_depth(replace(one, num_layers=len(found.kinds)), run, grown, fewest=1) == len(found.kinds)
+    return ran

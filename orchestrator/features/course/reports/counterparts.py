@@ -11,11 +11,14 @@ from lmsweep.analysis.data.results import Results
 from lmsweep.orchestrator.features.course.reports.from_times import FROM_TIMES
 from lmsweep.orchestrator.features.course.reports.from_workloads import FROM_WORKLOADS
 from lmsweep.orchestrator.features.course.reports.here import Here
-from lmsweep.orchestrator.features.course.reports.published_numbers import ITERATIONS, every_number, pairs_of
+from lmsweep.orchestrator.features.course.reports.published_numbers import (
+    ITERATIONS,
+    conditions,
+    every_number,
+    pairs_of,
+)
 from lmsweep.trials.results.outcome import Status
 
-_STATED = ("model", "d_model", "context_length", "batch_size", "compile", "device", "warmup_steps")
-"""Conditions that a result and a published number share, where both have them."""
 _MODES = {
     "forward": ("train_forward",),
     "backward": ("forward_backward",),
@@ -30,6 +33,11 @@ _VALUES = {
 }
 """Phase and metric of a report -> the value here, for the cells that the report leaves blank."""
 _FULL, _MIXED = ("fp32", "tf32"), ("bf16", "fp16")
+
+
+def _stated() -> list[str]:
+    """Conditions that a result and a published number share, where both have them, besides the precision."""
+    return [name for name in conditions() if name not in ("precision", "measure_steps")]
 
 
 class Counterparts:
@@ -69,7 +77,7 @@ class Counterparts:
         same = (self._there["metric"] == metric).to_numpy(copy=True)
         if (of_table := same & self._there.index.isin(self.rows.index)).any():
             same = of_table  # a number of another table may state less
-        wanted = {name: other.get(name, row[name]) for name in ("phase", "precision", *_STATED)}
+        wanted = {name: other.get(name, row[name]) for name in ("phase", "precision", *_stated())}
         for name, value in wanted.items():
             if not is_null(value):
                 same &= (self._there[name].isna() | self._there[name].eq(value).fillna(False)).to_numpy(bool)
@@ -92,7 +100,7 @@ class Counterparts:
     def _same_run(self, row: pd.Series) -> pd.DataFrame:
         """Return the rows with the conditions that the report states."""
         alike = self.frame
-        for name in _STATED:
+        for name in _stated():
             if not is_null(row[name]):
                 alike = alike[alike[name].eq(row[name]).fillna(False).to_numpy(bool)]
         modes = _MODES.get(row["phase"], ()) if row["workload"] in ("timing", "memory") else ()

@@ -7,7 +7,7 @@ import pandas as pd
 from lmsweep.analysis.comparison.pairs import paired
 from lmsweep.analysis.data.results import Results
 from lmsweep.analysis.reference import CAVEATS, PUBLISHED, published, shipped
-from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 ITERATIONS = 100
 """How many iterations a time without a unit is read to cover: it is stored for one, and printed for all."""
@@ -38,6 +38,12 @@ def every_number() -> pd.DataFrame:
     rest = published().set_index("number")
     everything = pd.concat([rest, facts.set_index("number")[rest.columns].astype(rest.dtypes)])
     return everything.assign(status=everything["status"].replace("error", "failed")).sort_index()
+
+
+@cache
+def conditions() -> list[str]:
+    """Return the fields of a trial that reports state."""
+    return [name for name in every_number() if name in CONFIG_FIELDS]
 
 
 @lru_cache(1)  # of the parts of a table

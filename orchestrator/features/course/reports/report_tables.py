@@ -12,21 +12,11 @@ from lmsweep.analysis.tables.pivot import Table
 from lmsweep.orchestrator.features.course.reports.counterparts import Counterparts
 from lmsweep.orchestrator.features.course.reports.here import Here
 from lmsweep.orchestrator.features.course.reports.layouts import Layout, Measure, measure_of
+from lmsweep.orchestrator.features.course.reports.published_numbers import conditions
 from lmsweep.trials.results.outcome import Status
 
 PUBLISHED, HERE, RATIO = "published", "here", "compared"
 """The three columns of each column of a report."""
-
-_CONDITIONS = (
-    "model",
-    "d_model",
-    "context_length",
-    "batch_size",
-    "precision",
-    "compile",
-    "warmup_steps",
-    "measure_steps",
-)
 
 
 def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results) -> Table:
@@ -65,7 +55,7 @@ def report_table(name: str, layout: Layout, rows: pd.DataFrame, results: Results
         rows=layout.rows,
         cols=[*layout.cols, "of"],
         units={**units, **compared},
-        conditions={one: label(rows[one].dropna().iloc[0]) for one in _CONDITIONS if _is_condition(rows, one, keys)},
+        conditions={one: label(rows[one].dropna().iloc[0]) for one in conditions() if _is_condition(rows, one, keys)},
         title=f"{name}: published ({hardware}) and here{f' ({devices})' if devices else ''}",
         notes=tuple(notes),
     )
