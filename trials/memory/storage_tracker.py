@@ -84,7 +84,7 @@ class StorageTracker(TorchDispatchMode):
         if size and self.on_allocation:
             self.on_allocation(storage, size, "resize")
 
-    def see(self, tensor: Tensor, func: Any) -> None:
+    def see(self, tensor: Tensor, func: object) -> None:
         """Track the storage of a tensor, if it is on the device and not known. func: what made it."""
         tensor = with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
