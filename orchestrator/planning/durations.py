@@ -19,16 +19,13 @@ def is_modelled(config: TrialConfig, workload: Workload) -> bool:
     return not is_reference(workload.name)
 
 
-def needs_step(config: TrialConfig, workload: Workload) -> bool:
-    """Return whether only the operators of a step say how long it takes: those of the user's own code, and of ranks,
-    which communicate."""
-    return workload.holds == "model" and (config.world_size > 1 or not is_modelled(config, workload))
-
-
 def needs_operators(trial: Trial) -> bool:
-    """Return whether the time of a trial is known only with its operators, which are predicted for GPUs."""
-    return trial.config.device_type == "cuda" and any(
-        needs_step(trial.config, workload_named(name)) for name in trial.workloads
+    """Return whether the time of a trial is known only with its operators, which are predicted for GPUs: that of the
+    user's own code, and of ranks, which communicate."""
+    config = trial.config
+    holding = [one for one in map(workload_named, trial.workloads) if one.holds == "model"]
+    return config.device_type == "cuda" and any(
+        config.world_size > 1 or not is_modelled(config, one) for one in holding
     )
 
 

@@ -26,6 +26,7 @@ from lmsweep.trials.spec.config import (
     ARGUMENTS,
     AUTO_FIELDS,
     CONFIG_FIELDS,
+    DIVIDES,
     WORDS,
     WORDS_OR_NUMBERS,
     TrialConfig,
@@ -128,8 +129,7 @@ def _within_limits(name: str) -> AfterValidator:
         if isinstance(value, int) and value >= 2**63:  # the store's columns are int64
             raise ValueError(f"{name} is {value}; it must be less than 2**63")
         width = 2 * max(1, value or 1) if name == "num_heads" else 2
-        divided = {"nodes": "world_size", "tp": "world_size", "accumulate": "batch_size"}.get(name)
-        whole = {divided: max(1, value)} if divided else {}
+        whole = {DIVIDES[name]: max(1, value)} if name in DIVIDES else {}
         experts = value if name == "active_experts" else None
         TrialConfig(**{"d_model": width, "num_layers": 1, "num_experts": experts, **whole, name: value})
         return value

@@ -61,7 +61,7 @@ class StorageTracker(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         before = self.live
         for tensor in tensors_in(result):
-            self._see(tensor, func)
+            self.see(tensor, func)
         if self.live > before:
             self.levels.append(self.live)
         if self.on_operation:
@@ -84,7 +84,8 @@ class StorageTracker(TorchDispatchMode):
         if size and self.on_allocation:
             self.on_allocation(storage, size, "resize")
 
-    def _see(self, tensor: Tensor, func: Any) -> None:
+    def see(self, tensor: Tensor, func: object) -> None:
+        """Track the storage of a tensor, if it is on the device and not known. func: what made it."""
         tensor = with_storage(tensor)
         # The device of a fake tensor is an operator, which would go through every mode.
         fake: torch.device | None = getattr(tensor, "fake_device", None)

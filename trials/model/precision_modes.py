@@ -8,7 +8,7 @@ import torch
 from lmsweep.trials.machine.gpu.accelerator import capabilities
 from lmsweep.trials.spec.config import UnsupportedError
 from lmsweep.trials.spec.rules.device_rules import why_no_value
-from lmsweep.trials.spec.ways.precisions import PRECISIONS, NumberFormats
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +37,16 @@ class MathMode:
         return torch.autocast(device_type, dtype=self.autocast_dtype, enabled=self.autocast_dtype is not None)
 
 
-def _math_mode(formats: NumberFormats) -> MathMode:
-    return MathMode(
+MATH_MODES: dict[str, MathMode] = {
+    name: MathMode(
         parameter_dtype=getattr(torch, formats.weights),
         autocast_dtype=getattr(torch, formats.autocast) if formats.autocast else None,
         tf32=formats.tf32,
         scales_gradients=formats.scales_gradients,
         float8_recipe=formats.float8_recipe,
     )
-
-
-MATH_MODES: dict[str, MathMode] = {name: _math_mode(formats) for name, formats in PRECISIONS.items()}
+    for name, formats in PRECISIONS.items()
+}
 
 
 def set_math_mode(precision: str, device_type: str) -> MathMode:

@@ -16,7 +16,7 @@ from typing import Any
 from lmsweep.trials.analytic.memory_bounds import Need, bounds_of, family
 from lmsweep.trials.analytic.memory_prediction import enough, upper_bound
 from lmsweep.trials.analytic.prediction_question import Answer, Question, as_text, question_of
-from lmsweep.trials.analytic.rates.operators import Operators, row_of
+from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.depth.shallow_models import has_own_code
@@ -116,7 +116,7 @@ def answer_to(asked: Question, run: Mode | None = None) -> Answer:
     if "largest" in asked.wants:
         found |= _known(lambda: _largest(asked), "reason")
     elif "operators" in asked.wants and asked.config.device_type == "cuda":
-        rows = _known(lambda: {"operators": _rows(step_operators(asked.config, asked.subject))})
+        rows = _known(lambda: {"operators": list(map(row_of, step_operators(asked.config, asked.subject)))})
         found |= rows if "operators" in rows else {"untimed": next(iter(rows.values()))}
     return Answer(**found)
 
@@ -143,10 +143,6 @@ def _memory(asked: Question, run: Mode | None) -> Found:
         raise
 
 
-def _rows(operators: Operators) -> list[tuple[object, ...]]:
-    return [row_of(one) for one in operators]
-
-
 def _largest(asked: Question) -> Found:
     """The largest size that fits in each room, and the operators of a step of that size."""
     if asked.is_trial:
@@ -155,7 +151,7 @@ def _largest(asked: Question) -> Found:
     found = [step.largest(room) for room in asked.rooms]
     if step.why_not:
         return {"largest": tuple(found), "untimed": step.why_not}
-    rows = {one.sure: _rows(step.operators(one.sure)) for one in found if one.sure}
+    rows = {one.sure: list(map(row_of, step.operators(one.sure))) for one in found if one.sure}
     return {"largest": tuple(one._replace(operators=rows.get(one.sure, ())) for one in found)}
 
 

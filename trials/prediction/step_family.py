@@ -157,18 +157,14 @@ def largest_of_trial(config: TrialConfig, dimension: Dimension, room: Room) -> L
     return Largest(sure * unit, possible * unit)
 
 
-class Sizes(NamedTuple):
-    sure: int
-    """The largest that is sure to fit; 0 if not even 1 does."""
-    most: int
-    """The largest whose peak alone would fit."""
-
-
-def largest_sure(trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: Room) -> Sizes:
-    """Return the largest size that fits in a room. trace, peak: functions of the size; the peak need not count gaps."""
+def largest_sure(
+    trace: Callable[[int], Trace], peak: Callable[[int], int], config: TrialConfig, room: Room
+) -> tuple[int, int]:
+    """Return the largest size that is sure to fit in a room, 0 if not even 1 does, and the largest whose peak alone
+    would. trace, peak: functions of the size; the peak need not count gaps."""
     most = _most_by_peak(peak, room.bytes)
     if config.device_type != "cuda" or most == 0:
-        return Sizes(most, most)
+        return most, most
 
     def is_sure(size: int) -> bool:
         return fits_in(room, trace(size), config) is True
@@ -181,7 +177,7 @@ def largest_sure(trace: Callable[[int], Trace], peak: Callable[[int], int], conf
     while too_many - sure > 1:
         middle = (sure + too_many) // 2
         sure, too_many = (middle, too_many) if is_sure(middle) else (sure, middle)
-    return Sizes(sure, most)
+    return sure, most
 
 
 def _most_by_peak(peak: Callable[[int], int], budget: int) -> int:

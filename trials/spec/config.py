@@ -34,6 +34,9 @@ from lmsweep.trials.spec.words import (
     ZeroGrad,
 )
 
+DIVIDES = {"nodes": "world_size", "tp": "world_size", "accumulate": "batch_size"}
+"""Field -> the field that it divides."""
+
 
 def _combination(default: Any) -> Any:
     return field(default=default, metadata={"part": "combination"})
@@ -186,22 +189,18 @@ class TrialConfig:
                 raise RequestError(f"{name} is {value}; it must be at most {LARGEST_COUNT}")
         if self.window is not None and not self.causal:
             raise RequestError(f"window {self.window} counts positions before each position; it needs causal: true")
-        if self.world_size % self.nodes:
-            raise RequestError(f"nodes {self.nodes} does not divide world_size {self.world_size}")
-        if self.world_size % self.tp:
-            raise RequestError(f"tp {self.tp} does not divide world_size {self.world_size}")
-        if self.batch_size % self.accumulate:
-            raise RequestError(f"accumulate {self.accumulate} does not divide batch_size {self.batch_size}")
+        for name, whole in DIVIDES.items():
+            if getattr(self, whole) % getattr(self, name):
+                raise RequestError(f"{name} {getattr(self, name)} does not divide {whole} {getattr(self, whole)}")
         for name in WORDS_OR_NUMBERS:
             word_or_number(name, getattr(self, name))
         if self.measure_steps != "auto" and self.measure_steps < 1:
             raise RequestError(f"measure_steps is {self.measure_steps}; it must be at least 1")
         if self.warmup_steps != "auto" and self.warmup_steps < 0:
             raise RequestError(f"warmup_steps is {self.warmup_steps}; it must be 0 or more")
-        if self.max_seconds is not None and self.max_seconds <= 0:
-            raise RequestError(f"max_seconds is {self.max_seconds}; it must be more than 0")
-        if self.timeout_seconds <= 0:
-            raise RequestError(f"timeout_seconds is {self.timeout_seconds}; it must be more than 0")
+        for name in ("max_seconds", "timeout_seconds"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise RequestError(f"{name} is {value}; it must be more than 0")
         if self.adapter != "none" and 0 < self.d_model < self.adapter_arguments.rank and self.num_heads:
             raise RequestError(
                 f"adapter_args.rank is {self.adapter_arguments.rank}, above the width of the model, {self.d_model}"

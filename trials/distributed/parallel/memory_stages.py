@@ -102,7 +102,7 @@ class MemoryWatch(StorageTracker):
     def _label(self, tensors: Iterable[Tensor], part: Part) -> None:
         """Note what the storages of these tensors are for, also those that were made outside of the context."""
         for tensor in map(with_storage, tensors):
-            self._see(tensor, part)
+            self.see(tensor, part)
             known = self.pieces.get(storage_key(tensor))
             if known and PARTS.index(part) < PARTS.index(known.part):
                 known.part = part

@@ -70,14 +70,10 @@ def _state(nvml: Any, index: int, driver: str) -> GpuState:
     memory = ask(nvml.nvmlDeviceGetMemoryInfo)
     processes = ask(nvml.nvmlDeviceGetComputeRunningProcesses)
     utilization = ask(nvml.nvmlDeviceGetUtilizationRates)
-    persistence, mig, ecc = (
-        ask(function)
-        for function in (nvml.nvmlDeviceGetPersistenceMode, nvml.nvmlDeviceGetMigMode, nvml.nvmlDeviceGetEccMode)
-    )
-    limit, default_limit = (
-        ask(function)
-        for function in (nvml.nvmlDeviceGetPowerManagementLimit, nvml.nvmlDeviceGetPowerManagementDefaultLimit)
-    )
+    persistence, mig = ask(nvml.nvmlDeviceGetPersistenceMode), ask(nvml.nvmlDeviceGetMigMode)
+    ecc = ask(nvml.nvmlDeviceGetEccMode)
+    limit = ask(nvml.nvmlDeviceGetPowerManagementLimit)
+    default_limit = ask(nvml.nvmlDeviceGetPowerManagementDefaultLimit)
     return GpuState(
         name=str(nvml.nvmlDeviceGetName(gpu)),
         driver_version=driver,

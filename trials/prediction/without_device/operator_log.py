@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils.flop_counter import flop_registry
 
-from lmsweep.trials.analytic.document_lengths import share_of_packed_scores
 from lmsweep.trials.analytic.flop_conventions import BACKWARD_OF_ATTENTION
 from lmsweep.trials.analytic.rates.operators import ELEMENT_WISE, PRODUCTS, Operator, Operators, Phase, Shape
 from lmsweep.trials.machine.torch_private import (
@@ -34,6 +33,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.losses import COMPILED_LOSSES
+from lmsweep.trials.timing.validity_flags import least_share_of_scores
 
 _PHASES: dict[str, Phase] = {
     "forward": "forward",
@@ -301,13 +301,7 @@ class _Attention:
         share = (1 + 1 / key[2]) / 2 if causal else 1.0
         packed = config.attention in ("flex", "varlen")
         if packed and (config.window or config.document_length):
-            share = share_of_packed_scores(
-                "hardware",
-                context_length=config.context_length,
-                document_length=config.document_length or config.context_length,
-                causal=config.causal,
-                window=config.window,
-            )
+            share = least_share_of_scores(config, causal=config.causal)
             share /= key[2] / config.context_length  # varlen's scores are those of one long sequence of all documents
         elif name.startswith("varlen"):
             share /= key[2] / config.context_length
