@@ -276,7 +276,7 @@ def test_on_a_host_with_a_gpu_the_published_tables_have_number_and_time_by_devic
     first = text_of(plan, found).splitlines()[0]
     count = Counter(one.trial.config.device for one in plan.to_run)
     of_cpu, of_gpu = f"{count['cpu']} on EPYC \\(16 cores\\) in about ", f"{count['cuda']} on NVIDIA H200 in about "
-    assert re.search(f": {of_cpu}.*, {of_gpu}.*; 29 unsupported; to leave out cpu: --set device=cuda$", first), first
+    assert re.search(f": {of_cpu}.*, {of_gpu}.*; 31 unsupported; to leave out cpu: --set device=cuda$", first), first
     assert {one.config.device for one in load_sweep("cs336-2025", {"device": ["cuda"]}).trials} == {"cuda"}
 
 
