@@ -21,7 +21,7 @@ from lmsweep.analysis.report.drilled import result_numbers
 from lmsweep.analysis.report.joined import STORE, Joined, joined
 from lmsweep.analysis.report.sections import Section, sections_of
 from lmsweep.analysis.report.summary import Summary, summarize
-from lmsweep.analysis.report.views import View, size_text, view_of_answer
+from lmsweep.analysis.report.views import View, size_text, views_of_answer
 from lmsweep.analysis.report.workload_views import QUESTIONS, views_of_workloads
 from lmsweep.analysis.tables.pivot import default_layout
 from lmsweep.trials.analytic.prices import Price
@@ -42,7 +42,8 @@ _SOFTWARE = tuple(name for name in ENVIRONMENT_FIELDS if name.endswith("_version
 @dataclass(frozen=True, kw_only=True)
 class Content:
     results: Joined
-    asked: Asked | None
+    question: str
+    """The question of the sweep, if the headline answers it."""
     first: Answer | None
     """The answer that the headline is about, if it is about one."""
     headline: str
@@ -79,28 +80,30 @@ def content_of(
             raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
         asked = None if history else asked_in(frame)
         answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
+        if asked and not asked.compare and not others:  # it does not ask for these devices to be compared
+            answers = [one for one in answers if len(one.cells)]
         first = answers[0] if answers else None
         published = _beside_published(next(iter(results.named.values())).attempts) if PUBLISHED in others else None
         numbers = result_numbers(frame)
         where = location if len(results.named) == 1 else ""
-        views = [view_of_answer(one, numbers) for one in answers if len(one.cells)]
+        views = [view for one in answers if len(one.cells) for view in views_of_answer(one, numbers)]
         sections: Sequence[Section] = ()
         if not (history and others):  # several stores of a device have several results for a cell of a table
             views += views_of_workloads(frame, numbers, where)
             sections = sections_of(results, published, first)
     summary = summarize(frame)
-    shares = _profile_headline(results, asked)
-    about = "profile" if shares else asked.where.get("workload", "") if asked and not asked.compare else None
-    worded = headline_of_history if history else headline_of
+    shares, worded = _profile_headline(results, asked), headline_of_history if history else headline_of
+    about = "profile" if shares else asked.where.get("workload") if asked and not asked.compare else None
+    answered = first is None or first.question.text or about is not None
     numbers_only = shares or range_headline(frame) or summary.headline
     headline, details = worded(first) if first and about is None else (numbers_only, ())
     if published and published.summary:
         details = [*details, f"{published.summary}."]
     if about is not None:  # it asks for numbers; what is faster comes after them
-        views.sort(key=lambda view: (view.name != QUESTIONS.get(about), view.compared))
+        views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
     return Content(
-        results=results, asked=asked, first=first, headline=headline, details=details, summary=summary, views=views,
-        sections=sections,
+        results=results, question=asked.ask if asked and answered else "", first=first, headline=headline,
+        details=details, summary=summary, views=views, sections=sections,
     )  # fmt: skip
 
 

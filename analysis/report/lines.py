@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
 from lmsweep.analysis.report.drilled import JsonObject
+from lmsweep.analysis.tables.measured_grids import independent
 from lmsweep.trials.results.roles import Role, fields_with
 
 COLOURS, DASHES = 7, 4
@@ -25,6 +26,8 @@ UNUSED_LABELS = {"none", NO_VALUE}
 """Labels of a field that a configuration does not use."""
 MOST_LINES, MOST_PANELS = 8, 12
 """Lines of one panel, and panels of a chart; what is left is counted below it."""
+FEW_LINES, FEW_PANELS = 6, 6
+"""A reader follows so many lines in one panel, and so many panels on a screen."""
 
 
 def chart_of(
@@ -47,7 +50,9 @@ def chart_of(
     codes = {name: natural_ranks(shown, name) for name in keys} if len(shown) else {}
     if order and colour in codes:
         codes[colour] = shown[colour].map(list(order).index).to_numpy()
-    differing = [name for name in keys if name in codes and len(set(codes[name])) > 1]
+    free = independent(codes)  # the table has the sizes that follow others, such as the batch size for so many tokens
+    kept = [name for name in codes if name in free or not pd.api.types.is_numeric_dtype(points[name])]
+    differing = [name for name in kept if len(set(codes[name])) > 1]
     if shown["y"].notna().sum() < 2 or not differing:
         return {}
     x = (
@@ -122,7 +127,7 @@ def _without_protocol(names: list[str], inside: Sequence[str], lines: Sequence[K
 
 
 def _panel_part(name: str, text: str) -> str:
-    return text if name in ("model", "option", "part", "value") else f"{name} {text}"
+    return text if name in ("model", "mode", "option", "part", "value") else f"{name} {text}"
 
 
 def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:
@@ -151,19 +156,18 @@ def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
 
 
 def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
-    """The keys that divide many lines into the fewest panels of at most MOST_LINES lines."""
-    if len(lines) <= MOST_LINES:
+    """The keys that divide many lines into the fewest panels and lines of the legend, of these at most MOST_LINES."""
+    if len(lines) <= FEW_LINES:
         return []
     tried = []
-    for chosen in (*((name,) for name in names), *combinations(names, 2)):
-        sizes: dict[Key, int] = {}
-        for key in lines:
-            panel = tuple(key[names.index(name)] for name in chosen)
-            sizes[panel] = sizes.get(panel, 0) + 1
-        if len(sizes) <= MOST_PANELS:
-            largest = max(sizes.values())
-            tried.append((largest > MOST_LINES, len(sizes) if largest <= MOST_LINES else largest, list(chosen)))
-    return min(tried, key=lambda one: one[:2])[2] if tried else []
+    for chosen in (choice for size in range(3) for choice in combinations(names, size)):
+        panels, legend = (
+            len({tuple(key[names.index(name)] for name in of) for key in lines})
+            for of in (chosen, [name for name in names if name not in chosen])
+        )
+        if panels <= MOST_PANELS:
+            tried.append((max(legend - MOST_LINES, 0), panels > FEW_PANELS, panels + legend, list(chosen)))
+    return min(tried, key=lambda one: one[:3])[3]
 
 
 def _looks(

@@ -53,7 +53,7 @@ def write_page(page: Iterable[str], output: Path) -> int:
 
 def page_with(content: Content) -> Iterator[str]:
     """Return the page with this content, in pieces."""
-    asked, first, views, sections = content.asked, content.first, content.views, content.sections
+    first, views, sections = content.first, content.views, content.sections
     figures = {section.id: [figure._asdict() for figure in section.figures] for section in sections}
     tables = {table.name: table.csv for section in sections for table in section.tables}
     tables |= {view.name: view.csv for view in views if view.csv}
@@ -62,7 +62,7 @@ def page_with(content: Content) -> Iterator[str]:
     templates.globals.update(with_code=with_code, strip=STRIP)
     return templates.get_template("template.html").stream(
         name=" and ".join(content.results.named),
-        question=asked.ask if asked and (first is None or first.question.text or not asked.compare) else "",
+        question=content.question,
         version=trials.__version__,
         made_at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         policy=_policy(scripts),

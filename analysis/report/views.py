@@ -1,6 +1,7 @@
 """A view of the page: a chart and a table of the same cells; here that of an answer."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import log
 from typing import Any
 
@@ -11,10 +12,12 @@ from markupsafe import Markup
 from lmsweep.analysis.comparison.claim import Gain
 from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
+from lmsweep.analysis.report.answers.headline import lead_of
 from lmsweep.analysis.report.answers.verdicts import OPTION, Answer
 from lmsweep.analysis.report.drilled import JsonObject
-from lmsweep.analysis.report.lines import chart_of
+from lmsweep.analysis.report.lines import FEW_PANELS, MOST_LINES, chart_of
 from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.analysis.tables.render import render
@@ -79,6 +82,41 @@ class View:
 
     def data(self) -> JsonObject:
         return {"name": self.name, "cells": self.cells, "charts": self.charts, "compared": self.compared}
+
+    @property
+    def fits(self) -> bool:
+        """Whether its charts show all lines, with few in the legend and in few panels."""
+        charts: Any = self.charts.values()
+        sizes = [
+            (len({one["name"] for one in chart["traces"]}), len(chart["panels"]), chart["left"]) for chart in charts
+        ]
+        return all(names <= MOST_LINES and panels <= FEW_PANELS and not left for names, panels, left in sizes)
+
+
+def named_grids(rows: pd.DataFrame, name: str, compared: Sequence[str] = ()) -> dict[str, MeasuredGrid]:
+    """Return the grids that these rows fill, the largest first, each by the name of its view: its axes, and its
+    conditions if a larger one has the same axes."""
+    named: dict[str, MeasuredGrid] = {}
+    for grid in sorted(grids_of(rows.drop_duplicates([*ResultKey._fields])), key=lambda grid: -len(grid.rows)):
+        axes = f"{name} {', '.join(axis for axis in grid.axes if axis not in compared) or 'option'}"
+        named[", ".join([axes, *map(" ".join, grid.where.items())]) if axes in named else axes] = grid
+    return named
+
+
+def views_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> Iterator[View]:
+    """Yield the view of an answer's cells or, if a chart cannot show these, one for each grid that they fill: the
+    largest with the option of the headline first."""
+    whole, identity = view_of_answer(found, numbers), list(ResultKey._fields)
+    fits = whole.fits or found.question.over
+    grids = {} if fits else named_grids(found.cells, f"{whole.name}, by", found.question.fields)
+    if len(grids) < 2:
+        yield whole
+        return
+    leading, results = lead_of(found).claim.subject, pd.MultiIndex.from_frame(found.cells[identity])
+    for name, grid in sorted(grids.items(), key=lambda one: leading not in set(one[1].rows[OPTION])):
+        cells = found.cells[results.isin(pd.MultiIndex.from_frame(grid.rows[identity]))]
+        keys = [key for key in found.keys if cells[key].nunique(dropna=False) > 1]
+        yield replace(view_of_answer(replace(found, cells=cells, keys=keys), numbers), name=name)
 
 
 def view_of_answer(found: Answer, numbers: dict[ResultKey, int]) -> View:

@@ -14,7 +14,7 @@ from lmsweep.analysis.comparison.compare import ResultKey
 from lmsweep.analysis.data.selection import unit_of, values_in
 from lmsweep.analysis.report.drilled import JsonObject, value_text
 from lmsweep.analysis.report.lines import chart_of
-from lmsweep.analysis.report.views import View, html_of
+from lmsweep.analysis.report.views import View, html_of, named_grids
 from lmsweep.analysis.tables.number_format import choose_unit
 from lmsweep.analysis.tables.pivot import default_layout, pivot
 from lmsweep.analysis.tables.render import render
@@ -47,22 +47,22 @@ def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where
     several, known = frame["workload"].nunique() > 1, values_in(frame)
     for workload in sorted({*map(str, frame["workload"])}, key=order.index):
         rows = frame[frame["workload"] == workload]
+        condition = {"workload": workload} if several else {}
+        name = QUESTIONS.get(workload, f"What did {workload} measure?")
         with suppress(RequestError):  # several results would share a cell
-            layout = default_layout(rows)
-            if set(layout.values) <= {*known} or not known:
-                yield _of_workload(frame, workload, layout._asdict(), numbers, where, only=not several)
+            if not known or set(default_layout(rows).values) <= {*known}:
+                views = [_of_workload(frame, name, condition, numbers, where)]
+                grids = {} if views[0].fits else named_grids(rows, f"{name} By")
+                parts = [
+                    _of_workload(frame, one, condition | grid.where, numbers, where) for one, grid in grids.items()
+                ]
+                yield from parts if len(parts) > 1 else views
 
 
 def _of_workload(
-    frame: pd.DataFrame,
-    workload: str,
-    layout: dict[str, list[str]],
-    numbers: dict[ResultKey, int],
-    where: str,
-    *,
-    only: bool,
+    frame: pd.DataFrame, name: str, condition: dict[str, str], numbers: dict[ResultKey, int], where: str
 ) -> View:
-    condition = {} if only else {"workload": workload}
+    layout = default_layout(frame, where=condition)._asdict()
     table = pivot(frame, **layout, where=condition)
     found = table.cells.assign(cell=range(len(table.cells)))
     cell_numbers = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())  # in the order of the HTML
@@ -71,7 +71,7 @@ def _of_workload(
     cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
     keys = [*layout["rows"], *(name for name in layout["cols"] if name not in layout["rows"])]
     charts: dict[str, JsonObject] = {}
-    together = workload == "profile" and len(layout["values"]) > 1
+    together = set(found["workload"]) == {"profile"} and len(layout["values"]) > 1
     for value in layout["values"][:1] if together else layout["values"]:
         of_value = found if together else found[found["value"] == value]
         unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
@@ -96,7 +96,7 @@ def _of_workload(
     words += [word for value in layout["values"] for word in ("--value", value)]
     words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
     return View(
-        name=QUESTIONS.get(workload, f"What did {workload} measure?"), cells=cells, charts=charts,
+        name=name, cells=cells, charts=charts,
         caption=sheet.caption, conditions=sheet.conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
         command=shlex.join(words) if where else "",
         note="" if html else f"The table has {len(table)} rows; the command below prints it.",

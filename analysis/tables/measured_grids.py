@@ -1,6 +1,6 @@
 """The grids that a store's results fill: a store does not keep those of its sweeps, so they are inferred."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,12 +93,18 @@ def _slices(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _codes(rows: pd.DataFrame) -> pd.DataFrame:
     """Numbers for the values of each key that varies, except keys that another one determines."""
     codes = {name: pd.factorize(rows[name], use_na_sentinel=False)[0] for name in varying_keys(rows, [], [])}
+    return pd.DataFrame(codes, rows.index, dtype=np.int64)[independent(codes)]
+
+
+def independent(codes: Mapping[str, NDArray[np.int64]]) -> list[str]:
+    """The keys that no other one determines, by the numbers of their values; of keys that determine each other, one."""
+    left = dict(codes)
     leading = [*JOB, "model", "device_name"]  # the batch size follows the context, the release follows the device
-    for name in sorted(codes, key=lambda name: leading.index(name) if name in leading else -1):
-        others = {other: len({*numbers}) for other, numbers in codes.items() if other != name}
-        if any(len({*zip(codes[name], codes[other], strict=True)}) == size for other, size in others.items()):
-            del codes[name]
-    return pd.DataFrame(codes, rows.index, dtype=np.int64)
+    for name in sorted(left, key=lambda name: leading.index(name) if name in leading else -1):
+        others = {other: len({*numbers}) for other, numbers in left.items() if other != name}
+        if any(len({*zip(left[name], left[other], strict=True)}) == size for other, size in others.items()):
+            del left[name]
+    return [*left]
 
 
 def _group_sizes(codes: NDArray[np.int64]) -> NDArray[np.int64]:

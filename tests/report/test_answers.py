@@ -161,6 +161,79 @@ def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) ->
     assert re.findall(r'<select id="view"><option value="0">([^<]*)', text)[0].startswith("How long does a")
 
 
+def test_a_question_that_names_no_workload_is_followed_by_the_claim_of_a_run_and_is_no_title_of_it(
+    tmp_path: Path,
+) -> None:
+    times = {"fp32": [12.0, 24.0], "bf16": [4.0, 8.0]}
+    content = content_of(grid(tmp_path, times, question=json.dumps({"ask": "What does it take?"})))
+    assert content.headline.startswith("Training step: bf16 is 3 times as fast as fp32 (")
+    assert content.views[0].compared
+    assert "<h1>results</h1>" in "".join(page_with(content))
+
+
+def test_a_question_that_names_no_workload_is_answered_by_numbers_if_one_store_has_two_devices_without_common_cells(
+    tmp_path: Path,
+) -> None:
+    asked = {"question": json.dumps({"ask": "What does it take?"})}
+    grid(tmp_path, {"fp32": [12.0, 24.0]}, fingerprint=H200, **asked)
+    content = content_of(grid(tmp_path, {"bf16": [10.0]}, fingerprint=H100, **asked))
+    assert content.headline.startswith("Training step: ")
+    assert "in common" not in content.headline and not content.first
+    assert "<h1>What does it take?</h1>" in "".join(page_with(content))
+
+
+def legend(chart: Any) -> set[str]:
+    return {trace["name"] for trace in chart["traces"]}
+
+
+def test_jobs_that_one_chart_cannot_show_have_a_view_each_and_the_first_has_the_option_of_the_headline(
+    tmp_path: Path,
+) -> None:
+    attempts, count = Attempts(tmp_path / "results"), 0
+    ways = {
+        "train_step": [("fp32", "none"), ("tf32", "none"), ("bf16", "none")],
+        "forward": [("fp32", "none"), ("fp32", "model"), ("bf16", "model"), ("bf16", "block")],
+    }
+    for mode, of_mode in ways.items():
+        models = ("small", "medium", "large", "xl") if mode == "train_step" else ("small", "medium")
+        for model in models:
+            for length in (128, 256, 512):
+                for batch in (1, 4) if mode == "train_step" else (8, 32):
+                    for precision, compile in of_mode:
+                        trial = config(
+                            model, device="cuda", mode=mode, context_length=length, batch_size=batch,
+                            precision=precision, compile=compile,
+                        )  # fmt: skip
+                        seconds = length * batch / 1e5 / (2 if precision == "bf16" else 1)
+                        seconds /= {"none": 1, "model": 2, "block": 6}[compile]
+                        attempts.ok(trial, {"step.time": samples(seconds, seconds / 1000)})
+                        count += 1
+    content = content_of(attempts.store.location)
+    assert "bf16, compile block" in content.headline
+    views = content.views
+    assert any("compile block" in name for name in legend(next(iter(views[0].charts.values()))))
+    assert all(len(legend(chart)) <= 8 and not chart["left"] for view in views for chart in view.charts.values())
+    assert len({view.name for view in views}) == len(views)
+    timing = [view for view in views if view.name.startswith("How long does a training step take?")]
+    assert len(timing) > 1 and all("--where" in view.command for view in timing)
+    assert len({result for view in timing for _, result in view.cells}) == count
+    whole = {(cell.one, cell.other) for cell in content.first.cells.itertuples()}  # type: ignore[union-attr]
+    of_first = [view for view in views if view.name.startswith("precision, compile: ")]
+    shown = {tuple(results) for view in of_first for _, *results in view.cells}
+    assert len(of_first) > 1 and len(shown) == len(whole)
+
+
+def test_a_size_that_follows_another_one_is_no_line_of_a_chart(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for length, batch in ((128, 32), (256, 16), (512, 8), (1024, 4)):
+        for precision, factor in (("fp32", 3), ("tf32", 2), ("bf16", 1)):
+            trial = config(device="cuda", context_length=length, batch_size=batch, precision=precision)
+            attempts.ok(trial, {"step.time": samples(length * factor / 1e5, length / 1e8)})
+    for view in content_of(attempts.store.location).views:
+        (chart,) = view.charts.values()
+        assert chart["x"] == "context_length" and legend(chart) <= {"fp32", "tf32", "bf16"}
+
+
 def test_stores_beside_are_one_frame_and_a_device_of_both_has_the_name_of_its_store(tmp_path: Path) -> None:
     one, other = (grid(tmp_path / name, {"fp32": [12, 24]}, fingerprint=H200) for name in ("one", "other"))
     results = joined(one, [other])

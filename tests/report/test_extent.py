@@ -9,7 +9,7 @@ from lmsweep.analysis.report import write_report
 from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import launch, open_page, words_on_screen
 
-WORDS, SHEETS, PIXELS = 90, 12, 8000
+WORDS, LINES, SHEETS, PIXELS = 90, 8, 12, 8000
 
 
 @pytest.mark.slow
@@ -22,6 +22,7 @@ def test_a_shipped_set_begins_with_90_words_and_fits_on_twelve_sheets_and_in_800
         page = open_page(browser, tmp_path / "report.html", viewport={"width": 1280, "height": 800})
         page.wait_for_selector("#chart .main-svg", state="attached")
         assert 20 < len(words_on_screen(page)) <= WORDS
+        assert len({*page.locator("#chart .legendtext").all_text_contents()}) <= LINES
         assert page.pdf().count(b"/Type /Page\n") <= SHEETS
         phone = open_page(
             browser, tmp_path / "report.html", viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True

@@ -87,8 +87,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> Lead:
     place = f"is the {most} of {count}" if surely and not claim.is_hidden else f"leads {count}"
     measured = int(found.of(winner)["gain"].notna().sum())
     details = [f"It is first in {wins[winner]} of {measured} cells."] if wins[winner] < measured else []
-    if not surely:
-        details.append(f"{second} may be as good.")
+    details = details if surely else [f"{second} may be as good."]
     return Lead(f"{winner} {place}: {words(claim, 'gain')}", claim, details)
 
 

@@ -157,8 +157,8 @@ def _name_of(measure: Measure, rows: pd.DataFrame) -> str:
     if not measure.name.endswith(STEP):
         return measure.name
     kind = measure.name.removesuffix(STEP).removesuffix("training ")
-    passes = (PASSES.get(mode, measure.name.removeprefix(kind)) for mode in rows["mode"].unique())
-    return kind + ", ".join(dict.fromkeys(passes))
+    passes = {PASSES.get(mode, measure.name.removeprefix(kind)) for mode in rows["mode"].unique()}
+    return kind + (passes.pop() if len(passes) == 1 else STEP)
 
 
 def option_name(values: Mapping[str, str]) -> str:

@@ -241,7 +241,7 @@ function panelAxes(panels, across, { xAxis, yAxis, room, xTitle, yTitle }) {
   const down = Math.ceil(panels.length / across);
   const [gapX, gapY] = [across === 1 ? 0 : 0.05, down === 1 ? 0 : Math.min(0.16, 0.3 / down)];
   const [width, height] = [(1 - gapX * (across - 1)) / across, (1 - gapY * (down - 1)) / down];
-  const layout = { annotations: [], height: Math.max(412, 150 + 210 * down) };
+  const layout = { annotations: [], height: Math.max(460, 150 + 210 * down) };
   panels.forEach(({ name, index }) => {
     const [row, column] = [Math.floor(index / across), index % across];
     const left = column * (width + gapX);

@@ -110,7 +110,7 @@ addEventListener("resize", () => {
 
 // A click outside an open menu, or Escape, closes it.
 addEventListener("click", (event) => {
-  document.querySelectorAll("details.filter[open]").forEach((menu) => { if (!menu.contains(event.target)) menu.open = false; });
+  document.querySelectorAll("details.filter[open]").forEach((menu) => { if (!menu.contains(event.target) || event.target.closest("a")) menu.open = false; });
 });
 addEventListener("keydown", (event) => {
   const menu = event.key === "Escape" && document.querySelector("details.filter[open]");

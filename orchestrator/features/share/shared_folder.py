@@ -80,7 +80,7 @@ def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
     lines = [f"- {row.device_name}, torch {row.torch_version}" for row in devices.itertuples()]
     return "\n".join(
         (
-            f"# {content.asked.ask if content.asked else 'Results of lmsweep'}",
+            f"# {content.question or 'Results of lmsweep'}",
             "",
             f"**{content.headline}.**" + "".join(f" {text}" for text in content.details),
             "",
