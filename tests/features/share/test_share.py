@@ -110,7 +110,7 @@ def test_results_are_compared_with_those_at_an_address(
     shutil.copytree(shared, tmp_path / "shared")
     address = serve(tmp_path)
     assert lmsweep.load(f"{address}/shared")["median"].notna().any()
-    assert "Without a counterpart: 0 of mine" in lmsweep_here(
+    assert "Alone: 0 of mine" in lmsweep_here(
         "compare", attempts.store.location, "--with", f"{address}/shared/", "--where", "context_length=256"
     )
     with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
