@@ -13,7 +13,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from lmsweep.analysis import load
-from tests.support.published_numbers import published
+from lmsweep.analysis.reference import published
 
 MOST = {"train_forward": 0.3e9, "train_step": 0.5e9}
 """Bytes by which a peak may differ."""

@@ -27,6 +27,7 @@ from tabulate import tabulate
 
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
 from lmsweep.analysis import load
+from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
@@ -48,7 +49,7 @@ from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
-from tests.support.published_numbers import public_benchmarks, published
+from tests.support.published_numbers import public_benchmarks
 
 SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
 SLOW_HOST = 2.6

@@ -32,13 +32,44 @@ CAVEATS: dict[str, str] = {
 
 INFERENCE = "inferred"
 
+ITERATIONS = 100
+"""How many iterations a time without a unit is read to cover."""
+
 
 def published() -> pd.DataFrame:
-    """What the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, what other numbers
-    of a report repeat or follow from, and cells without a number. Columns as in SOURCES.md. Null: not stated.
+    """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
 
     A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
     """
+    stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
+    caveats = {name: [name in words for words in stored["flags"]] for name in CAVEATS}
+    # A time without a unit is stored for one iteration, and printed for all.
+    is_total = pd.Series(caveats["unit_unknown"], stored.index) & (stored["workload"] == "attention")
+    values = stored["samples"].str[0]
+    named, printed = stored["sweep"].str.split(" ", n=1), stored["printed"].str.partition(".")
+    facts = stored.assign(
+        source=named.str[0],
+        table=named.str[1],
+        hardware=stored["device_name"].mask(stored["device_name"] == "not stated"),
+        phase=printed[0].replace("", None),
+        metric=printed[2],
+        value=values.where(~is_total, (values * ITERATIONS).round(6)),
+        unit=stored["unit"].mask(is_total),
+        status=stored["status"].replace("error", "failed"),
+        dtype=None,
+        **caveats,
+    )
+    inferred = facts["inferred"].str.split(",")
+    for name in ("hardware", "device", "model", "d_model", "context_length", "batch_size", "precision"):
+        facts[name] = facts[name].mask(inferred.map(lambda names, name=name: name in names))
+    rest = in_no_store().set_index("number")
+    everything = pd.concat([rest, facts.set_index("number")[rest.columns].astype(rest.dtypes)])
+    return everything.sort_index().reset_index(drop=True)
+
+
+def in_no_store() -> pd.DataFrame:
+    """What the reports state that is no result of a store: sums, dtypes, parameter counts, kernels, what other numbers
+    of a report repeat or follow from, and cells without a number; `number` is the place among all."""
     with files(__name__).joinpath("published.parquet").open("rb") as file:
         return pd.read_parquet(file)
 

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.reference import CAVEATS
+from lmsweep.analysis.reference import CAVEATS, published
 from tests.support.command import lmsweep_here
-from tests.support.published_numbers import published
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
+from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.planning.memory_budget import CUDA_RESERVE
 from lmsweep.trials.analytic.memory_prediction import upper_bound
 from lmsweep.trials.prediction.peak_memory import fits, predict
 from lmsweep.trials.results.stored_config import config_of
 from tests.support.memory_formulas import before_backward_bytes, forward_peak_bytes, step_peak_bytes
-from tests.support.published_numbers import published
 from tests.support.whole_steps import named, small
 
 pytestmark = pytest.mark.usefixtures("one_core")

@@ -178,6 +178,7 @@ def test_each_trial_of_the_packaged_sweeps_has_a_name_of_its_own_without_what_do
     assert {found[1] for one in texts if (found := re.search(r"(warmup_steps \d+)", one))} == {
         "warmup_steps 0",
         "warmup_steps 1",
+        "warmup_steps 5",
     }
     assert {found[1] for one in texts if (found := re.search(r"(batch_size \d+)", one))} == {
         "batch_size 32",

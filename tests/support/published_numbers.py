@@ -8,41 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lmsweep.analysis import reference
-from lmsweep.analysis.reference import CAVEATS, CONDITIONS, INFERENCE
-
-UNNAMED = "not stated"
+from lmsweep.analysis.reference import CONDITIONS, INFERENCE
 
 _TYPES = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-
-
-def published() -> pd.DataFrame:
-    """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
-
-    A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
-    """
-    stored = _rows_of("published")
-    named = stored["sweep"].str.split(" ", n=1)
-    inferred = stored["inferred"].str.split(",")
-    caveats = _as_columns(stored["flags"], CAVEATS)
-    # A time without a unit is stored per iteration, and printed for 100 of them.
-    is_total = caveats["unit_unknown"] & (stored["workload"] == "attention")
-    facts = stored.assign(
-        source=named.str[0],
-        table=named.str[1],
-        hardware=stored["device_name"].mask(stored["device_name"] == UNNAMED),
-        phase=stored["printed"].str.partition(".")[0].replace("", None),
-        metric=stored["printed"].str.partition(".")[2],
-        value=stored["samples"].str[0].where(~is_total, (stored["samples"].str[0] * 100).round(6)),
-        unit=stored["unit"].mask(is_total),
-        status=stored["status"].replace("error", "failed"),
-        dtype=None,
-        **caveats,
-    )
-    for name in ("hardware", "device", "model", "d_model", "context_length", "batch_size", "precision"):
-        facts[name] = facts[name].mask(inferred.map(lambda names, name=name: name in names))
-    rest = reference.published().set_index("number")
-    everything = pd.concat([rest, facts.set_index("number")[rest.columns].astype(rest.dtypes)])
-    return everything.sort_index().reset_index(drop=True)
 
 
 def public_benchmarks() -> pd.DataFrame:

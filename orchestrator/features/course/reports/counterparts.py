@@ -8,15 +8,11 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import is_null
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.reference import ITERATIONS
 from lmsweep.orchestrator.features.course.reports.from_times import FROM_TIMES
 from lmsweep.orchestrator.features.course.reports.from_workloads import FROM_WORKLOADS
 from lmsweep.orchestrator.features.course.reports.here import Here
-from lmsweep.orchestrator.features.course.reports.published_numbers import (
-    ITERATIONS,
-    conditions,
-    every_number,
-    pairs_of,
-)
+from lmsweep.orchestrator.features.course.reports.published_numbers import conditions, every_number, pairs_of
 from lmsweep.trials.results.outcome import Status
 
 _MODES = {

@@ -6,38 +6,14 @@ import pandas as pd
 
 from lmsweep.analysis.comparison.pairs import paired
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.reference import CAVEATS, PUBLISHED, published, shipped
+from lmsweep.analysis.reference import PUBLISHED, published, shipped
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
-
-ITERATIONS = 100
-"""How many iterations a time without a unit is read to cover: it is stored for one, and printed for all."""
 
 
 @cache
 def every_number() -> pd.DataFrame:
-    """Return a row for each number, with the columns of `published`; the index is its place among all."""
-    stored = _stored()
-    caveats = {name: [name in words for words in stored["flags"]] for name in CAVEATS}
-    without_unit = pd.Series(caveats["unit_unknown"], stored.index) & (stored["workload"] == "attention")
-    values = stored["samples"].str[0]
-    named, printed = stored["sweep"].str.split(" ", n=1), stored["printed"].str.partition(".")
-    facts = stored.assign(
-        source=named.str[0],
-        table=named.str[1],
-        hardware=stored["device_name"].mask(stored["device_name"] == "not stated"),
-        phase=printed[0].replace("", None),
-        metric=printed[2],
-        value=values.where(~without_unit, (values * ITERATIONS).round(6)),
-        unit=stored["unit"].mask(without_unit),
-        dtype=None,
-        **caveats,
-    )
-    inferred = facts["inferred"].str.split(",")
-    for name in ("hardware", "device", "model", "d_model", "context_length", "batch_size", "precision"):
-        facts[name] = facts[name].mask(inferred.map(lambda names, name=name: name in names))
-    rest = published().set_index("number")
-    everything = pd.concat([rest, facts.set_index("number")[rest.columns].astype(rest.dtypes)])
-    return everything.assign(status=everything["status"].replace("error", "failed")).sort_index()
+    """Return `published`; the index is the place of a number among all."""
+    return published()
 
 
 @cache
