@@ -266,16 +266,12 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
 
 
 def _points_of(device: Device) -> list[MeasuredOperator]:
-    """Return the measured operators of a device, or those of the device with the same chip."""
-    chip = CHIP.get(device.name)
+    """Return the measured operators of a device, and products and attention that only one with its chip measured."""
     here = [point for point in measured_operators() if _device_name(point.device_name) == device.name]
-    if here or chip is None:
-        return here
-    return [
-        point
-        for point in measured_operators()
-        if _device_name(point.device_name) == chip and point.kind in ("product", "attention")
-    ]
+    known = {(point.name, point.dtype) for point in here}
+    chip = CHIP.get(device.name)
+    alike = (point for point in measured_operators() if _device_name(point.device_name) == chip)
+    return here + [one for one in alike if one.kind in ("product", "attention") and (one.name, one.dtype) not in known]
 
 
 @cache
