@@ -90,7 +90,7 @@ def test_the_products_of_experts_are_timed_in_each_layout(form: str) -> None:
 def test_what_routes_tokens_to_experts_is_timed_with_the_bytes_that_a_step_counts() -> None:
     extent = Extent(device="cpu", dtype=torch.float32, width=64, tokens=256)
     routing = {case.name: case for case in byte_cases(extent)}
-    for name in ("index_put_", "index_add", "sort", "topk"):
+    for name in ("index_put_", "index_add", "scatter_add", "gather", "sort", "topk"):
         with Watched() as watched:
             routing[name].make()()
         assert watched.seen[name] == routing[name].bytes, name

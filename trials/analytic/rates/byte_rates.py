@@ -21,6 +21,7 @@ FAMILIES = {
     "cat": "clone",
     "index": "embedding",
     "index_add_": "index_add",
+    "scatter_add_": "scatter_add",
     "silu": "gelu",
     "tanh": "gelu",
     "abs": "mul",

@@ -200,12 +200,21 @@ def _routing(extent: Extent, size: int) -> Iterator[Case]:
         into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
         return lambda: into.index_add(0, which, values)
 
+    def gather() -> Call:
+        return partial(torch.gather, extent.random(tokens, ROWS), 0, places()[:, None].expand(-1, ROWS))
+
+    def scatter() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.scatter_add(0, which[:, None].expand(-1, ROWS), values)
+
     def order() -> Call:
         return partial(torch.sort, torch.randint(EXPERTS, (rows,), device=extent.device))
 
     moved, shapes = item * rows * ROWS, ((tokens, ROWS), (rows,), (rows, ROWS))
     yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
-    yield _case(extent, "index_add", size, moved * (1 + 2 / ACTIVE) + 8 * rows, add, shapes=shapes)
+    for name, make in (("index_add", add), ("scatter_add", scatter)):
+        yield _case(extent, name, size, moved * (1 + 2 / ACTIVE) + 8 * rows, make, shapes=shapes)
+    yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
     yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
     best = _call(extent, lambda x: x.topk(ACTIVE), (scores, EXPERTS))
     yield _case(

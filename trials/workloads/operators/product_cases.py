@@ -1,6 +1,7 @@
 """Matrix products: of linear layers in the three layouts of training, of experts, of attention, and of float8."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 
@@ -9,6 +10,7 @@ from lmsweep.trials.machine.torch_private import GROUPED_MM
 from lmsweep.trials.model.float8 import float8_product
 from lmsweep.trials.workloads.operators.cases import Case, Extent
 
+Make = Callable[[], Callable[[], object]]
 VOCABULARIES = (50304, 128256)
 """Vocabularies of GPT-2 (padded) and Llama 3."""
 UNALIGNED = (50257, 50258, 50260)
@@ -89,17 +91,8 @@ def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: in
         ends = (loads.cumsum(0) * rows / loads.sum()).round().int()
         return lambda: GROUPED_MM(x, y, ends)
 
-    elements = rows * inputs + groups * inputs * outputs + rows * outputs
-    return Case(
-        kind="product",
-        name="_grouped_mm",
-        form=layout,
-        shapes=(one, other, (groups,)),
-        dtype=extent.type_name,
-        bytes=extent.dtype.itemsize * elements,
-        flops=2 * rows * inputs * outputs,
-        make=make,
-    )
+    moved = extent.dtype.itemsize * (rows * inputs + groups * inputs * outputs + rows * outputs)
+    return _case(extent, "_grouped_mm", layout, (one, other, (groups,)), moved, 2 * rows * inputs * outputs, make)
 
 
 def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str) -> Case:
@@ -119,16 +112,8 @@ def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str)
         out = torch.empty(m, n, dtype=extent.dtype, device=extent.device)
         return lambda: torch.mm(one, other, out=out)
 
-    return Case(
-        kind="product",
-        name="mm",
-        form=layout,
-        shapes=((m, k), (k, n)),
-        dtype=extent.type_name,
-        bytes=extent.dtype.itemsize * (m * k + k * n + m * n),
-        flops=2 * m * n * k,
-        make=make,
-    )
+    moved = extent.dtype.itemsize * (m * k + k * n + m * n)
+    return _case(extent, "mm", layout, ((m, k), (k, n)), moved, 2 * m * n * k, make)
 
 
 def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
@@ -142,16 +127,9 @@ def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[
         def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Callable[[], object]:
             return float8_product(extent.random(m, k), extent.random(k, n), recipe, exact=exact)
 
-        yield Case(
-            kind="product",
-            name="_scaled_mm",
-            form=form,
-            shapes=((m, k), (k, n)),
-            dtype="float8_e4m3fn",
-            bytes=m * k + k * n + 2 * m * n,
-            flops=2 * m * n * k,
-            make=make,
-        )
+        moved = m * k + k * n + 2 * m * n
+        one = _case(extent, "_scaled_mm", form, ((m, k), (k, n)), moved, 2 * m * n * k, make)
+        yield replace(one, dtype="float8_e4m3fn")
 
 
 def _batched(extent: Extent) -> Iterator[Case]:
@@ -172,13 +150,12 @@ def _batch(extent: Extent, form: str, batch: int, m: int, n: int, k: int) -> Cas
         other = extent.random(batch, n, k).transpose(1, 2) if form == "scores" else extent.random(batch, k, n)
         return lambda: torch.bmm(one, other)
 
-    return Case(
-        kind="product",
-        name="bmm",
-        form=form,
-        shapes=((batch, m, k), (batch, k, n)),
-        dtype=extent.type_name,
-        bytes=extent.dtype.itemsize * batch * (m * k + k * n + m * n),
-        flops=2 * batch * m * n * k,
-        make=make,
-    )
+    moved = extent.dtype.itemsize * batch * (m * k + k * n + m * n)
+    return _case(extent, "bmm", form, ((batch, m, k), (batch, k, n)), moved, 2 * batch * m * n * k, make)
+
+
+def _case(
+    extent: Extent, name: str, form: str, shapes: tuple[tuple[int, ...], ...], moved: int, flops: int, make: Make
+) -> Case:
+    kind, dtype = "product", extent.type_name
+    return Case(kind=kind, name=name, form=form, shapes=shapes, dtype=dtype, bytes=moved, flops=flops, make=make)
