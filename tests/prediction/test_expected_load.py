@@ -52,6 +52,16 @@ BODIES = {
             out.index_add_(0, rows, self.experts[int(expert[0])](x[rows]) * weight[rows, None])
         return out
     """),
+    # DBRX: a class more than experts, which no token chooses.
+    "classes": (2, """
+        weight, chosen = logits.softmax(-1).topk(ACTIVE, dim=-1)
+        mask = F.one_hot(chosen, num_classes=EXPERTS + 1).permute(2, 1, 0)
+        out = torch.zeros_like(x)
+        for expert in torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero():
+            place, rows = torch.where(mask[expert[0]])
+            out.index_add_(0, rows, self.experts[int(expert[0])](x[rows]) * weight[rows, place, None])
+        return out
+    """),
     # makeMoE: a mask of rows, which may be empty.
     "masks": (2, """
         weight, chosen = logits.topk(ACTIVE, dim=-1)

@@ -121,14 +121,10 @@ def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, 
         m, k = (*matrices, (1, shapes[0][-1]))[0][-2:]
         return Product(1, m, 1, k, bytes, dtype, layouts)
     one, other = matrices
-    if "grouped" in name and (len(one) < 3 or len(other) < 3):
-        if len(one) == len(other):
-            (groups,) = [shape for shape in shapes if len(shape) == 1][-1]
-        else:
-            (groups,) = (*one[:-2], *other[:-2])
-        m, n = (one[-2], other[-1]) if len(one) == 2 else (other[-1], one[-2])  # or groups of columns, as rows
-        inner = len(one) == len(other)
-        return Product(1, m, n, one[-1], bytes, dtype, layouts, groups=groups, divides_inner=inner)
+    if "grouped" in name and len(one) == 2:
+        inner = len(other) == 2
+        groups = [shape for shape in shapes if len(shape) == 1][-1][0] if inner else other[0]
+        return Product(1, one[0], other[-1], one[1], bytes, dtype, layouts, groups=groups, divides_inner=inner)
     batch = math.prod(one[:-2])
     is_matrix = not name.startswith("convolution")
     return Product(batch, one[-2], other[-1], one[-1], bytes, dtype, layouts, is_matrix)

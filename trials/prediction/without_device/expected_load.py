@@ -33,7 +33,7 @@ def expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: C
     if name == "_local_scalar_dense" and mean is not None:
         return mean >= 0.5 if first.dtype == torch.bool else round(mean)
     if name == "bincount" and choices:
-        return _known(mode, _evenly(first.numel(), choices))
+        return _known(mode, _evenly(first.numel(), choices, choices))
     result = run()
     # Of what is chosen the indices, or else the sorted integers.
     made = (
@@ -45,22 +45,22 @@ def expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: C
     ratio, noted = first.numel() / made.numel(), cast(Any, made)
     if name in ("topk", "sort", "max", "argmax") and first.is_floating_point():
         noted.expected_choices = round(ratio * (made.shape[-1] if made.dim() == first.dim() else 1))
-    elif choices and name == "eq":
-        noted.expected_mean = 1 / choices
     elif choices:
         noted.expected_choices = choices
-    elif name == "scatter" and isinstance(args[2], Tensor):
+        noted.expected_mean = 1 / choices if name == "eq" else mean
+    if name == "scatter" and isinstance(args[2], Tensor):
         noted.expected_mean = args[2].numel() / made.numel()
     elif mean is not None:
         mean *= ratio if name in ("sum", "any") else 1.0
         noted.expected_mean = min(1.0, mean) if made.dtype == torch.bool else mean
         if name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:
-            return _known(mode, _evenly(round(mean * len(made)), len(made)).to(made.dtype))
+            parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
+            return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
     return result
 
 
-def _evenly(total: int, parts: int) -> Tensor:
-    return torch.tensor([total * (i + 1) // parts - total * i // parts for i in range(parts)])
+def _evenly(total: int, parts: int, of: int) -> Tensor:
+    return torch.tensor([total * (i + 1) // parts - total * i // parts if i < parts else 0 for i in range(of)])
 
 
 def _known(mode: FakeTensorMode, values: Tensor) -> Any:
