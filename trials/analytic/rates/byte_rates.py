@@ -111,7 +111,8 @@ class ByteRates:
 
     def _family(self, name: str) -> str:
         if name not in self._names:
-            like = (family for start, family in FAMILIES.items() if name.startswith(start))
+            known = ((start, family) for start, family in FAMILIES.items() if family in self._families)
+            like = (family for start, family in known if name.startswith(start))
             self._names[name] = name if name in self._families else next(like, DEFAULT_FAMILY)
         return self._names[name]
 
