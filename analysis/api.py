@@ -22,6 +22,7 @@ from lmsweep.analysis.tables.measured_grids import in_usual_order
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import counts_flops
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import short_name
@@ -136,8 +137,8 @@ def compare(
     select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
     may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
     difference that counts, as a fraction; same_within: sides that surely differ by less are the same. `.frame` of the
-    result has a row for each cell. Raises RequestError, a ValueError, if a side has no results, and if the sides differ
-    in anything else, hardware and software included.
+    result has a row for each cell. Two stores of one device each may differ in hardware and software. Raises
+    RequestError, a ValueError, if a side has no results, and if the sides differ in anything else.
     """
     sides = _sides(store, other, baseline, contrast, where, across)
     return sides.compare(values=list(values) or None, least=min_effect, same=same_within)
@@ -220,4 +221,15 @@ def _sides(
         one = select(frame, first, option="--baseline")
         two = select(select(stores[1], conditions), second, option="--contrast")
         between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
-    return _Sides(one, two, between, (store, other) if other else None, tuple(across), known_variation(*stores))
+    accepted = [*across, *(_of_one_device(one, two) if other else ())]
+    named_stores = (store, other) if other else None
+    return _Sides(one, two, between, named_stores, tuple(dict.fromkeys(accepted)), known_variation(*stores))
+
+
+def _of_one_device(one: pd.DataFrame, two: pd.DataFrame) -> list[str]:
+    """Return the fields of the environment that two stores of one device each were named to compare: those with one
+    value in each. How lmsweep measures is none of them."""
+    if one["device_name"].nunique() != 1 or two["device_name"].nunique() != 1:
+        return []
+    fields = [name for name in ENVIRONMENT_FIELDS if name not in ("code_digest", "measuring_version")]
+    return [name for name in fields if one[name].nunique(dropna=False) == two[name].nunique(dropna=False) == 1]

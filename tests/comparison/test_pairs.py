@@ -117,7 +117,7 @@ def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_line
     page = unescape((tmp_path / "page.html").read_text("utf-8"))
     claim = " ".join(json.loads(as_json)["title"].splitlines()[:-1])
     assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK (" in claim
-    assert claim in " ".join(printed.splitlines()) and f"{claim}." in page
+    assert claim in " ".join(printed.splitlines()) and claim in page
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -72,6 +72,9 @@ def _of_many(found: Answer, names: Sequence[str]) -> Lead:
         winner = max(ahead, key=lambda name: (wins[name], ahead[name]))
     most, count = ("fastest" if found.timed else "smallest"), len(names) + 1
     second = max((name for name in ahead if name != winner), key=lambda name: ahead[name])
+    rival = _between(found, second, winner) if claims.keys() >= {winner, second} else None
+    if rival and rival.verdict == "worse":  # against the baseline wall time decides; between these two it cannot tell
+        winner, second = second, winner
     if winner == found.baseline:
         lead = _of_two(found, second)
         return lead._replace(words=f"None of {count} is surely better than {winner}; next, {lead.words}", details=())
@@ -83,7 +86,7 @@ def _of_many(found: Answer, names: Sequence[str]) -> Lead:
         better = "faster" if found.timed else "smaller"
         said = f"None of {count} is surely {better} than {found.baseline}; {winner} comes first"
         return Lead(said, claim, [_sentence(count_words(claim))])
-    surely = second == found.baseline or _between(found, second, winner) == "better"
+    surely = second == found.baseline or (rival is not None and rival.verdict in ("better", "worse"))
     place = f"is the {most} of {count}" if surely and not claim.is_hidden else f"leads {count}"
     measured = int(found.of(winner)["gain"].notna().sum())
     details = [f"It is first in {wins[winner]} of {measured} cells."] if wins[winner] < measured else []
@@ -101,14 +104,13 @@ def _wins(found: Answer) -> Counter[str]:
     return wins
 
 
-def _between(found: Answer, one: str, other: str) -> str:
-    """The verdict on `other` against `one`; unknown if the two cannot be compared."""
+def _between(found: Answer, one: str, other: str) -> Claim | None:
+    """The claim of `other` against `one`; None if the two cannot be compared."""
     options = {option.name: option for option in found.question.options}
     try:
-        cells = cells_of_pair(found.question, options[one], options[other])
-        return found.claim(other, cells, against=one).verdict
+        return found.claim(other, cells_of_pair(found.question, options[one], options[other]), against=one)
     except RequestError:
-        return "unknown"
+        return None
 
 
 class _Start(NamedTuple):
