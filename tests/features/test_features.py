@@ -155,9 +155,10 @@ def test_without_a_feature_there_is_all_else(
             assert python(f"import lmsweep; print(hasattr(lmsweep, {name!r}))", str(copy)) == "False"
         store = tmp_path / "store"
         words = [("run", write_sweep(tmp_path), "--store", store), ("table", store)]
-        for each in (*words, ("report", store, "-o", tmp_path / "page.html")):
+        words += [("report", store, "-o", tmp_path / "page.html")] if feature != "report" else []
+        for each in words:
             done = lmsweep(*each, **elsewhere)
             assert done.returncode == 0, done.stdout + done.stderr
-        assert "step" in (tmp_path / "page.html").read_text("utf-8")
+        assert feature == "report" or "step" in (tmp_path / "page.html").read_text("utf-8")
     finally:
         (tmp_path / feature).rename(copy / "orchestrator/features" / feature)
