@@ -11,6 +11,7 @@ What the commands do, as functions:
 their own: `report` and `charts` write the HTML report of a store, or its charts as SVG or PNG.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,15 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         module, there = _ELSEWHERE.get(name, ("lmsweep.analysis", name))
         return getattr(import_module(module), there)
-    if name.startswith("_") or name not in _of_features():
-        raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
-    from pkgutil import resolve_name  # here, as `--help` needs none
+    search_path = sys.path.copy()  # the packages of features take the current folder off it
+    try:
+        if not name.startswith("_") and name in _of_features():
+            from pkgutil import resolve_name  # here, as `--help` needs none
 
-    return resolve_name(_of_features()[name])
+            return resolve_name(_of_features()[name])
+    finally:
+        sys.path[:] = search_path
+    raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
 
 
 def _of_features() -> dict[str, str]:
