@@ -21,7 +21,7 @@ test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
 test-lowest: .venv-lowest/ready
 	.venv-lowest/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/report/test_trackers.py features/report/test_answers.py)
 
-TRIALS := analytic bench code distributed features/check isolation machine memory model numerics prediction profiling spec timing workloads
+TRIALS := analytic bench code distributed features/check features/operators isolation machine memory model numerics prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready
 	.venv-lowest-torch/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 

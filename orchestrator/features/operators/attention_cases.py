@@ -6,7 +6,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from lmsweep.trials.workloads.operators.cases import Case, Extent
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
 
 KERNELS = {
     "_scaled_dot_product_flash_attention": SDPBackend.FLASH_ATTENTION,

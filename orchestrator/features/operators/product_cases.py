@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
 from lmsweep.trials.model.float8 import float8_product
-from lmsweep.trials.workloads.operators.cases import Case, Extent
 
 VOCABULARIES = (50304, 128256)
 """Vocabularies of GPT-2 (padded) and Llama 3."""

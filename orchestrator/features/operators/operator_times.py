@@ -8,16 +8,16 @@ from statistics import median
 
 import torch
 
+from lmsweep.orchestrator.features.operators.attention_cases import attention_cases
+from lmsweep.orchestrator.features.operators.byte_cases import byte_cases
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
+from lmsweep.orchestrator.features.operators.product_cases import product_cases
 from lmsweep.trials.bench.workbench import Workbench
 from lmsweep.trials.machine.gpu.accelerator import activity, free_bytes, has_events, l2_cache_bytes, synchronize
 from lmsweep.trials.machine.gpu.telemetry import Watch, gpu_flags
 from lmsweep.trials.profiling.device_time import trace_device
 from lmsweep.trials.results.measurement import Measurement, OperatorTime
 from lmsweep.trials.timing.clock import Phase, clock_for, time_iteration
-from lmsweep.trials.workloads.operators.attention_cases import attention_cases
-from lmsweep.trials.workloads.operators.byte_cases import byte_cases
-from lmsweep.trials.workloads.operators.cases import Case, Extent
-from lmsweep.trials.workloads.operators.product_cases import product_cases
 
 TOGETHER = 50
 """Cases that are traced together."""

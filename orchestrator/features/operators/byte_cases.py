@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
 from lmsweep.trials.machine.torch_private import LOG_SOFTMAX_BACKWARD, SOFTMAX_BACKWARD
-from lmsweep.trials.workloads.operators.cases import Case, Extent
 
 aten = torch.ops.aten
 Call = Callable[[], object]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from packaging.version import Version
 
+from lmsweep.orchestrator.features.operators.byte_cases import byte_cases
+from lmsweep.orchestrator.features.operators.cases import Extent
+from lmsweep.orchestrator.features.operators.product_cases import product_cases
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF, product_of
 from lmsweep.trials.results.measurement import OperatorTime
 from lmsweep.trials.results.record import DetailRow, Record
-from lmsweep.trials.workloads.operators.byte_cases import byte_cases
-from lmsweep.trials.workloads.operators.cases import Extent
-from lmsweep.trials.workloads.operators.product_cases import product_cases
 from tests.support.needs import needs_cuda
 from tests.support.trial_here import run_here
 
