@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.analysis.tables.render import page_css
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
 from lmsweep.trials.spec.quantities import gib
 
@@ -82,7 +83,8 @@ def fits_page(answer: FitsOutput) -> str:
     best = _headline(lines)
     most = max((one.tokens_per_second_between[1] for one in lines if one.tokens_per_second_between), default=1.0)
     bars = [[WIDTH * rate / most for rate in _rates(one)] for one in lines]
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text(__package__, "fits.html"))
+    text = (files(__package__) / "fits.html").read_text("utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(text)
     return template.render(
         title=listing.title,
         headline=best,
@@ -90,7 +92,7 @@ def fits_page(answer: FitsOutput) -> str:
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
         width=WIDTH,
-        css=Markup(_text("lmsweep.analysis.report", "report.css")),
+        css=Markup(page_css()),
         version=trials.__version__,
     )
 
@@ -114,7 +116,3 @@ def _headline(lines: Sequence[Fit]) -> str:
 def _rates(one: Fit) -> list[float]:
     between = one.tokens_per_second_between
     return [one.tokens_per_second, *between] if one.tokens_per_second and between else []
-
-
-def _text(package: str, name: str) -> str:
-    return (files(package) / name).read_text("utf-8")
