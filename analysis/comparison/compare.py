@@ -332,7 +332,7 @@ def places_of(cells: pd.DataFrame, order: NDArray[np.int64], *, stored_together:
 
 
 class Sides(NamedTuple):
-    """The arguments of `compare` for two selections from one store."""
+    """The arguments of `compare` for two selections."""
 
     baseline: pd.DataFrame
     contrast: pd.DataFrame
