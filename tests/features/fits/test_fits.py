@@ -288,6 +288,7 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
     ]
 
 
+@pytest.mark.slow
 def test_it_needs_no_ray(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     path = os.pathsep.join([str(tmp_path), PYTHONPATH])

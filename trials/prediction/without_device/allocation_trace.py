@@ -59,6 +59,13 @@ def leaves_nothing(iteration: Trace) -> bool:
     return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
 
 
+def leaves_only(iteration: Trace, phase: str) -> bool:
+    """Whether the iteration frees only what it allocates, and leaves only what it allocates in this phase."""
+    made = {piece: one.phase for one in iteration for piece, change in one.events if change > 0}
+    freed = {piece for one in iteration for piece, change in one.events if change < 0}
+    return freed <= made.keys() and all(made[piece] == phase for piece in made.keys() - freed)
+
+
 def without_lasting(iteration: Trace) -> Trace:
     """Return the iteration without what it allocates and leaves, which a later one finds."""
     freed = {piece for stretch in iteration for piece, change in stretch.events if change < 0}

@@ -28,6 +28,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import (
     Trace,
     allocations,
     leaves_nothing,
+    leaves_only,
     repeated,
     with_ordered_frees,
     without_lasting,
@@ -94,7 +95,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         with log.watching(running.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
                 last, begun = recorder.trace[begun:], len(recorder.trace)
-                if repeats and index == 1 and _creates_only_state(config):
+                if repeats and index == 1 and _creates_only_state(config, last):
                     second = without_lasting(last)
                     recorder.trace += repeated(second, recorder.pieces)
                     recorder.trace += repeated(second, recorder.pieces + allocations(second))
@@ -119,10 +120,15 @@ def leaves_something(config: TrialConfig) -> bool:
     return config.ddp != "none" or config.mode == "train_step" or leaves_gradients
 
 
-def _creates_only_state(config: TrialConfig) -> bool:
-    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more."""
-    plain = config.ddp == "none" and not config.references and config.mode == "train_step"
-    return plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
+def _creates_only_state(config: TrialConfig, first: Trace) -> bool:
+    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more.
+
+    A model of transformers may create more, as a loss scale or a cache, which the next iteration finds.
+    """
+    plain = config.ddp == "none" and not config.has_own_code and config.mode == "train_step"
+    if not (plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")):
+        return False
+    return not config.is_hugging_face or leaves_only(first, "optimizer")
 
 
 @dataclass(frozen=True, kw_only=True)
