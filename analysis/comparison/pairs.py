@@ -127,8 +127,7 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
 def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
     """Return `pairs`, and the cells of their claims. rows: the pooled rows that are paired; None: all."""
     is_published = name == PUBLISHED
-    lengths = set() if rows is None else set(rows["context_length"].dropna())
-    # A report may leave the context length open.
+    lengths = set() if rows is None else set(rows["context_length"].dropna())  # a report may leave it open
     theirs = _published(lengths.pop() if len(lengths) == 1 else None) if is_published else _side(_attempts_of(name))
     mine = _side(attempts, rows)
     if theirs.device_times.empty:
@@ -228,8 +227,7 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
 @cache
 def _published(context_length: float | None) -> Side:
-    """The published numbers, each with the interval of what another run of its source would have printed, at this
-    context length where their source states none."""
+    """The published numbers, with the intervals of other runs of their sources. An open context length is this one."""
     rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
     deviation = _deviation(rows)
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))

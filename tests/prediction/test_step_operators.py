@@ -100,7 +100,7 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
         pytest.param(
             {"checkpointing": "sqrt", "num_layers": 9, "attention": "sdpa", "precision": "bf16"}, marks=pytest.mark.slow
         ),
-        {"checkpointing": "nested", "num_layers": 8},
+        pytest.param({"checkpointing": "nested", "num_layers": 8}, marks=pytest.mark.slow),
         {"checkpointing": "2", "compile": "block"},
         pytest.param({"checkpointing": "nested", "compile": "block", "num_layers": 8}, marks=pytest.mark.slow),
         {"ddp": "flat", "world_size": 2},

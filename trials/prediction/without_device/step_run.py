@@ -27,7 +27,6 @@ from lmsweep.trials.prediction.without_device.allocation_trace import (
     Recorder,
     Trace,
     allocations,
-    leaves_nothing,
     leaves_only,
     repeated,
     with_ordered_frees,
@@ -100,7 +99,7 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
                     recorder.trace += repeated(second, recorder.pieces)
                     recorder.trace += repeated(second, recorder.pieces + allocations(second))
                     break
-                if repeats and index > 1 and leaves_nothing(last):
+                if repeats and index > 1 and leaves_only(None, last):
                     recorder.trace += repeated(last, recorder.pieces)
                     continue
                 log.begin_iteration()
@@ -121,14 +120,11 @@ def leaves_something(config: TrialConfig) -> bool:
 
 
 def _creates_only_state(config: TrialConfig, first: Trace) -> bool:
-    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more.
-
-    A model of transformers may create more, as a loss scale or a cache, which the next iteration finds.
-    """
+    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more: a model
+    of transformers may leave a loss scale or a cache, too."""
     plain = config.ddp == "none" and not config.has_own_code and config.mode == "train_step"
-    if not (plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")):
-        return False
-    return not config.is_hugging_face or leaves_only(first, "optimizer")
+    only_state = plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
+    return only_state and (not config.is_hugging_face or leaves_only("optimizer", first))
 
 
 @dataclass(frozen=True, kw_only=True)
