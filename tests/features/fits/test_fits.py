@@ -181,7 +181,10 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_pa
     Store(str(tmp_path)).append(Attempt.begin(trial).rows("operators", rows, machine))
 
     shipped = tiny["H200 SXM"]
-    (measured,) = lmsweep.fits("tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path))
+    (measured,) = lmsweep.fits(
+        "tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path), settings=["checkpointing=none"]
+    )
+    assert shipped.checkpointing == "none"
     assert measured.batch == shipped.batch
     assert measured.tokens_per_second < shipped.tokens_per_second
 
