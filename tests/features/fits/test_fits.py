@@ -181,7 +181,10 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_pa
     Store(str(tmp_path)).append(Attempt.begin(trial).rows("operators", rows, machine))
 
     shipped = tiny["H200 SXM"]
-    (measured,) = lmsweep.fits("tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path))
+    (measured,) = lmsweep.fits(
+        "tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path), settings=["checkpointing=none"]
+    )
+    assert shipped.checkpointing == "none"
     assert measured.batch == shipped.batch
     assert measured.tokens_per_second < shipped.tokens_per_second
 
@@ -288,6 +291,7 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
     ]
 
 
+@pytest.mark.slow
 def test_it_needs_no_ray(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     path = os.pathsep.join([str(tmp_path), PYTHONPATH])

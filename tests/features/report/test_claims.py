@@ -87,8 +87,13 @@ def test_two_selections_of_shipped_sets_have_one_number_one_interval_and_one_dir
     ("seconds", "device_seconds", "verdict"),
     [
         ({"fp32": (0.03, 0.04), "bf16": (0.05, 0.06)}, {"fp32": (0.012, 0.024), "bf16": (0.004, 0.008)}, "gain"),
-        ({"fp32": (0.03, 0.04), "bf16": (0.02, 0.01)}, {"fp32": (0.012,), "bf16": (0.010,)}, "gain"),
-        ({"fp32": (0.010, 0.02), "bf16": (0.0101, 0.02)}, {}, "undecided"),
+        pytest.param(
+            {"fp32": (0.03, 0.04), "bf16": (0.02, 0.01)},
+            {"fp32": (0.012,), "bf16": (0.010,)},
+            "gain",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"fp32": (0.010, 0.02), "bf16": (0.0101, 0.02)}, {}, "undecided", marks=pytest.mark.slow),
         ({"fp32": (0.010, 0.02), "bf16": (0.005, 0.04)}, {}, "undecided"),
     ],
     ids=["faster-and-by-wall-time-slower", "device-times-of-one-cell", "undecided", "mixed"],
@@ -112,6 +117,7 @@ def test_two_precisions_of_a_store_have_one_number_one_interval_and_one_directio
         assert not any(claims_of(said[name]) for name in ("page", "badge", "run"))
 
 
+@pytest.mark.slow
 def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_largest_size(tmp_path: Path) -> None:
     attempts = Attempts(tmp_path / "results")
     for precision, times in (("fp32", (10, 20, 40, 80)), ("tf32", (11, 21, 41, 81)), ("bf16", (12, 19, 30, 50))):
