@@ -225,17 +225,22 @@ def test_nested_groups_compute_each_block_twice_more_and_selective_ones_compute_
     assert nested > products(operations(checkpointing="sqrt", mode="forward_backward")) > plain
     assert products(operations(checkpointing="selective", mode="forward_backward")) == plain
     assert saved_bytes("nested") == saved_bytes("sqrt")
+    compiled = operations(checkpointing="selective", mode="forward_backward", compile="block", backend="aot_eager")
+    assert products(compiled) == plain
 
 
 @pytest.mark.parametrize(
     ("checkpointing", "scope"),
     [
         *(("block", "none"), ("block", "block"), ("sqrt", "none"), ("sqrt", "block")),
-        *(("2", "none"), ("nested", "none"), ("selective", "none")),
+        *(("2", "none"), ("nested", "none"), ("selective", "none"), ("selective", "block")),
         # Of layers whose compilation is proved above, more are slow.
         *(
             pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("block", "model"), ("sqrt", "model"), ("3", "block"), ("nested", "block"))
+            for one in (
+                *(("block", "model"), ("sqrt", "model"), ("selective", "model")),
+                *(("3", "block"), ("nested", "block")),
+            )
         ),
     ],
 )

@@ -90,6 +90,7 @@ def test_the_allocations_of_a_deep_model_are_put_together_one_by_one(fields: dic
     [
         {"checkpointing": "3", "num_layers": 8},
         {"compile": "block", "precision": "bf16"},
+        {"compile": "block", "precision": "bf16", "checkpointing": "selective"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
         {"batch_size": 4, "accumulate": 2},
         *(pytest.param({**RANKS, **fields}, marks=pytest.mark.slow) for fields in DEEP),

@@ -20,6 +20,7 @@ from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.host_copies import update_fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
 
 CLASS_PARAMETERS = ("optimizer_cls", "optimizer_class")
@@ -85,7 +86,7 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
         if not matrices:
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
         return MatricesAndOthers(make_named(config.optimizer, matrices), make_named("adamw_fused", others))
-    if config.offload == "optimizer":
+    if OFFLOADS[config.offload].updates:
         return OptimizerOnHost(config.optimizer, trainable(model))
     more = {"capturable": True} if config.capture != "none" and optimizer.capturable else {}
     return make_named(config.optimizer, trainable(model), **more)

@@ -12,7 +12,7 @@ from lmsweep.trials.model.adapted_layers import add_adapters, trainable
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
-from lmsweep.trials.model.host_copies import saved_on_host
+from lmsweep.trials.model.host_copies import move_inputs, saved_on_host
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
 from lmsweep.trials.model.precision_modes import MathMode
@@ -25,6 +25,7 @@ from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_d
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers, vocabulary_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
 
@@ -64,6 +65,9 @@ class TrainingStep:
             tokens = config.micro_batch_size * config.context_length
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
+        if OFFLOADS[config.offload].saved == "block_inputs":
+            own = config.model_code is None
+            move_inputs(self.model, [self.model] if own else self.blocks, "run_blocks" if own else "forward")
         self._loss = loss_for(config)
         self._head: torch.Tensor | None = None
         if self._loss.takes_hidden:
@@ -99,6 +103,7 @@ class TrainingStep:
             device=device,
             dtype=stored,
             checkpointing=config.checkpointing,
+            is_compiled_in=config.compiles_checkpoints,
             draws_random=config.adapter_arguments.dropout > 0 or is_reference(config.attention),
             positions=positions_in_documents(config, device),
         )
@@ -140,7 +145,7 @@ class TrainingStep:
         with (
             torch.inference_mode(self.config.mode == "forward"),
             self.math_mode.autocast(self.config.device_type),
-            saved_on_host(self.model) if self.config.offload == "activations" else nullcontext(),
+            saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
             targets = self.micro_batch(self.targets, index)
             with Range("forward"):

@@ -11,15 +11,10 @@ from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
-
-_OFFLOADED = {
-    "none": (),
-    "activations": ("torch.autograd.graph.save_on_cpu(pin_memory=True) moves what forward saves, weights excepted",),
-    "optimizer": ("The optimizer has copies of the weights in pinned host memory; gradients and weights are copied",),
-}
 
 LINE = 74
 """Columns of the commands and the code, so that they can be indented on a terminal of 80."""
@@ -57,13 +52,13 @@ def pytorch_snippet(config: TrialConfig) -> str:
     """
     has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
     scales = PRECISIONS[config.precision].scales_gradients
+    recomputing = (model_recipes.of_compilation(config), model_recipes.of_checkpointing(config))
     recipe = _joined(
         model_recipes.of_attention(config),
         Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # dropout
         model_recipes.of_precision(config, has_gradients=has_gradients),
         model_recipes.of_adapter(config),
-        model_recipes.of_compilation(config),
-        model_recipes.of_checkpointing(config),  # around what is compiled
+        *(reversed(recomputing) if config.compiles_checkpoints else recomputing),
         step_recipes.of_loss(config),
         step_recipes.of_optimizer(config) if trains else Recipe(),
     )
@@ -104,7 +99,7 @@ def _facts(config: TrialConfig, recipe: Recipe) -> list[str]:
         *recipe.facts,
         *(f"{name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own),
         *when(config.capture != "none", "The whole step is captured once with torch.cuda.graph and replayed."),
-        *_OFFLOADED[config.offload],
+        *filter(None, (OFFLOADS[config.offload].fact,)),
         *when(
             config.memory_budget,
             "torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "

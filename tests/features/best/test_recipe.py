@@ -102,6 +102,7 @@ RECIPES: list[dict[str, Any]] = [
     {"loss": "chunked", "precision": "bf16", "tied_head": True},
     {"optimizer": "muon", "num_experts": 4, "checkpointing": "selective"},
     {"compile": "block", "attention": "sdpa", "checkpointing": "block"},
+    {"compile": "block", "checkpointing": "selective", "precision": "bf16", "accumulate": 2},
     {"compile": "model", "precision": "bf16", "checkpointing": "sqrt"},
     {"compile": "block", "compile_mode": "max-autotune-no-cudagraphs", "dynamic_shapes": True},
 ]
@@ -122,6 +123,7 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
         {"mode": "forward"},
         {"mode": "train_step"},
         {"checkpointing": "block", "attention": "sdpa", "blocks": "model.layers"},
+        {"checkpointing": "selective", "blocks": "model.layers"},
         {"adapter": "lora", "precision": "bf16", "blocks": "model.layers"},
     ],
     ids=str,

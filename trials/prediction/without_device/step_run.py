@@ -164,7 +164,10 @@ def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: Graph
     with fake, unset_random_weights(), visits_divided(config, recorder):
         # Adapters visit the layers again.
         again = partial(recorder.begin, "init")
-        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config), before_adapters=again)
+        eager = eager_on_fakes(config)
+        if config.compiles_checkpoints:  # what stands for a block saves what its graph saves
+            eager = replace(eager, checkpointing="none")
+        step = TrainingStep(eager, fake_math_mode(config), before_adapters=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
     if memory:
         for part in step.blocks if config.compilation.each_block else [step.model]:
