@@ -89,12 +89,15 @@ def test_train_forward_builds_the_graph_that_forward_does_not():
 
 
 def test_the_precision_sets_the_type_of_the_products():
-    types = {name: operations(precision=name).product_types for name in ("fp32", "bf16", "fp16", "bf16_pure")}
+    types = {
+        name: operations(precision=name).product_types for name in ("fp32", "bf16", "fp16", "bf16_pure", "fp16_pure")
+    }
     assert types == {
         "fp32": {torch.float32},
         "bf16": {torch.bfloat16},
         "fp16": {torch.float16},
         "bf16_pure": {torch.bfloat16},
+        "fp16_pure": {torch.float16},
     }
     kinds = {name: step_of(precision=name).model.head.weight.dtype for name in ("bf16", "bf16_pure")}
     assert kinds == {"bf16": torch.float32, "bf16_pure": torch.bfloat16}

@@ -75,6 +75,7 @@ def test_models_that_differ_by_more_than_a_layer_put_in_between_say_nothing_of_d
         {"precision": "bf16", "attention": "sdpa"},
         {"checkpointing": "block", "precision": "bf16"},
         {"optimizer": "adamw_loop"},
+        {"precision": "fp16_pure"},
         {"mode": "forward"},
     ],
     ids=str,

@@ -133,6 +133,13 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
         "the result of the gradient scaler",
     ),
     ("timing", {"loss": "chunked", "model_code": "mine:Model"}, "mine:Model returns logits"),
+    ("timing", {"precision": "fp16_pure", "optimizer": "muon"}, "by adamw_fused, not by muon"),
+    (
+        "timing",
+        {"precision": "fp16_pure", "offload": "optimizer", "device": "cuda"},
+        "both copy the weights",
+    ),
+    ("ddp", {"precision": "fp16_pure", "ddp": "zero1", "world_size": 2}, "use precision: fp16"),
     ("timing", {"loss": "liger", "device": "cpu"}, "needs device: cuda"),
     ("timing", {"adapter": "qlora", "device": "cpu"}, "kernels need device: cuda, not cpu"),
     ("timing", {"adapter": "qlora", "device": "cuda", "compile": "block"}, "not measured with compile"),

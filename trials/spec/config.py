@@ -91,7 +91,7 @@ class TrialConfig:
     batch_size: int = _combination(4)
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
-    """TF32 is off in fp32; bf16, fp16 and fp8_* autocast; bf16_pure has bf16 weights too."""
+    """TF32 is off in fp32; bf16, fp16 and fp8_* autocast; *_pure have such weights too."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")

@@ -51,7 +51,7 @@ def pytorch_snippet(config: TrialConfig) -> str:
     `model.blocks`, and integers (batch, tokens).
     """
     has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
-    scales = PRECISIONS[config.precision].scales_gradients
+    scales, has_copies = PRECISIONS[config.precision].scales_gradients, PRECISIONS[config.precision].has_copies
     recomputing = (model_recipes.of_compilation(config), model_recipes.of_checkpointing(config))
     recipe = _joined(
         model_recipes.of_attention(config),
@@ -75,7 +75,14 @@ def pytorch_snippet(config: TrialConfig) -> str:
     clear = when(has_gradients, "model.zero_grad(set_to_none=True)")
     early, late = (clear, ()) if config.zero_grad == "before_backward" else ((), clear)
     updating = "scaler.step(optimizer)" if scales else "optimizer.step()"
-    update = when(trains, "for optimizer in optimizers:", f"    {updating}", *when(scales, "scaler.update()"))
+    pairs = "for weight, copy in zip(weights, copies):"
+    update = when(
+        trains,
+        *when(has_copies, pairs, "    copy.grad = None if weight.grad is None else weight.grad.float()"),
+        *("for optimizer in optimizers:", f"    {updating}"),
+        *when(scales, "scaler.update()"),
+        *when(has_copies, pairs, "    weight.data.copy_(copy.data)"),
+    )
     if config.accumulate == 1:
         returned, body = "loss.detach()", [*computing, *early, *backward]
     else:

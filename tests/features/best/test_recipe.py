@@ -74,6 +74,8 @@ def followed(snippet: str, model: nn.Module, step: TrainingStep) -> dict[str, An
             weight.copy_(measured)
         for table, measured in zip(model.buffers(), step.model.buffers(), strict=True):
             table.data = measured.clone()
+        for copy, weight in zip(names.get("copies", ()), names.get("weights", ()), strict=True):
+            copy.copy_(weight)
     return names
 
 
@@ -124,6 +126,7 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
         {"mode": "train_step"},
         {"checkpointing": "block", "attention": "sdpa", "blocks": "model.layers"},
         {"checkpointing": "selective", "blocks": "model.layers"},
+        {"loss": "chunked", "precision": "bf16", "blocks": "model.layers"},
         {"adapter": "lora", "precision": "bf16", "blocks": "model.layers"},
     ],
     ids=str,
@@ -135,7 +138,7 @@ def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, fields: dict
     described = {"model_type": "llama", "vocab_size": 50, "attention_dropout": 0.5, **sizes}
     (tmp_path / "config.json").write_text(json.dumps(described))
     use_code(code_folder(tmp_path))
-    trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", context_length=16, loss="cross_entropy", **fields))
+    trains_alike(TrialConfig(**{"loss": "cross_entropy"} | fields, model_code=f"hf:{tmp_path}", context_length=16))
 
 
 PACKAGES = {

@@ -6,6 +6,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES, LOSSES
 from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, SHARDED
@@ -86,6 +87,8 @@ def of_step(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"checkpointing {c.checkpointing} is for lmsweep's own model; with your own model use block or selective"
     if c.precision in FLOAT8_PRECISIONS and c.model_code is None:
         yield from _of_float8(c)
+    if PRECISIONS[c.precision].has_copies and c.mode == "train_step":
+        yield from _of_copies(c)
     if c.memory_budget is not None:
         yield from _of_memory_budget(c)
     if c.offload != "none":
@@ -163,6 +166,18 @@ def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"offload {c.offload} is for PyTorch's AdamW ({', '.join(SHARDED)}), not for {c.optimizer}"
 
 
+def _of_copies(c: TrialConfig) -> Iterator[str]:
+    if c.optimizer not in OPTIMIZERS or not OPTIMIZERS[c.optimizer].is_fused:
+        yield f"precision {c.precision} updates float32 copies of the weights by adamw_fused, not by {c.optimizer}"
+    if OFFLOADS[c.offload].updates:
+        yield f"precision {c.precision} and offload {c.offload} both copy the weights; use precision: fp16"
+    if c.tp > 1 or (c.ddp in DDP_VARIANTS and DDP_VARIANTS[c.ddp].shared):
+        yield (
+            f"precision {c.precision} keeps whole float32 copies of the weights in each rank; where ranks share "
+            "weights or the optimizer's state use precision: fp16"
+        )
+
+
 def _of_memory_budget(c: TrialConfig) -> Iterator[str]:
     if not c.compilation.each_block:
         yield (
@@ -176,7 +191,7 @@ def _of_memory_budget(c: TrialConfig) -> Iterator[str]:
 
 
 def of_loss(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.loss in HIDDEN_LOSSES and c.model_code is not None:
+    if c.loss in HIDDEN_LOSSES and c.model_code is not None and not c.is_hugging_face:
         yield f"loss {c.loss} takes hidden states and the head's weight, and {c.model_code} returns logits"
     if c.loss in LOSSES and LOSSES[c.loss].function and c.device_type != "cuda":
         yield f"loss {c.loss} is made of Triton kernels and needs device: cuda"
