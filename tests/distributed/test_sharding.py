@@ -55,6 +55,7 @@ FSDP: dict[str, dict[str, Any]] = {
     "checkpointed": {"checkpointing": "block"},
     "block inputs on the host": {"checkpointing": "block", "offload": "block_inputs"},
     "tied": {"tied_head": True},
+    "adapted": {"adapter": "lora", "adapter_args": '{"rank": 4}'},
     "zeroed before backward": {"zero_grad": "before_backward"},
 }
 HSDP: dict[str, dict[str, Any]] = {

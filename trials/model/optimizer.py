@@ -89,17 +89,17 @@ class OptimizerOfCopies(torch.optim.Optimizer):
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
         (part,) = self.parts
         used = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[0].grad is not None]
-        weights, copies = ([pair[side].detach() for pair in used] for side in (0, 1))
-        for _, copy in used:
+        weights, copies = ([pair[side] for pair in used] for side in (0, 1))
+        for copy in copies:
             copy.grad = torch.empty_like(copy)
-        foreach_copy(*([cast(Tensor, pair[side].grad) for pair in used] for side in (1, 0)))
+        foreach_copy([cast(Tensor, one.grad) for one in copies], [cast(Tensor, one.grad) for one in weights])
         for name in ("grad_scale", "found_inf"):
             setattr(part, name, getattr(self, name, None))
         part.step()
         part.zero_grad()
         for weight, copy in used:
             self.state[weight].update(part.state[copy])
-        foreach_copy(weights, copies)
+        foreach_copy([one.detach() for one in weights], [one.detach() for one in copies])
 
 
 def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
