@@ -104,8 +104,6 @@ def of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
     if c.tp > 1:
         yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
-    if ADAPTERS[c.adapter].stored_bits and w.has_ranks:
-        yield f"adapter {c.adapter} is not measured on several ranks, whose ways to share weights know no 4 bits"
     if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
         yield f"adapter {c.adapter} is not measured with compile: the kernels for 4 bits are not torch.compile's"
     if c.precision in FLOAT8_PRECISIONS:
