@@ -75,6 +75,7 @@ def test_models_that_differ_by_more_than_a_layer_put_in_between_say_nothing_of_d
         {"precision": "bf16", "attention": "sdpa"},
         {"checkpointing": "block", "precision": "bf16"},
         {"optimizer": "adamw_loop"},
+        {"precision": "fp16_pure"},
         {"mode": "forward"},
     ],
     ids=str,
@@ -90,6 +91,7 @@ def test_the_allocations_of_a_deep_model_are_put_together_one_by_one(fields: dic
     [
         {"checkpointing": "3", "num_layers": 8},
         {"compile": "block", "precision": "bf16"},
+        {"compile": "block", "precision": "bf16", "checkpointing": "selective"},
         pytest.param({"compile": "model"}, marks=pytest.mark.slow),
         {"batch_size": 4, "accumulate": 2},
         *(pytest.param({**RANKS, **fields}, marks=pytest.mark.slow) for fields in DEEP),

@@ -20,6 +20,7 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.compilations import EAGER
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Subject
@@ -58,7 +59,7 @@ def _of_its_phases(config: TrialConfig, run: Callable[[TrialConfig], Operators])
 
 def why_untimed(config: TrialConfig) -> str | None:
     """Return why the operators do not give the time of a step; None if they do."""
-    if config.offload == "optimizer" and config.optimizer != "adamw_fused":
+    if OFFLOADS[config.offload].updates and config.optimizer != "adamw_fused":
         return f"the time of {config.optimizer} on the host is not known, only that of adamw_fused"
     return None
 

@@ -164,13 +164,23 @@ def visits_divided(config: TrialConfig, recorder: Recorder) -> AbstractContextMa
 
 def _process(config: TrialConfig, fake: Fakes, recorder: Recorder, memory: GraphMemory | None) -> _Running:
     with fake, unset_random_weights(), visits_divided(config, recorder):
-        # Adapters visit the layers again.
+        # Adapters visit the layers again, and so do copies of the weights.
         again = partial(recorder.begin, "init")
-        step = TrainingStep(eager_on_fakes(config), fake_math_mode(config), before_adapters=again)
+        eager = eager_on_fakes(config)
+        if config.compiles_checkpoints:  # what stands for a block saves what its graph saves
+            eager = replace(eager, checkpointing="none")
+        step = TrainingStep(eager, fake_math_mode(config), visits_again=again)
         mask = block_mask_of(config, "cpu") if config.attention == "flex" else None
     if memory:
         for part in step.blocks if config.compilation.each_block else [step.model]:
             part.forward = partial(as_compiled(memory, recorder), *part.parameters(), *part.buffers())
+
+    def operated(name: str) -> None:
+        if "_fused_adamw_" in name:  # after gradients are copied, and before the copies are freed
+            recorder.begin("optimizer")
+
+    if PRECISIONS[config.precision].has_copies:
+        recorder.on_operator = operated
 
     def run(phase: Phase) -> None:
         if phase.name != "optimizer":
