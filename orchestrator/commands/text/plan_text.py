@@ -77,7 +77,11 @@ class PlanText:
 
     def _frame(self, *, all: bool) -> pd.DataFrame:
         trials, steps = self.plan.trials, self.steps
-        stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
+        stepping = (
+            ["step", "by other trainers"]
+            if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials)
+            else []
+        )
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
@@ -88,7 +92,7 @@ class PlanText:
                 *(_process_text(one) for _ in repeated),
                 one.trial_id[: SHORT_ID if on_terminal() else None],
                 self._peak_text(one),
-                *(self._step_text(one) for _ in stepping),
+                *(self._step_text(one, name) for name in stepping),
                 self._seconds_text(one),
                 one.action,
             ]
@@ -103,11 +107,11 @@ class PlanText:
             return between(found)
         return gib(found.peak) if isinstance(found, Prediction) else "?"
 
-    def _step_text(self, planned: PlannedTrial) -> str:
+    def _step_text(self, planned: PlannedTrial, column: str) -> str:
         found = self.steps.of(planned) if self.steps else None
         if isinstance(found, StepEstimate):
-            low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
-            return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
+            times = found.others if column != "step" else (found.seconds, *found.between)
+            return "{:.3g} ms ({:.3g} to {:.3g})".format(*(1e3 * one for one in times))
         return "?" if found else "-"
 
     def _seconds_text(self, planned: PlannedTrial) -> str:
