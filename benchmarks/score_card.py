@@ -1,11 +1,12 @@
 """The score card of predicted time: published and measured steps against predictions, and how often the interval held.
 
-    python -m benchmarks.score_card FLEET.csv [FACTS.csv] [--every 4]
+    python -m benchmarks.score_card FLEET.csv [FACTS.csv] [OTHERS.csv] [--every 4]
 
-FLEET.csv is ../shared/data/published-fleet.csv, FACTS.csv published-2026.csv there; without them the tables are printed
-again. Writes trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints what
-docs/prediction.md shows. An interval is held against the cells of a source, and of a GPU, that it was not learned from.
-Rates of operators were measured apart from all of these steps.
+FLEET.csv is ../shared/data/published-fleet.csv, FACTS.csv published-2026.csv and OTHERS.csv published-2026-11.csv
+there; without them the tables are printed again. Writes trials/analytic/rates/data/residuals.csv, from which
+predictions take their intervals, and prints what docs/prediction.md shows. An interval is held against the cells of a
+source, and of a GPU, that it was not learned from. A cell that `plan` refuses, or whose source is doubted, is listed
+apart. Rates of operators were measured apart from all of these steps.
 """
 
 import argparse
@@ -21,11 +22,12 @@ from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tabulate import tabulate
 
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
+from benchmarks.published_others import other_cells
 from lmsweep.analysis import load
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
@@ -33,10 +35,12 @@ from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
 from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
 from lmsweep.trials.analytic.rates.intervals import (
     INTERVAL_DEVIATIONS,
+    OTHERS,
     RESIDUALS_FILE,
     Residual,
     known_residuals,
     learned,
+    spread_of_others,
     widened,
 )
 from lmsweep.trials.analytic.rates.operators import Operator
@@ -49,9 +53,14 @@ from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.results.stored_config import config_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.identity import trial_id
+from lmsweep.trials.spec.rules.combination_rules import why_not
 from tests.support.published_numbers import public_benchmarks
 
-SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
+SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses",
+        "h100-cs336-2025")  # fmt: skip
+PROFILED = ("small", "large")
+"""Models of h100-cs336-2025 from whose profiles at PROFILED_CONTEXT the rates of products in fp32 are."""
+PROFILED_CONTEXT = 256
 SLOW_HOST = 2.6
 """Of an unknown host, over the reference: a step that it would decide is left out."""
 UNSEEN = "unseen-steps-measured.csv"
@@ -79,10 +88,11 @@ class Cell:
     published: float
     """Seconds."""
     predicted: float
+    kind: str = "dense 16 bit"
 
     @property
     def residual(self) -> Residual:
-        return Residual(self.level, self.source, self.device, math.log(self.published / self.predicted))
+        return Residual(self.level, self.source, self.device, math.log(self.published / self.predicted), self.kind)
 
 
 def own_cells(every: int) -> Iterator[Cell]:
@@ -92,6 +102,8 @@ def own_cells(every: int) -> Iterator[Cell]:
         rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
         for _, phases in list(rows.groupby("measurement_id"))[::every]:
             row = phases.iloc[0].to_dict()
+            if name == "h100-cs336-2025" and (row["precision"] != "fp32" or _is_profiled(row)):
+                continue
             config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
             assert device is not None, "the reference sets are of devices with a datasheet"
             try:
@@ -106,7 +118,39 @@ def own_cells(every: int) -> Iterator[Cell]:
                 what=f"{config.model} {config.context_length} {config.precision} {config.compile}",
                 published=float(took["step"]),
                 predicted=step_time(operators, rates_of(device)).computing,
+                kind="fp32" if config.precision == "fp32" else "dense 16 bit",
             )
+
+
+def _is_profiled(row: dict[Any, Any]) -> bool:
+    return row["model"] in PROFILED and row["context_length"] == PROFILED_CONTEXT
+
+
+def cells_of_others(path: str) -> Iterator[Cell]:
+    """Yield the steps that other trainers published, as `plan` predicts them; print those that it does not."""
+    use_code(code_folder(str(MODELS)))
+    apart: dict[tuple[str, str], int] = defaultdict(int)
+    for cell in other_cells(path):
+        device, why = device_named(cell.device), cell.why
+        if device is None:
+            why = why or f"no datasheet of {cell.device}"
+        if why or device is None or cell.config is None:
+            apart[cell.source, str(why)] += 1
+            continue
+        operators, rates = in_precision(step_operators(cell.config), cell.config), rates_of(device)
+        time, is_alone = step_time(operators, rates), cell.config.world_size == 1
+        known = rates.level(time.product_type)
+        level = "ranks" if not is_alone else "others" if known == "measured" else known
+        seconds = (time if is_alone else rank_time(operators, rates, cell.config)).at(1.0)
+        print(f"{cell.source} {cell.device} {cell.what}: {cell.seconds:.4g} s, operators {seconds:.4g} s", flush=True)
+        yield Cell(level=level, source=cell.source, device=device.name, what=cell.what, published=cell.seconds,
+                   predicted=seconds, kind=cell.kind)  # fmt: skip
+    for (source, why), count in apart.items():
+        print(f"apart: {count} of {source}: {why}")
+
+
+def others_in(path: str) -> list[Cell]:
+    return [*cells_of_others(path)]
 
 
 def unseen_cells() -> list[Cell]:
@@ -158,8 +202,10 @@ def course_cells() -> Iterator[Cell]:
         found = step_time(tuple(parts), rates_of(device))
         if SLOW_HOST * found.launching > found.computing:
             continue  # that host is unknown, and may decide
-        yield Cell(level="public", source=row["source"], device=device.name, published=float(row["value"]),
-                   what=f"{row['model']} {row['precision']} {row['phase']}", predicted=found.computing)  # fmt: skip
+        yield Cell(level=rates_of(device).level(found.product_type), source=row["source"], device=device.name,
+                   published=float(row["value"]), what=f"{row['model']} {row['precision']} {row['phase']}",
+                   predicted=found.computing,
+                   kind="fp32" if row["precision"] == "fp32" else "dense 16 bit")  # fmt: skip
 
 
 def attention_cells() -> Iterator[Cell]:
@@ -191,6 +237,9 @@ def ranks_cells(path: str) -> Iterator[Cell]:
     for cell in chain(fleet_cells(path), fleet_cells(str(CHIPS))):
         device = find_device(cell.full_name)
         assert device is not None
+        if (why := why_not(cell.config, "ddp")) and cell.source not in TUNED:
+            print(f"apart: {cell.source} {device.name} {cell.ranks} x {cell.what}: {why}")
+            continue
         in_node = 72 if device.name.startswith("GB") else 8
         adapter = NETWORKS.get(device.name, 0.0)
         network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
@@ -373,10 +422,47 @@ def tables(residuals: Sequence[Residual]) -> None:
         print(f"{level}, {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
 
 
+def card(residuals: Sequence[Residual]) -> None:
+    """Print by kind, GPU and source how far the middle of each interval is, and how often it held without the source:
+    as this loop runs a step, and as other trainers do."""
+    own = [one for one in residuals if one.level not in OTHERS]
+    others = [one._replace(level="others") for one in residuals if one.level in OTHERS]
+    groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
+    for one in residuals:
+        if one.level in OTHERS:
+            groups[one.kind, one.device, one.source].append(one)
+            groups[one.kind, one.device, "all"].append(one)
+            groups[one.kind, "all", "all"].append(one)
+    lines = []
+    for key, found in sorted(groups.items()):
+        line: list[object] = [*key, len(found)]
+        for is_own in (True, False):
+            answers = []
+            for one in found:
+                level = ("measured" if one.level == "others" else one.level) if is_own else "others"
+                among = (own if level == "measured" else residuals) if is_own else others
+                wider = widened(level, among, one.device) if among else 1.0
+                answers.append((*held(one._replace(level=level), among, wider), level))
+            known = [(abs(error), kept) for error, kept, _ in answers if not math.isnan(error)]
+            line += (
+                [f"{median(error for error, _ in known):.1%}", f"{sum(kept for _, kept in known)} of {len(known)}"]
+                if known
+                else [None, None]
+            )
+        lines.append(line)
+    headers = ["kind", "GPU", "source", "cells", "this loop: median", "held", "other trainers: median", "held"]
+    print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
+    for device in sorted({one.device for one in others}):
+        spread = spread_of_others(device)
+        width = math.exp(INTERVAL_DEVIATIONS * spread.deviation)
+        print(f"other trainers on {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("fleet", nargs="?")
     parser.add_argument("facts", nargs="?")
+    parser.add_argument("others", nargs="?")
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
     if asked.fleet:
@@ -385,6 +471,9 @@ def main() -> None:
         with ProcessPoolExecutor(1, get_context("spawn")) as other:  # a process imports the code of one folder
             cells += other.submit(unseen_cells).result()
         cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
+        if asked.others:
+            with ProcessPoolExecutor(1, get_context("spawn")) as other:
+                cells += other.submit(others_in, asked.others).result()
         with RESIDUALS_FILE.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(Residual._fields)
@@ -392,6 +481,7 @@ def main() -> None:
         ratios(cells)
         by_ranks(cells)
     known_residuals.cache_clear()  # predictions have read the file as it was
+    card(known_residuals())
     tables(known_residuals())
     by_device(known_residuals())
 

@@ -16,6 +16,7 @@ from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate,
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.spec.config import TrialConfig
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
@@ -47,6 +48,7 @@ class PlannedTrial(BaseModel):
         None, description="This field and the next: only of trials whose workloads measure steps of a GPU."
     )
     expected_step_seconds_between: tuple[float, float] | None = None
+    expected_step_seconds_of_others: Sure | None = Field(None, description="Middle and interval, by public stacks.")
     expected_exposed_seconds: float | None = None
     expected_step_source: str | None = None
     expected_step_reason: str | None = None
@@ -140,6 +142,7 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
     found = {
         "expected_step_seconds": known and known.seconds,
         "expected_step_seconds_between": known and known.between,
+        "expected_step_seconds_of_others": known and known.others,
         "expected_exposed_seconds": known and known.exposed,
         "expected_step_source": known and known.source,
         "expected_step_reason": step.reason if isinstance(step, Refusal) else None,

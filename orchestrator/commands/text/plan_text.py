@@ -27,6 +27,8 @@ from lmsweep.trials.spec.quantities import gib
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
+BY_OTHERS = "by other trainers"
+"""The column of a step's time as public stacks run it."""
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
@@ -49,7 +51,7 @@ class PlanText:
         return Listing(
             title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
-            keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
+            keys=[str(name) for name in frame if name not in ("peak memory", "step", BY_OTHERS, "time", "action")],
             units={},
             tones=TONES,
             notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
@@ -91,7 +93,8 @@ class PlanText:
 
     def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
         steps = self.steps
-        stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
+        has_step = steps and any(isinstance(steps.of(one), StepEstimate) for one in trials)
+        stepping = ["step", BY_OTHERS] if has_step else []
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
@@ -102,7 +105,7 @@ class PlanText:
                 *(_process_text(one) for _ in repeated),
                 one.trial_id[: SHORT_ID if on_terminal() else None],
                 self._peak_text(one),
-                *(self._step_text(one) for _ in stepping),
+                *(self._step_text(one, name) for name in stepping),
                 self._seconds_text(one),
                 one.action,
             ]
@@ -117,11 +120,11 @@ class PlanText:
             return between(found)
         return gib(found.peak) if isinstance(found, Prediction) else "?"
 
-    def _step_text(self, planned: PlannedTrial) -> str:
+    def _step_text(self, planned: PlannedTrial, column: str) -> str:
         found = self.steps.of(planned) if self.steps else None
         if isinstance(found, StepEstimate):
-            low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
-            return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
+            times = found.others if column != "step" else (found.seconds, *found.between)
+            return "{:.3g} ms ({:.3g} to {:.3g})".format(*(1e3 * one for one in times))
         return "?" if found else "-"
 
     def _seconds_text(self, planned: PlannedTrial) -> str:

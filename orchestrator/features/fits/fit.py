@@ -27,7 +27,10 @@ class Fit:
     tokens_per_second: float | None = None
     """Of all GPUs."""
     tokens_per_second_between: tuple[float, float] | None = None
-    """95 % interval."""
+    """95 % interval, as lmsweep's own loop trains."""
+    tokens_per_second_of_others: float | None = None
+    tokens_per_second_of_others_between: tuple[float, float] | None = None
+    """95 % interval, as other trainers do."""
     hours: float | None = None
     """Of the tokens asked for."""
     dollars: float | None = None

@@ -39,6 +39,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
         "peak",
         "tokens/s",
         "95 % interval",
+        "by other trainers",
     ]
     columns += ["hours"] * any(one.hours is not None for one in lines)
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
@@ -56,6 +57,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
 
 def _cells(one: Fit) -> dict[str, str]:
     between, missing = one.tokens_per_second_between, one.missing_bytes
+    others = one.tokens_per_second_of_others_between
     lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
     unknown = one.reason or ""
     return {
@@ -69,6 +71,9 @@ def _cells(one: Fit) -> dict[str, str]:
         "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
         "tokens/s": f"{one.tokens_per_second:,.0f}" if one.tokens_per_second else "-",
         "95 % interval": f"{between[0]:,.0f} to {between[1]:,.0f}" if between else "-",
+        "by other trainers": f"{one.tokens_per_second_of_others:,.0f} ({others[0]:,.0f} to {others[1]:,.0f})"
+        if others and one.tokens_per_second_of_others
+        else "-",
         "hours": f"{one.hours:,.3g}" if one.hours is not None else "-",
         "dollars": f"{one.dollars:,.0f}" if one.dollars is not None else "-",
         "what would fit": one.remedy or unknown,

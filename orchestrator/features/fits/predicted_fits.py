@@ -140,13 +140,15 @@ def _fit(
     layout = request.layout(device, candidate.gpus)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network))
-    middle, low, high = step.sure
+    (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
     hours = tokens / step_tokens * middle / 3600 if tokens else None
     return replace(
         fit,
         tokens_per_second=step_tokens / middle,
         tokens_per_second_between=(step_tokens / high, step_tokens / low),
+        tokens_per_second_of_others=step_tokens / others.seconds,
+        tokens_per_second_of_others_between=(step_tokens / others.high, step_tokens / others.low),
         hours=hours,
         dollars=hours * price * candidate.gpus if hours and price else None,
         source=source_of(step.time),

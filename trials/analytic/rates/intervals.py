@@ -25,8 +25,8 @@ EXPECTED_DEVIATION = 0.07
 """Standard deviation of the logarithm of a factor around the expected one: as between one and two ranks."""
 OTHER_GPU = 0.06
 """Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
-SAME_RESIDUALS = {"scaled": "measured"}
-"""Level -> the level whose residuals it takes: `scaled` rates are those of a measured GPU with the same chip."""
+OTHERS = frozenset({"others", "ranks", "public", "fp32", "tuned stacks", "sizes assumed"})
+"""Levels whose steps other trainers ran: the second interval, of a step as these run it, is learned from them."""
 LEAST_COVERED = 0.9
 """Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
 DATASHEET_DEVIATION = 2.2
@@ -35,12 +35,14 @@ DATASHEET_DEVIATION = 2.2
 
 class Residual(NamedTuple):
     level: str
-    """What was known: measured (this GPU's rates), public, datasheet, two ranks (steps on two GPUs), or
-    ranks (a training run of many GPUs)."""
+    """What was known: measured (this GPU's rates), public, fp32 (a share of its datasheet), two ranks (steps on two
+    GPUs), ranks (a training run of many GPUs), or others (a step of another trainer, with rates measured)."""
     source: str
     device: str
     log_ratio: float
     """log(measured / predicted)."""
+    kind: str = "dense 16 bit"
+    """Of the model and its products: fp32, MoE, LoRA."""
 
 
 class Timed(Protocol):
@@ -155,6 +157,15 @@ def known_residuals() -> tuple[Residual, ...]:
 
 
 @cache
+def spread_of_others(device_name: str) -> Spread:
+    """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are."""
+    found = [one._replace(level="others") for one in known_residuals() if one.level in OTHERS]
+    spread = learned("others", found, device_name)
+    assert spread is not None, "their residuals ship"
+    return spread._replace(deviation=spread.deviation * widened("others", found, device_name))
+
+
+@cache
 def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = "model") -> Spread:
     """Return the spread of a predicted step on a GPU. It is learned from steps of one process, from steps of two ranks
     on this chip, or from training runs if there are more; attention alone has its own residuals. If no such run is
@@ -165,7 +176,7 @@ def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = 
         return Spread(alone.factor, max(alone.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
         return Spread(1.0, DATASHEET_DEVIATION * spread_for(device_name, "public").deviation)
-    which = SAME_RESIDUALS.get(level, level)
+    which = level
     if ranks > 1:
         which = "two ranks" if ranks == 2 and which == "measured" else "ranks"
     spread = learned(which, known_residuals(), device_name)
