@@ -6,7 +6,7 @@ that `plan` refuses is.
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,12 +99,12 @@ class OtherCell:
     """Why `plan` does not plan it, or why it is listed apart."""
 
 
-def other_cells(folder: Path) -> Iterator[OtherCell]:
-    """Yield each published step and peak of the sources in READERS and DOUBTED: planned, or with the reason why not."""
+def other_cells(folder: Path, sources: Collection[str]) -> Iterator[OtherCell]:
+    """Yield each published step and peak of these sources of READERS and DOUBTED, or the reason why it is apart."""
     for name in FILES:
         with (folder / name).open(newline="") as file:
             for row in csv.DictReader(file):
-                known = [first for first in (*DOUBTED, *READERS) if row["source"].startswith(first)]
+                known = [first for first in sources if row["source"].startswith(first)]
                 throughput = row["unit"] == "tokens/s" and "torchtune" in row["source"]
                 if known and row["value"] and (row["metric"] in (*TIMES, *PEAKS) or throughput):
                     yield _cell(row, known[0])
@@ -128,7 +128,8 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
         published *= config.batch_size * ranks / 1024
     if config and row["unit"] == "tokens/s":
         published = config.batch_size * config.context_length / published
-    what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']} {row['framework']}"
+    last = re.split(r", | \+ ", row["framework"])[-1]
+    what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']}, {last}"
     kind = "consumer" if device in CONSUMER and kind != "fp32" else kind
     return OtherCell(source=first, what=what, device=device, published=published, kind="memory" if is_peak else kind,
                      is_peak=is_peak, config=config, why=why)  # fmt: skip
@@ -199,7 +200,8 @@ def _litgpt(row: dict[str, str]) -> Wanted:
     if name not in SHAPES:
         return {}, "this model is not expressed here"
     return SHAPES[name] | {"adapter": "lora", "adapter_args.rank": 8, "adapter_args.targets": "q_proj v_proj",
-            "context_length": 1304, "batch_size": int(float(row["batch"])), "precision": "bf16_pure", "attention": "sdpa"}, "LoRA"  # fmt: skip
+            "context_length": 1304, "batch_size": int(float(row["batch"])), "precision": "bf16_pure",
+            "attention": "sdpa"}, "LoRA"  # fmt: skip
 
 
 def _torchtune(row: dict[str, str]) -> Wanted:
@@ -219,13 +221,12 @@ def _torchtune(row: dict[str, str]) -> Wanted:
 
 
 def _layer(row: dict[str, str]) -> Wanted:
-    """One layer, forward and backward; its dropout is left out, and its head has 64 words."""
-    attention = {"Baseline PyTorch": "naive", "TE Unfused + TE Attention": "sdpa_cudnn"}.get(row["framework"])
-    if attention is None:
-        return {}, "Transformer Engine's fused layer, or float8"
-    return {"d_model": 4096, "d_ff": 16384, "num_layers": 1, "num_heads": 32, "feed_forward": "gelu", "vocab_size": 64,
-            "context_length": 2048, "batch_size": 8, "precision": "bf16_pure", "mode": "forward_backward",
-            "attention": attention}, "dense 16 bit"  # fmt: skip
+    """One layer, forward and backward: MPT's, without the dropout, and with a head of 64 words."""
+    if row["framework"] != "TE Unfused + TE Attention":
+        return {}, "attention is written out, the layer fused, or in float8"
+    return {"model": "mpt.py:build", "model_args.heads": 32, "model_args.layers": 1, "model_args.width": 4096,
+            "vocab_size": 64, "context_length": 2048, "batch_size": 8, "precision": "bf16_pure",
+            "mode": "forward_backward", "attention": "sdpa_cudnn"}, "dense 16 bit"  # fmt: skip
 
 
 def _torchtitan(row: dict[str, str]) -> Wanted:

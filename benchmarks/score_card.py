@@ -202,8 +202,9 @@ def predict_again(folder: Path, groups: Sequence[str], every: int) -> None:
         writer = csv.DictWriter(file, ["group", *Residual._fields, "what"], lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows, key=lambda row: [*GROUPS].index(str(row["group"]))))
-    ratios(cells)
-    by_ranks(cells)
+    if "ranks" in groups:
+        ratios(cells)
+        by_ranks(cells)
 
 
 def main() -> None:

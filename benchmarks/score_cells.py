@@ -5,7 +5,7 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
-from benchmarks.published_others import other_cells
+from benchmarks.published_others import DOUBTED, READERS, other_cells
 from lmsweep.analysis import load
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
@@ -108,11 +108,11 @@ def _is_profiled(row: dict[Any, Any]) -> bool:
     return row["model"] in PROFILED and row["context_length"] == PROFILED_CONTEXT
 
 
-def cells_of_others(folder: Path) -> Iterator[Cell]:
+def cells_of_others(folder: Path, sources: Collection[str]) -> Iterator[Cell]:
     """Yield the steps and peaks that other trainers published, as `plan` predicts them; print others."""
     use_code(code_folder(str(MODELS)))
     apart: Counter[tuple[str, str]] = Counter()
-    for cell in other_cells(folder):
+    for cell in other_cells(folder, sources):
         device, why = device_named(cell.device), cell.why
         why = why or ("" if device else f"no datasheet of {cell.device}")
         if device and cell.config and not why:
@@ -306,7 +306,6 @@ def compiled_cells(folder: Path) -> Iterator[Cell]:
 
 
 GROUPS: dict[str, Callable[[Path, int], Iterator[Cell]]] = {
-    "others": lambda folder, _: cells_of_others(folder),
     "ranks": lambda folder, _: ranks_cells(folder),
     "own": lambda _, every: own_cells(every),
     "course": lambda _, __: course_cells(),
@@ -315,6 +314,8 @@ GROUPS: dict[str, Callable[[Path, int], Iterator[Cell]]] = {
     "unseen": lambda _, __: unseen_cells(),
     "products": lambda folder, _: product_cells(folder),
     "compiled": lambda folder, _: compiled_cells(folder),
+    "doubted": lambda folder, _: cells_of_others(folder, DOUBTED),
+    **{name.replace(" ", "-"): lambda folder, _, name=name: cells_of_others(folder, (name,)) for name in READERS},
 }
 """Name -> its cells, from a folder with the published numbers and of every so manieth step of the shipped sets. A
 process imports the code of one folder, so each is for a process of its own."""

@@ -15,9 +15,11 @@ from lmsweep.trials.analytic.rates.intervals import (
     judged,
     known_residuals,
     learned,
+    peak_of_others,
     spread_for,
     spread_from,
     spread_of_others,
+    spread_of_peaks,
     widened,
 )
 from lmsweep.trials.analytic.rates.operators import Operator, Operators
@@ -159,6 +161,18 @@ def test_the_interval_of_other_trainers_holds_in_nine_of_ten_cells_of_sources_th
         wider = spread.deviation / least.deviation
         kept = sum(distance <= INTERVAL_DEVIATIONS * wider * (1 + 1e-9) for distance in found)
         assert kept / len(found) >= 0.9, name
+
+
+def test_the_memory_of_other_trainers_holds_in_nine_of_ten_peaks_of_sources_that_it_was_not_learned_from() -> None:
+    peaks = [one._replace(device="") for one in known_residuals() if one.level == "memory"]
+    assert len(peaks) >= 15 and len({one.source for one in peaks}) >= 4
+    least = learned("memory", peaks, "")
+    assert least is not None
+    wider = spread_of_peaks().deviation / least.deviation
+    kept = sum((judged(one, peaks) or 0.0) <= INTERVAL_DEVIATIONS * wider * (1 + 1e-9) for one in peaks)
+    assert kept / len(peaks) >= 0.9
+    middle, low, high = peak_of_others(10**9)
+    assert low < 10**9 < high and low < middle < high
 
 
 @pytest.mark.parametrize("name", ["H100 SXM", "H200 SXM"])

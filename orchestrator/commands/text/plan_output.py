@@ -16,7 +16,7 @@ from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate,
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
-from lmsweep.trials.analytic.rates.intervals import Sure
+from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.spec.config import TrialConfig
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
@@ -36,6 +36,9 @@ class PlannedTrial(BaseModel):
     device_name: str
     predicted_peak_bytes: int | None
     predicted_peak_reason: str | None
+    predicted_peak_bytes_of_others: tuple[int, int, int] | None = Field(
+        None, description="Of a GPU: middle, least and most that other trainers need, by public stacks."
+    )
     expected_seconds: float | None
     expected_seconds_reason: str | None
     expected_setup_seconds: float | None = Field(
@@ -106,6 +109,7 @@ def plan_output(
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
                 expected_seconds_reason=no_seconds,
+                **_of_others(planned, peak),
                 **_of_steps(None if no_seconds else estimate.trials[planned.index]),
                 **_of_step(steps.of(planned) if steps else None),
             )
@@ -125,6 +129,12 @@ def plan_output(
 def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> Prediction | Bounds | Refusal:
     """Return the predicted memory of a trial, or why it is unknown."""
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else Refusal("--no-predict")
+
+
+def _of_others(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refusal) -> dict[str, Any]:
+    """Return what other trainers need; empty of a CPU, or if no peak is known."""
+    on_gpu = isinstance(peak, Prediction) and planned.trial.config.device_type == "cuda"
+    return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)} if on_gpu else {}
 
 
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:

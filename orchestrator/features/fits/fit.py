@@ -20,6 +20,8 @@ class Fit:
     """Largest batch of each GPU; 0 if not even one sequence fits, None if it is not predicted."""
     peak_bytes: int | None
     """At that batch, or at one sequence."""
+    peak_bytes_of_others: tuple[int, int, int] | None = None
+    """Middle, least and most that other trainers need for it."""
     budget_bytes: int
     """What a step may use of a GPU."""
     lasting_bytes: int | None = None

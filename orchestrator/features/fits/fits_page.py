@@ -9,7 +9,9 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.orchestrator.commands.text.plan_text import OTHERS_NEED
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.quantities import gib
 
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
@@ -44,6 +46,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
     columns += ["hours"] * any(one.hours is not None for one in lines)
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
     columns.append("what would fit")
+    known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
         title=f"{answer.model} with {answer.context:,} tokens of context, as predicted",
@@ -51,7 +54,7 @@ def fits_listing(answer: FitsOutput) -> Listing:
         keys=columns[:5],
         units={},
         tones=TONES,
-        notes=[*unknown, *answer.assumed, *list(sources)[:MOST_SOURCES]],
+        notes=[*unknown, *answer.assumed, *known, *list(sources)[:MOST_SOURCES]],
     )
 
 

@@ -12,6 +12,7 @@ from lmsweep.orchestrator.predicting.predicted_step import predicted_step, sourc
 from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
 from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
@@ -127,6 +128,7 @@ def _fit(
         checkpointing=config.checkpointing,
         batch=largest.sure if largest and not reason else None,
         peak_bytes=largest.peak if largest else None,
+        peak_bytes_of_others=peak_of_others(largest.peak) if largest else None,
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
         reason=reason or answer.why_not,

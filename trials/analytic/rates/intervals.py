@@ -69,8 +69,12 @@ class Spread(NamedTuple):
 
     def of(self, time: Timed) -> Sure:
         """Return the predicted seconds of a step, and the 95 % interval."""
-        width = math.exp(INTERVAL_DEVIATIONS * self.deviation)
-        return Sure(time.at(self.factor), time.at(self.factor / width, 0), time.at(self.factor * width, 1))
+        return Sure(time.at(self.factor), time.at(self.factor / self.width, 0), time.at(self.factor * self.width, 1))
+
+    @property
+    def width(self) -> float:
+        """The factor by which the 95 % interval is wide, each way."""
+        return math.exp(INTERVAL_DEVIATIONS * self.deviation)
 
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
@@ -159,10 +163,28 @@ def known_residuals() -> tuple[Residual, ...]:
 @cache
 def spread_of_others(device_name: str) -> Spread:
     """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are."""
-    found = [one._replace(level="others") for one in known_residuals() if one.level in OTHERS]
-    spread = learned("others", found, device_name)
-    assert spread is not None, "their residuals ship"
-    return spread._replace(deviation=spread.deviation * widened("others", found, device_name))
+    return _spread_among(
+        [one._replace(level="others") for one in known_residuals() if one.level in OTHERS], device_name
+    )
+
+
+def peak_of_others(peak: int) -> tuple[int, int, int]:
+    """Return the bytes that other trainers need where this loop needs so many: middle, least and most."""
+    spread = spread_of_peaks()
+    low, middle, high = (round(peak * spread.factor * spread.width**power) for power in (-1, 0, 1))
+    return middle, low, high
+
+
+@cache
+def spread_of_peaks() -> Spread:
+    """Return the spread of the memory that other trainers need over the predicted peak, alike on all GPUs."""
+    return _spread_among([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
+
+
+def _spread_among(found: Sequence[Residual], device_name: str) -> Spread:
+    spread = learned(found[0].level, found, device_name)
+    assert spread is not None, "they are of one level"
+    return spread._replace(deviation=spread.deviation * widened(found[0].level, found, device_name))
 
 
 @cache
