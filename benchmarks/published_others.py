@@ -55,7 +55,6 @@ DEVICES = {
     "AMD Instinct MI250": "MI250",
 }
 """Hardware of a row -> the name of its datasheet."""
-CONSUMER = ("RTX 3090", "RTX 4090", "RTX 5090", "RTX A6000", "L4")
 DOUBTED = {
     "SuperBench": "fp16 weights and a classification head, or TF32 left open",
     "NVIDIA developer blog": "not physical",
@@ -130,7 +129,6 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
         published = config.batch_size * config.context_length / published
     last = re.split(r", | \+ ", row["framework"])[-1]
     what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']}, {last}"
-    kind = "consumer" if device in CONSUMER and kind != "fp32" else kind
     return OtherCell(source=first, what=what, device=device, published=published, kind="memory" if is_peak else kind,
                      is_peak=is_peak, config=config, why=why)  # fmt: skip
 
@@ -179,18 +177,18 @@ def _fsdp_qlora(row: dict[str, str]) -> Wanted:
         return {}, "this model is not expressed here"
     ranks, is_whole = int(row["n_gpus"]), "DDP" in row["parallelism"]
     return SHAPES[name] | {"adapter": method.lower(), "adapter_args.rank": 64, "context_length": row["seq_len"],
-            "batch_size": row["batch"], "precision": "bf16", "attention": "sdpa", "checkpointing": "block",
+            "batch_size": row["batch"], "precision": "bf16_pure", "attention": "sdpa", "checkpointing": "block",
             "world_size": ranks, "ddp": "torch" if is_whole else "fsdp"}, "LoRA"  # fmt: skip
 
 
 def _qwen(row: dict[str, str]) -> Wanted:
-    """Eight micro-batches of a sequence; finetune.py adapts with rank 64, loads weights in bf16 and uses autocast."""
+    """Eight micro-batches of a sequence; finetune.py adapts with rank 64 and loads weights in bf16."""
     name, _, method = row["model"].partition(" ")
     if method != "LoRA":
         return {}, {"full": "DeepSpeed's ZeRO-2 in one process", "Q-LoRA": "GPTQ's unpacking and DeepSpeed"}.get(
             method, "adapters beside trained embeddings, or DeepSpeed's ZeRO-3")  # fmt: skip
     return SHAPES[name] | {"adapter": "lora", "adapter_args.rank": 64, "context_length": row["seq_len"],
-            "batch_size": 8, "accumulate": 8, "precision": "bf16", "attention": "sdpa_flash",
+            "batch_size": 8, "accumulate": 8, "precision": "bf16_pure", "attention": "sdpa_flash",
             "checkpointing": "block"}, "LoRA"  # fmt: skip
 
 
@@ -199,7 +197,7 @@ def _litgpt(row: dict[str, str]) -> Wanted:
     name = row["model"].replace("Llama 2 ", "Llama-2-").removesuffix(" LoRA").replace("B", "b")
     if name not in SHAPES:
         return {}, "this model is not expressed here"
-    return SHAPES[name] | {"adapter": "lora", "adapter_args.rank": 8, "adapter_args.targets": "q_proj v_proj",
+    return SHAPES[name] | {"adapter": "lora", "adapter_args.rank": 8, "adapter_args.targets": "query value",
             "context_length": 1304, "batch_size": int(float(row["batch"])), "precision": "bf16_pure",
             "attention": "sdpa"}, "LoRA"  # fmt: skip
 

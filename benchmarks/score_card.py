@@ -16,11 +16,12 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tabulate import tabulate
 
@@ -32,10 +33,14 @@ from lmsweep.trials.analytic.rates.intervals import (
     Residual,
     known_residuals,
     learned,
+    peak_of_others,
+    spread_for,
     spread_of_others,
     widened,
 )
 
+CONSUMER = re.compile("RTX|L4")
+"""The beginning of the names of cards that are no data centre's, or have GDDR."""
 Left = Literal["source", "device"]
 """What an interval is learned without."""
 
@@ -154,57 +159,91 @@ def tables(residuals: Sequence[Residual]) -> None:
 
 def card(residuals: Sequence[Residual]) -> None:
     """Print by kind, GPU and source how far the middle of each interval is, and how often it held without the source:
-    as this loop runs a step, and as other trainers do."""
-    own = [one for one in residuals if one.level not in OTHERS]
+    as this loop runs a step, and as other trainers do; and how far the roofline is."""
+    with RESIDUALS_FILE.open(newline="") as file:
+        rooflines = [float(row["roofline"]) if row["roofline"] else None for row in csv.DictReader(file)]
     others = [one._replace(level="others") for one in residuals if one.level in OTHERS]
-    groups: dict[tuple[str, str, str], list[Residual]] = defaultdict(list)
-    for one in residuals:
+    peaks = [one._replace(device="") for one in residuals if one.level == "memory"]
+    groups: dict[tuple[str, str, str], list[list[tuple[float, bool] | None]]] = defaultdict(list)
+    for one, roofline in zip(residuals, rooflines, strict=True):
         if one.level in OTHERS:
-            groups[one.kind, one.device, one.source].append(one)
-            groups[one.kind, one.device, "all"].append(one)
-            groups[one.kind, "all", "all"].append(one)
+            level = "measured" if one.level == "others" else one.level
+            mine = _answer(one._replace(level=level), residuals)
+            answers = [mine, _answer(one._replace(level="others"), others, spread_for_level(one.device, level))]
+        elif one.level == "memory":
+            answers = [(math.exp(-one.log_ratio) - 1, False), _answer(one._replace(device=""), peaks)]
+        else:
+            continue
+        answers.append(None if roofline is None else (math.exp(-roofline) - 1, False))
+        for key in ((one.kind, one.device, one.source), (one.kind, one.device, "all"), (one.kind, "all", "all")):
+            groups[key].append(answers)
+        if CONSUMER.match(one.device) and one.level != "memory":
+            groups["consumer cards", "all", "all"].append(answers)
     lines = []
     for key, found in sorted(groups.items()):
         line: list[object] = [*key, len(found)]
-        for is_own in (True, False):
-            answers = []
-            for one in found:
-                level = ("measured" if one.level == "others" else one.level) if is_own else "others"
-                among = (own if level == "measured" else residuals) if is_own else others
-                wider = widened(level, among, one.device) if among else 1.0
-                answers.append((*held(one._replace(level=level), among, wider), level))
-            known = [(abs(error), kept) for error, kept, _ in answers if not math.isnan(error)]
-            line += (
-                [f"{median(error for error, _ in known):.1%}", f"{sum(kept for _, kept in known)} of {len(known)}"]
-                if known
-                else [None, None]
-            )
-        lines.append(line)
-    headers = ["kind", "GPU", "source", "cells", "this loop: median", "held", "other trainers: median", "held"]
+        for answers in zip(*found, strict=True):
+            known = [one for one in answers if one]
+            kept = f"{sum(kept for _, kept in known)} of {len(known)}"
+            line += [f"{median(abs(error) for error, _ in known):.1%}", kept] if known else [None, None]
+        lines.append(line[:-1])
+    headers = [
+        "kind",
+        "GPU",
+        "source",
+        "cells",
+        "this loop: median",
+        "held",
+        "other trainers: median",
+        "held",
+        "roofline",
+    ]
     print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
     for device in sorted({one.device for one in others}):
         spread = spread_of_others(device)
-        width = math.exp(INTERVAL_DEVIATIONS * spread.deviation)
-        print(f"other trainers on {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
+        print(
+            f"other trainers on {device}: times {spread.factor:.2f}, interval a factor of {spread.width:.2f} each way"
+        )
+    print("memory of other trainers, in % of the predicted peak: {} ({} to {})".format(*peak_of_others(100)))
+
+
+def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> tuple[float, bool] | None:
+    """Return the error of the middle, and whether the interval held; None without another source. least: the deviation
+    that its own is at least."""
+    error, kept = held(one, among, _wider(one.level, one.device, tuple(among)))
+    within = abs(math.log1p(error)) <= INTERVAL_DEVIATIONS * least
+    return None if math.isnan(error) else (error, kept or within)
+
+
+_wider = cache(lambda level, device, among: widened(level, among, device))
+
+
+def spread_for_level(device: str, level: str) -> float:
+    """Return the deviation of the first interval, which the second is at least as wide as."""
+    ranks = 8 if level in ("ranks", "tuned stacks") else 1
+    return spread_for(device, "measured" if ranks > 1 or level == "sizes assumed" else level, ranks).deviation
+
+
+def _row(group: str, cell: Cell) -> dict[str, Any]:
+    roofline = round(math.log(cell.published / cell.roofline), 4) if cell.roofline else None
+    return {"group": group, **cell.residual._asdict(), "roofline": roofline, "what": cell.what}
 
 
 def predict_again(folder: Path, groups: Sequence[str], every: int) -> None:
     """Predict the cells of these groups, and replace their rows of the file."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
+        running = {name: processes.submit(cells_in, name, folder, every) for name in groups}
+        found = {name: future.result() for name, future in running.items()}
     with RESIDUALS_FILE.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["group"] not in groups]
-    cells: list[Cell] = []
-    with ProcessPoolExecutor(mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
-        found = {name: processes.submit(cells_in, name, folder, every) for name in groups}
-        for name, future in found.items():
-            cells += future.result()
-            rows += [{"group": name, "what": one.what, **one.residual._asdict()} for one in future.result()]
+    rows += [_row(name, one) for name, cells in found.items() for one in cells]
     with RESIDUALS_FILE.open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["group", *Residual._fields, "what"], lineterminator="\n")
+        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(rows, key=lambda row: [*GROUPS].index(str(row["group"]))))
     if "ranks" in groups:
-        ratios(cells)
-        by_ranks(cells)
+        ratios(found["ranks"])
+        by_ranks(found["ranks"])
 
 
 def main() -> None:

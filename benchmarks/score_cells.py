@@ -71,6 +71,8 @@ class Cell:
     """Seconds."""
     predicted: float
     kind: str = "dense 16 bit"
+    roofline: float | None = None
+    """Seconds by the roofline of the GPU's datasheet."""
 
     @property
     def residual(self) -> Residual:
@@ -117,7 +119,7 @@ def cells_of_others(folder: Path, sources: Collection[str]) -> Iterator[Cell]:
         why = why or ("" if device else f"no datasheet of {cell.device}")
         if device and cell.config and not why:
             try:
-                level, predicted = _peak(cell.config, device) if cell.is_peak else _step(cell.config, device)
+                level, predicted, roofline = (_peak if cell.is_peak else _step)(cell.config, device)
             except (UnpredictableError, UnsupportedError) as error:
                 why = str(error)
         if why or device is None:
@@ -128,7 +130,7 @@ def cells_of_others(folder: Path, sources: Collection[str]) -> Iterator[Cell]:
             continue
         print(f"{cell.source} {device.name} {cell.what}: {cell.published:.4g}, predicted {predicted:.4g}", flush=True)
         yield Cell(level=level, source=cell.source, device=device.name, what=cell.what, published=cell.published,
-                   predicted=predicted, kind=cell.kind)  # fmt: skip
+                   predicted=predicted, kind=cell.kind, roofline=roofline)  # fmt: skip
     for (source, why), count in apart.items():
         print(f"apart: {count} of {source}: {why}")
 
@@ -137,20 +139,26 @@ _operators = cache(step_operators)
 _predicted = cache(predict)
 
 
-def _peak(config: TrialConfig, device: Device) -> tuple[str, float]:
-    return "memory", _predicted(config).on(device.name).peak
+def _peak(config: TrialConfig, device: Device) -> tuple[str, float, None]:
+    return "memory", _predicted(config).on(device.name).peak, None
 
 
-def _step(config: TrialConfig, device: Device) -> tuple[str, float]:
-    """Return the level, and the seconds of a step of the operators."""
+def _step(config: TrialConfig, device: Device) -> tuple[str, float, float]:
+    """Return the level, the seconds of the operators of a step, and those by the roofline."""
     operators, rates = in_precision(_operators(config), config), rates_of(device)
-    alone = step_time(operators, rates)
+    alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
         ranks = rank_time(operators, rates, config)
-        return "host" if SLOW_HOST * ranks.launching > ranks.busy else "ranks", ranks.at(1.0)
+        return "host" if SLOW_HOST * ranks.launching > ranks.busy else "ranks", ranks.at(1.0), least
     known = rates.level(alone.product_type)
     level = "host" if SLOW_HOST * alone.launching > alone.computing else "others" if known == "measured" else known
-    return level, alone.computing
+    return level, alone.computing, least
+
+
+def _least(one: Operator, device: Device) -> float:
+    """Return the seconds of an operator at the peaks of the datasheet; none of a collective."""
+    peak = {"bfloat16": device.bf16, "tf32": device.tf32, "float8_e4m3fn": device.fp8}.get(one.dtype) or device.fp32
+    return one.count * (one.stream == "compute") * max(one.flops / peak, one.bytes / device.bytes_per_second)
 
 
 def unseen_cells() -> Iterator[Cell]:

@@ -133,8 +133,9 @@ def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> 
 
 def _of_others(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refusal) -> dict[str, Any]:
     """Return what other trainers need; empty of a CPU, or if no peak is known."""
-    on_gpu = isinstance(peak, Prediction) and planned.trial.config.device_type == "cuda"
-    return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)} if on_gpu else {}
+    if not isinstance(peak, Prediction) or planned.trial.config.device_type != "cuda":
+        return {}
+    return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)}
 
 
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:

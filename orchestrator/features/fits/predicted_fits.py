@@ -128,7 +128,7 @@ def _fit(
         checkpointing=config.checkpointing,
         batch=largest.sure if largest and not reason else None,
         peak_bytes=largest.peak if largest else None,
-        peak_bytes_of_others=peak_of_others(largest.peak) if largest else None,
+        peak_bytes_of_others=peak_of_others(largest.peak) if largest and largest.peak else None,
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
         reason=reason or answer.why_not,

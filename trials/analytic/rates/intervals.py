@@ -171,8 +171,8 @@ def spread_of_others(device_name: str) -> Spread:
 def peak_of_others(peak: int) -> tuple[int, int, int]:
     """Return the bytes that other trainers need where this loop needs so many: middle, least and most."""
     spread = spread_of_peaks()
-    low, middle, high = (round(peak * spread.factor * spread.width**power) for power in (-1, 0, 1))
-    return middle, low, high
+    middle = peak * spread.factor
+    return round(middle), round(middle / spread.width), round(middle * spread.width)
 
 
 @cache
