@@ -93,6 +93,8 @@ class OtherCell:
     """Seconds of a step, or bytes."""
     kind: str
     is_peak: bool
+    is_rl: bool
+    """Whether the trainer does reinforcement learning, whose loop `plan` does not have."""
     config: TrialConfig | None = None
     why: str | None = None
     """Why `plan` does not plan it, or why it is listed apart."""
@@ -129,8 +131,10 @@ def _cell(row: dict[str, str], first: str) -> OtherCell:
         published = config.batch_size * config.context_length / published
     last = re.split(r", | \+ ", row["framework"])[-1]
     what = f"{row['model']} {row['seq_len']} x {row['batch']} on {row['n_gpus']}, {last}"
-    return OtherCell(source=first, what=what, device=device, published=published, kind="memory" if is_peak else kind,
-                     is_peak=is_peak, config=config, why=why)  # fmt: skip
+    is_rl = " RL" in row["model"]
+    kind = "memory" if is_peak else f"{kind}, RL" if is_rl else kind
+    return OtherCell(source=first, what=what, device=device, published=published, kind=kind,
+                     is_peak=is_peak, is_rl=is_rl, config=config, why=why)  # fmt: skip
 
 
 def _neusight(row: dict[str, str]) -> Wanted:

@@ -26,6 +26,7 @@ from typing import Any, Literal, get_args
 from tabulate import tabulate
 
 from benchmarks.score_cells import GROUPS, Cell, cells_in
+from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.analytic.rates.intervals import (
     INTERVAL_DEVIATIONS,
     OTHERS,
@@ -38,6 +39,7 @@ from lmsweep.trials.analytic.rates.intervals import (
     spread_of_others,
     widened,
 )
+from lmsweep.trials.analytic.rates.rate_set import rates_of
 
 CONSUMER = re.compile("RTX|L4")
 """The beginning of the names of cards that are no data centre's, or have GDDR."""
@@ -167,7 +169,7 @@ def card(residuals: Sequence[Residual]) -> None:
     groups: dict[tuple[str, str, str], list[list[tuple[float, bool] | None]]] = defaultdict(list)
     for one, roofline in zip(residuals, rooflines, strict=True):
         if one.level in OTHERS:
-            level = "measured" if one.level == "others" else one.level
+            level = _known(one.device) if one.level == "others" else one.level
             mine = _answer(one._replace(level=level), residuals)
             answers = [mine, _answer(one._replace(level="others"), others, spread_for_level(one.device, level))]
         elif one.level == "memory":
@@ -187,23 +189,11 @@ def card(residuals: Sequence[Residual]) -> None:
             kept = f"{sum(kept for _, kept in known)} of {len(known)}"
             line += [f"{median(abs(error) for error, _ in known):.1%}", kept] if known else [None, None]
         lines.append(line[:-1])
-    headers = [
-        "kind",
-        "GPU",
-        "source",
-        "cells",
-        "this loop: median",
-        "held",
-        "other trainers: median",
-        "held",
-        "roofline",
-    ]
+    headers = ["kind", "GPU", "source", "cells", "this loop", "held", "other trainers", "held", "roofline"]
     print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
     for device in sorted({one.device for one in others}):
         spread = spread_of_others(device)
-        print(
-            f"other trainers on {device}: times {spread.factor:.2f}, interval a factor of {spread.width:.2f} each way"
-        )
+        print(f"other trainers on {device}: times {spread.factor:.2f}, a factor of {spread.width:.2f} each way")
     print("memory of other trainers, in % of the predicted peak: {} ({} to {})".format(*peak_of_others(100)))
 
 
@@ -215,7 +205,17 @@ def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> tup
     return None if math.isnan(error) else (error, kept or within)
 
 
-_wider = cache(lambda level, device, among: widened(level, among, device))
+@cache
+def _wider(level: str, device: str, among: tuple[Residual, ...]) -> float:
+    return widened(level, among, device, least=None if level in ("others", "memory") else 1.0)
+
+
+@cache
+def _known(device: str) -> str:
+    """Return what is known of the products of a GPU in 16 bits."""
+    found = device_named(device)
+    assert found is not None
+    return rates_of(found).level()
 
 
 def spread_for_level(device: str, level: str) -> float:

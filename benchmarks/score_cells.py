@@ -129,8 +129,8 @@ def cells_of_others(folder: Path, sources: Collection[str]) -> Iterator[Cell]:
             apart[cell.source, "its host is not known, and may decide"] += 1
             continue
         print(f"{cell.source} {device.name} {cell.what}: {cell.published:.4g}, predicted {predicted:.4g}", flush=True)
-        yield Cell(level=level, source=cell.source, device=device.name, what=cell.what, published=cell.published,
-                   predicted=predicted, kind=cell.kind, roofline=roofline)  # fmt: skip
+        yield Cell(level="others" if cell.is_rl else level, source=cell.source, device=device.name, what=cell.what,
+                   published=cell.published, predicted=predicted, kind=cell.kind, roofline=roofline)  # fmt: skip
     for (source, why), count in apart.items():
         print(f"apart: {count} of {source}: {why}")
 

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
+from itertools import chain
 from statistics import fmean, pvariance
 from typing import Literal, NamedTuple, Protocol
 
@@ -141,17 +142,23 @@ def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
     return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
-def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
+def widened(level: str, residuals: Sequence[Residual], device: str, least: float | None = 1.0) -> float:
     """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
-    cells of this GPU, or of one with its chip. If neither has cells, they must contain that share of each GPU's."""
+    cells of this GPU, or of one with its chip. If neither has cells, they must contain that share of each GPU's. least:
+    the smallest factor, None for that with which they contain the share of all cells together."""
     by_device: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (distance := judged(one, residuals)) is not None:
-            by_device[one.device].append(distance)
+            by_device[one.device].append(distance / INTERVAL_DEVIATIONS)
     known = _nearest(device, by_device)
-    counted = [by_device[known]] if known else by_device.values()
-    needed = (sorted(found)[math.ceil(LEAST_COVERED * len(found)) - 1] for found in counted)
-    return max(1.0, *(distance / INTERVAL_DEVIATIONS for distance in needed), 1.0)
+    counted = [by_device[known]] if known else [*by_device.values()]
+    together = [*chain(*by_device.values())] if least is None else [least]
+    return max((_covering(found) for found in (*counted, together) if found), default=1.0)
+
+
+def _covering(distances: Sequence[float]) -> float:
+    """Return the distance that LEAST_COVERED of these do not exceed."""
+    return sorted(distances)[math.ceil(LEAST_COVERED * len(distances)) - 1]
 
 
 @cache
@@ -184,7 +191,7 @@ def spread_of_peaks() -> Spread:
 def _spread_among(found: Sequence[Residual], device_name: str) -> Spread:
     spread = learned(found[0].level, found, device_name)
     assert spread is not None, "they are of one level"
-    return spread._replace(deviation=spread.deviation * widened(found[0].level, found, device_name))
+    return spread._replace(deviation=spread.deviation * widened(found[0].level, found, device_name, least=None))
 
 
 @cache
