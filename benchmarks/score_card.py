@@ -34,6 +34,7 @@ from lmsweep.trials.analytic.rates.intervals import (
     Residual,
     known_residuals,
     learned,
+    others,
     peak_of_others,
     spread_for,
     spread_of_others,
@@ -164,14 +165,15 @@ def card(residuals: Sequence[Residual]) -> None:
     as this loop runs a step, and as other trainers do; and how far the roofline is."""
     with RESIDUALS_FILE.open(newline="") as file:
         rooflines = [float(row["roofline"]) if row["roofline"] else None for row in csv.DictReader(file)]
-    others = [one._replace(level="others") for one in residuals if one.level in OTHERS]
+    without, among_all = others(False), others(True)
     peaks = [one._replace(device="") for one in residuals if one.level == "memory"]
     groups: dict[tuple[str, str, str], list[list[tuple[float, bool] | None]]] = defaultdict(list)
     for one, roofline in zip(residuals, rooflines, strict=True):
-        if one.level in OTHERS:
-            level = _known(one.device) if one.level == "others" else one.level
+        if one.level in OTHERS or one.level == "PCIe":
+            level = {"others": _known(one.device), "PCIe": "ranks"}.get(one.level, one.level)
             mine = _answer(one._replace(level=level), residuals)
-            answers = [mine, _answer(one._replace(level="others"), others, spread_for_level(one.device, level))]
+            among = among_all if "MoE" in one.kind else without
+            answers = [mine, _answer(one._replace(level="others"), among, spread_for_level(one.device, level))]
         elif one.level == "memory":
             answers = [(math.exp(-one.log_ratio) - 1, False), _answer(one._replace(device=""), peaks)]
         else:
@@ -191,7 +193,7 @@ def card(residuals: Sequence[Residual]) -> None:
         lines.append(line[:-1])
     headers = ["kind", "GPU", "source", "cells", "this loop", "held", "other trainers", "held", "roofline"]
     print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
-    for device in sorted({one.device for one in others}):
+    for device in sorted({one.device for one in without}):
         spread = spread_of_others(device)
         print(f"other trainers on {device}: times {spread.factor:.2f}, a factor of {spread.width:.2f} each way")
     print("memory of other trainers, in % of the predicted peak: {} ({} to {})".format(*peak_of_others(100)))

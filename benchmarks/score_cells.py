@@ -19,7 +19,7 @@ from lmsweep.analysis import load
 from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.predicting.predicted_step import in_precision
 from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
-from lmsweep.trials.analytic.datasheets import NETWORKS, Device, device_named, find_device
+from lmsweep.trials.analytic.datasheets import LINKS, NETWORKS, Device, device_named, find_device
 from lmsweep.trials.analytic.rates.intervals import Residual
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time
@@ -128,8 +128,9 @@ def cells_of_others(folder: Path, sources: Collection[str]) -> Iterator[Cell]:
         if level == "host":
             apart[cell.source, "its host is not known, and may decide"] += 1
             continue
+        level = "others" if cell.is_rl and level != "PCIe" else level
         print(f"{cell.source} {device.name} {cell.what}: {cell.published:.4g}, predicted {predicted:.4g}", flush=True)
-        yield Cell(level="others" if cell.is_rl else level, source=cell.source, device=device.name, what=cell.what,
+        yield Cell(level=level, source=cell.source, device=device.name, what=cell.what,
                    published=cell.published, predicted=predicted, kind=cell.kind, roofline=roofline)  # fmt: skip
     for (source, why), count in apart.items():
         print(f"apart: {count} of {source}: {why}")
@@ -149,7 +150,8 @@ def _step(config: TrialConfig, device: Device) -> tuple[str, float, float]:
     alone, least = step_time(operators, rates), sum(_least(one, device) for one in operators)
     if config.world_size > 1:
         ranks = rank_time(operators, rates, config)
-        return "host" if SLOW_HOST * ranks.launching > ranks.busy else "ranks", ranks.at(1.0), least
+        linked = "ranks" if device.name in LINKS else "PCIe"  # how such cards are connected is not known
+        return "host" if SLOW_HOST * ranks.launching > ranks.busy else linked, ranks.at(1.0), least
     known = rates.level(alone.product_type)
     level = "host" if SLOW_HOST * alone.launching > alone.computing else "others" if known == "measured" else known
     return level, alone.computing, least

@@ -54,7 +54,7 @@ def predicted_step(
         time=time,
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
         spread=spread_for(shipped.hardware.device.name, shipped.level(time.product_type), config.world_size, subject),
-        others=spread_of_others(shipped.hardware.device.name),
+        others=spread_of_others(shipped.hardware.device.name, config.num_experts is not None),
     )
 
 

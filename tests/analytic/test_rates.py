@@ -195,7 +195,7 @@ def test_a_card_whose_clock_rises_multiplies_faster_than_its_datasheet(name: str
     large = product(8192, 8192, 8192)
     assert rate(name, large) > 0.95 * peak * 1e12, "and not 0.79 of it"
     assert "torch-performance-test-data" in rates_of(device(name)).of(large).source
-    assert rates_of(device(name)).level == "public"
+    assert rates_of(device(name)).level() == "public"
 
 
 BACKWARD = "_scaled_dot_product_flash_attention_backward"

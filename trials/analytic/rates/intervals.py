@@ -145,14 +145,14 @@ def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
 def widened(level: str, residuals: Sequence[Residual], device: str, least: float | None = 1.0) -> float:
     """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
     cells of this GPU, or of one with its chip. If neither has cells, they must contain that share of each GPU's. least:
-    the smallest factor, None for that with which they contain the share of all cells together."""
+    the smallest factor; None for that with which they contain the share of all cells, which then is enough."""
     by_device: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (distance := judged(one, residuals)) is not None:
             by_device[one.device].append(distance / INTERVAL_DEVIATIONS)
     known = _nearest(device, by_device)
-    counted = [by_device[known]] if known else [*by_device.values()]
-    together = [*chain(*by_device.values())] if least is None else [least]
+    counted = [by_device[known]] if known else [*by_device.values()] if least else []
+    together = [least] if least else [*chain(*by_device.values())]
     return max((_covering(found) for found in (*counted, together) if found), default=1.0)
 
 
@@ -167,12 +167,17 @@ def known_residuals() -> tuple[Residual, ...]:
     return rows_of(RESIDUALS_FILE, Residual)
 
 
+def others(experts: bool) -> list[Residual]:
+    """Return the residuals of steps that other trainers ran, as of one level: with or without those of experts."""
+    found = [one for one in known_residuals() if one.level in OTHERS and (experts or "MoE" not in one.kind)]
+    return [one._replace(level="others") for one in found]
+
+
 @cache
-def spread_of_others(device_name: str) -> Spread:
-    """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are."""
-    return _spread_among(
-        [one._replace(level="others") for one in known_residuals() if one.level in OTHERS], device_name
-    )
+def spread_of_others(device_name: str, experts: bool = False) -> Spread:
+    """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are. experts:
+    whether the model is a mixture of experts."""
+    return _spread_among(others(experts), device_name)
 
 
 def peak_of_others(peak: int) -> tuple[int, int, int]:
