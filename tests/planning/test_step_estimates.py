@@ -44,6 +44,8 @@ def test_a_plan_predicts_each_step_with_its_interval_and_what_it_rests_on(sweep:
     for one in trials:
         low, high = one["expected_step_seconds_between"]
         assert 0 < low < one["expected_step_seconds"] < high
+        middle, least, most = one["expected_step_seconds_of_others"]
+        assert least < middle < most and most / least > high / low
         assert "H200" in one["expected_step_source"] and one["expected_step_reason"] is None
     chosen = next(one["trial_id"] for one in trials if one["config"]["compile"] == "none")
     found = json.loads(lmsweep_here("plan", sweep, "--for", "H200", "--explain", chosen[:8], "--format", "json"))

@@ -37,6 +37,8 @@ def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
     assert (first["device_name"], first["fits"]) == ("H100 SXM", True)
     low, high = first["tokens_per_second_between"]
     assert low < first["tokens_per_second"] < high
+    least, most = first["tokens_per_second_of_others_between"]
+    assert least < first["tokens_per_second_of_others"] < most and most / least > high / low
     assert first["dollars"] == pytest.approx(2.5 * first["hours"])
     assert first["hours"] == pytest.approx(1e9 / first["tokens_per_second"] / 3600)
     assert by_name["RTX 4090"]["missing_bytes"] > 0
