@@ -15,10 +15,11 @@ from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
-from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
 
 STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
@@ -55,6 +56,19 @@ class StepEstimate:
     parts: Mapping[str, float] = field(default_factory=dict)
     """Part of the step -> the seconds that communication adds to it."""
     fleet: Fleet | None = None
+    beyond_autocast: Mapping[str, float] = field(default_factory=dict)
+    """Part of the model that computes in float32 though the trial asks for 16 bits -> the seconds that 16 bits save."""
+
+    @property
+    def advice(self) -> str | None:
+        """Say what autocast does not reach; None if it reaches all that takes time."""
+        if not self.beyond_autocast:
+            return None
+        verb, saved = "compute" if len(self.beyond_autocast) > 1 else "computes", sum(self.beyond_autocast.values())
+        return (
+            f"{' and '.join(self.beyond_autocast)} {verb} in float32, which autocast does not reach; "
+            f"precision: bf16_pure would save {1e3 * saved:.3g} of {1e3 * self.seconds:.3g} ms"
+        )
 
     @property
     def exposed(self) -> float:
@@ -107,6 +121,11 @@ class StepEstimates:
         found = self.of(planned)
         return found.seconds if isinstance(found, StepEstimate) else None
 
+    def advice(self, planned: PlannedTrial) -> str | None:
+        """Return `StepEstimate.advice` of a trial; None if its step is not known."""
+        found = self.of(planned) if self.seconds_of(planned) else None
+        return found.advice if isinstance(found, StepEstimate) else None
+
     def estimate(self, planned: PlannedTrial) -> Estimated:
         """Return a step from its operators, or why that is not known."""
         config, device = planned.trial.config, datasheet_of(planned.environment)
@@ -125,11 +144,22 @@ class StepEstimates:
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
         rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
         step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model")
+        casts = PRECISIONS[config.precision].autocast is not None
+        saved = saved_in_16_bits(step.time, rates) if casts else {}
+        return replace(
+            self._estimated(planned, found, rates, step, has_own=own is not None),
+            beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()},
+        )
+
+    def _estimated(
+        self, planned: PlannedTrial, found: Operators, rates: OperatorRates, step: PredictedStep, *, has_own: bool
+    ) -> StepEstimate:
+        attention = planned.trial.config.attention
         if step.ranks:
             return self._of_ranks(planned, found, rates, step)
         source = source_of(step.time)
-        if is_reference(config.attention) and not own:
-            source += f"; {config.attention} by PyTorch's operators in it, not measured"
+        if is_reference(attention) and not has_own:
+            source += f"; {attention} by PyTorch's operators in it, not measured"
         return _estimate(step, source)
 
     def _of_ranks(

@@ -56,6 +56,8 @@ def test_steps_in_float32_take_as_long_as_products_of_other_models_let_expect() 
         {"precision": "fp8_rowwise", "attention": "sdpa", "compile": "block"},
         {"precision": "bf16", "num_kv_heads": 4, "qk_norm": True, "feed_forward": "gelu", "attention": "sdpa"},
         {"precision": "bf16", "num_experts": 8, "active_experts": 2},
+        {"precision": "bf16", "num_experts": 64, "active_experts": 8, "d_ff": 768, "attention": "sdpa"},
+        {"precision": "bf16_pure", "num_experts": 64, "active_experts": 8, "d_ff": 768, "compile": "block"},
         {"precision": "bf16", "accumulate": 2, "optimizer": "adamw_foreach"},
         {"precision": "bf16", "attention": "sdpa", "mode": "train_forward"},
     ],

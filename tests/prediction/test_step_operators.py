@@ -137,6 +137,15 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
 
 
+def test_what_routes_tokens_to_experts_has_kernels_of_its_own_in_compiled_blocks_too() -> None:
+    eager, compiled = (
+        {one.name for one in step_operators(small(num_experts=4, active_experts=2, compile=way)) if ".*" in one.module}
+        for way in ("none", "block")
+    )
+    assert {"topk", "index_add", "index_put_", "sigmoid"} <= eager
+    assert {"topk", "index_add", "index_put_"} <= compiled and "sigmoid" not in compiled
+
+
 def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less() -> None:
     eager, compiled = (step_operators(small(compile=way, precision="bf16")) for way in ("none", "block"))
     assert total(eager) == total(compiled)

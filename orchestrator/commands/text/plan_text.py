@@ -77,6 +77,7 @@ class PlanText:
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
+        advice = dict.fromkeys(one.advice or "" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
         cores = self.estimate.assumed_cores
         compiling = f"{format_seconds(self.estimate.compiling)} on {cores} cores for each GPU"
@@ -84,6 +85,7 @@ class PlanText:
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
             "\n".join([*others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
+            "\n".join(islice(filter(None, advice), MOST_REASONS)),
             self._software(),
             f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
         ]

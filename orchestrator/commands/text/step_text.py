@@ -46,6 +46,10 @@ class StepOutput:
         Mapping[str, Mapping[str, float]], Field(description="Part of the model -> class of operators -> seconds.")
     ]
     classes: dict[str, ClassOfOperators]
+    beyond_autocast: Annotated[
+        Mapping[str, float],
+        Field(description="Part of the model that computes in float32 all the same -> seconds that bf16_pure saves."),
+    ]
 
 
 def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
@@ -69,6 +73,7 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
             kind: ClassOfOperators(seconds=seconds, source=time.sources[kind])
             for kind, seconds in time.by(lambda one: one.kind).items()
         },
+        beyond_autocast=estimate.beyond_autocast,
     )
 
 
@@ -101,6 +106,7 @@ def _notes(estimate: StepEstimate) -> list[str]:
     bound = "the host launches longer than the device computes" if time.is_host_bound else "the device decides"
     phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
     return [
+        *([estimate.advice] if estimate.advice else []),
         f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
         f"host: {time.host_source}",
         f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",

@@ -1,4 +1,4 @@
-"""Operators whose time is that of the bytes they move: element-wise, norms, softmax, embeddings, optimizers."""
+"""Operators whose time is that of the bytes they move: element-wise, norms, embeddings, routing, optimizers."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,6 +21,8 @@ ROWS = 1024
 HEAD = 128
 """Columns of a weight of a norm of heads, whose gradient is summed over all rows."""
 VOCABULARY = 32768
+EXPERTS, ACTIVE = 128, 8
+"""Experts, and how many of them a token goes to."""
 CACHED_BYTES = 2**25
 """Operands up to this size are also timed where the last call left them in the L2 cache."""
 
@@ -36,6 +38,7 @@ def byte_cases(extent: Extent) -> Iterator[Case]:
             yield from _normalizing(extent, size, is_cold=is_cold)
     for size in _sizes(extent.tokens * extent.width):
         yield from _embedding(extent, size)
+        yield from _routing(extent, size)
         yield from _optimizers(extent, size)
         yield from _four_bits(extent, size)
 
@@ -179,6 +182,44 @@ def _embedding(extent: Extent, size: int) -> Iterator[Case]:
         yield _case(extent, "_log_softmax", size, 2 * item * size, log_softmax, shapes=(logits,))
         backward = _call(extent, lambda x, y: LOG_SOFTMAX_BACKWARD(x, y, -1, x.dtype), logits, logits)
         yield _case(extent, "_log_softmax_backward_data", size, 3 * item * size, backward, shapes=(logits,))
+
+
+def _routing(extent: Extent, size: int) -> Iterator[Case]:
+    """What a mixture of experts does with its tokens: scores, order, and sums over the experts of a token."""
+    rows, item = max(ACTIVE, size // ROWS), extent.dtype.itemsize
+    tokens, scores = rows // ACTIVE, max(1, size // EXPERTS)
+
+    def places() -> torch.Tensor:
+        return torch.randperm(rows, device=extent.device) // ACTIVE
+
+    def put() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.index_put_((which,), values, accumulate=True)
+
+    def add() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.index_add(0, which, values)
+
+    def gather() -> Call:
+        return partial(torch.gather, extent.random(tokens, ROWS), 0, places()[:, None].expand(-1, ROWS))
+
+    def scatter() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.scatter_add(0, which[:, None].expand(-1, ROWS), values)
+
+    def order() -> Call:
+        return partial(torch.sort, torch.randint(EXPERTS, (rows,), device=extent.device))
+
+    moved, shapes = item * rows * ROWS, ((tokens, ROWS), (rows,), (rows, ROWS))
+    yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
+    for name, make in (("index_add", add), ("scatter_add", scatter)):
+        yield _case(extent, name, size, moved * (1 + 2 / ACTIVE) + 8 * rows, make, shapes=shapes)
+    yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
+    yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
+    best = _call(extent, lambda x: x.topk(ACTIVE), (scores, EXPERTS))
+    yield _case(
+        extent, "topk", size, scores * (item * (EXPERTS + ACTIVE) + 8 * ACTIVE), best, shapes=((scores, EXPERTS),)
+    )
 
 
 def _optimizers(extent: Extent, size: int) -> Iterator[Case]:

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 import torch
 from packaging.version import Version
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmsweep.orchestrator.features.operators.byte_cases import byte_cases
 from lmsweep.orchestrator.features.operators.cases import Extent
 from lmsweep.orchestrator.features.operators.product_cases import product_cases
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF, product_of
+from lmsweep.trials.machine.torch_private import written_places
+from lmsweep.trials.prediction.without_device.moved_bytes import moved_bytes
 from lmsweep.trials.results.measurement import OperatorTime
 from lmsweep.trials.results.record import DetailRow, Record
 from tests.support.needs import needs_cuda
@@ -67,6 +70,45 @@ def test_products_are_measured_in_each_alignment_of_rows(dtype: torch.dtype, ali
     assert all(count >= 6 for count in found.values()), found
     narrow = product_cases(replace(extent, recipe="tensorwise"))
     assert all(size % 16 == 0 for case in narrow for shape in case.shapes for size in shape), "float8 has no others"
+
+
+@pytest.mark.parametrize("form", ["forward", "input_gradient", "weight_gradient"])
+def test_the_products_of_experts_are_timed_in_each_layout(form: str) -> None:
+    extent = Extent(device="cpu", dtype=torch.bfloat16, width=64, tokens=256)
+    cases = [case for case in product_cases(extent) if case.name == "_grouped_mm" and case.form == form]
+    assert len(cases) == 2
+    for case in cases:
+        product = product_of(case.name, case.shapes, bytes=case.bytes, dtype=case.dtype, layouts=(LAYOUT_OF[form],))
+        assert product.groups == 8 and product.divides_inner == (form == "weight_gradient")
+        result = case.make()()
+        assert isinstance(result, torch.Tensor)
+        sizes = [math.prod(shape) for shape in (*case.shapes[:2], result.shape)]
+        assert case.bytes == 2 * sum(sizes) and case.flops == 2 * product.m * product.n * product.k
+    assert not [one for one in product_cases(replace(extent, dtype=torch.float32)) if one.name == "_grouped_mm"]
+
+
+def test_what_routes_tokens_to_experts_is_timed_with_the_bytes_that_a_step_counts() -> None:
+    extent = Extent(device="cpu", dtype=torch.float32, width=64, tokens=256)
+    routing = {case.name: case for case in byte_cases(extent)}
+    for name in ("index_put_", "index_add", "scatter_add", "gather", "sort", "topk"):
+        with Watched() as watched:
+            routing[name].make()()
+        assert watched.seen[name] == routing[name].bytes, name
+
+
+class Watched(TorchDispatchMode):
+    """Notes the bytes that each operator moves, as a prediction counts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        moved = moved_bytes(name, written_places(func), (*args, *(kwargs or {}).values()), result)
+        self.seen[name] = moved.bytes if moved else 0
+        return result
 
 
 def test_a_trial_in_float8_times_both_sums_and_both_scales_of_products_and_what_a_cast_is_made_of() -> None:

@@ -16,6 +16,7 @@ from lmsweep.trials.analytic.rates.product_rates import (
     ALIGNMENT,
     MOST_UNALIGNED,
     UNALIGNED_TIME,
+    Product,
     ProductRates,
     product_of,
 )
@@ -28,15 +29,17 @@ LAUNCH_SECONDS = {
     "optimizer": 9e-6,
     "cast": 6e-6,
     "again": 22e-6,
+    "group": 8e-6,
     "adapter": 70e-6,
     "four_bits": 165e-6,
     "compiled": 11e-6,
     "call": 145e-6,
 }
 """What is launched -> the host's seconds for it, on the reference host: a kernel of eager code, of the optimizer; a
-cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a kernel
-of compiled code; a call of compiled code with its guards. Fitted to steps of the shipped sets that the host decides:
-`python -m benchmarks.host_prices` leaves each machine out. Two prices come from fine-tuning steps on one H200
+cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a product
+of a loop over groups, as a cast with three views (an assumption); a kernel of compiled code; a call of compiled code
+with its guards. Fitted to steps of the shipped sets that the host decides: `python -m benchmarks.host_prices` leaves
+each machine out. Two prices come from fine-tuning steps on one H200
 (docs/lab/2026-11-25-finetuning.md): the first product of an adapter with the Python of PEFT's layer around it, and
 weights in 4 bits that bitsandbytes makes whole."""
 COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.73e-3, "reduce_scatter": 0.58e-3, "all_reduce": 0.05e-3}
@@ -55,6 +58,7 @@ ASSUMED = (
 )
 
 _SAME_TYPE = {"float16": "bfloat16"}
+EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
@@ -114,7 +118,8 @@ class Rates:
         self._host = host or 1.0
         self._links = links or {}
         self._network = network
-        self._products = ProductRates(hardware, by_kind.get("product", ()))
+        group_launch = self._host * LAUNCH_SECONDS["group"]
+        self._products = ProductRates(hardware, by_kind.get("product", ()), group_launch=group_launch)
         self._attention = AttentionRates(hardware, by_kind.get("attention", ()))
         self._bytes = ByteRates(hardware, [*by_kind.get("bytes", ()), *by_kind.get("optimizer", ())])
         self._known: dict[Operator, Cost] = {}
@@ -138,6 +143,8 @@ class Rates:
         """Return the host's seconds for one launch of an operator."""
         if operator.stream == "communication" and operator.name in COLLECTIVE_LAUNCH_SECONDS:
             return self._host * COLLECTIVE_LAUNCH_SECONDS[operator.name]
+        if "grouped" in operator.name and self._products.loops(product := _product(operator)):
+            return self._host * LAUNCH_SECONDS["group"] * product.groups
         return self._host * (LAUNCH_SECONDS[launched(operator)] + LAUNCH_SECONDS["call"] * operator.calls)
 
     def connects(self, ranks: int) -> bool:
@@ -179,10 +186,7 @@ class Rates:
             seconds = self.hardware.host_seconds(operator.name, operator.bytes)
             return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
         if kind == "products":
-            product = product_of(
-                operator.name, operator.shapes, bytes=operator.bytes, dtype=operator.dtype, layouts=_layouts(operator)
-            )
-            seconds, least, most = self._products.seconds(product)
+            seconds, least, most = self._products.seconds(_product(operator))
             unsure = least / seconds, most / seconds
         elif kind == "attention":
             seconds = self._attention.seconds(attention_of(operator))
@@ -203,6 +207,8 @@ class Rates:
             source, words = f"{SHARE_OF_PEAK[dtype]:.0%} of float32 on the datasheet of {here}, not measured", "float32"
         if where := self._measured.get((kind.removesuffix("s") if dtype else kind, dtype)):
             source = f"{words} measured on {where}" + (", the same chip" if where != here else "")
+        if "grouped" in operator.name:
+            return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)
         return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
 
@@ -219,6 +225,11 @@ def launched(operator: Operator) -> str:
     if operator.phase == "optimizer":
         return "optimizer"
     return "cast" if operator.name == "_to_copy" else "eager"
+
+
+def _product(operator: Operator) -> Product:
+    size, dtype = operator.bytes, operator.dtype
+    return product_of(operator.name, operator.shapes, bytes=size, dtype=dtype, layouts=_layouts(operator))
 
 
 def _layouts(operator: Operator) -> tuple[str, ...]:
@@ -262,8 +273,9 @@ def _points_of(device: Device) -> list[MeasuredOperator]:
 
 
 def _type(point: MeasuredOperator) -> tuple[str, str]:
-    """Return kind and type, by which rates are known."""
-    return point.kind, point.dtype if point.kind == "product" else ""
+    """Return kind and type, by which rates are known; grouped products are a kind of their own."""
+    kind = "grouped" if point.kind == "product" and "grouped" in point.name else point.kind
+    return kind, point.dtype if point.kind == "product" else ""
 
 
 @cache

@@ -7,6 +7,7 @@ replaces what another device does otherwise.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -19,6 +20,7 @@ from lmsweep.trials.machine.torch_private import (
     DynamicOutputShapeException,
     FakeTensorMode,
     OpOverload,
+    constants,
     replaced,
 )
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, FAKE, StorageTracker
@@ -26,6 +28,7 @@ from lmsweep.trials.model.optimizer import MatricesAndOthers, OptimizerOfCopies
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
+from lmsweep.trials.prediction.without_device.expected_load import MOST_COUNTS, expected
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.ways.attentions import FUSED_ATTENTION
 from lmsweep.trials.spec.ways.compilations import EAGER
@@ -59,7 +62,9 @@ class Fakes(FakeTensorMode):
         """Return the operator's result without its values."""
         kwargs = kwargs or {}
         other = self._replaced.get(func)
-        return other(*args, **kwargs) if other else super().dispatch(func, types, args, kwargs)
+        if other:
+            return other(*args, **kwargs)
+        return expected(self, func, args, partial(super().dispatch, func, types, args, kwargs))
 
 
 def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
@@ -78,7 +83,7 @@ def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
     Raises UnpredictableError if the step needs values."""
     tracker = StorageTracker(FAKE, block=block_of(config))
     try:
-        with nothing_cached(), unpacked_batches(config), tracker, device_operators(config):
+        with nothing_cached(), unpacked_batches(config), tracker, device_operators(config), constants(MOST_COUNTS):
             yield tracker, Fakes(OUTPUTS if config.device_type == "cuda" else None)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error
