@@ -9,9 +9,10 @@ BIN := .venv/bin
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
 
-# The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends.
-WITH := --numprocesses=2 --dist=loadfile --max-worker-restart=0
-PYTEST := $(BIN)/pytest $(WITH)
+# The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends. Many tests wait for the
+# processes that they start: on two cores three workers leave none idle.
+WITH := --dist=loadfile --max-worker-restart=0
+PYTEST := $(BIN)/pytest --numprocesses=3 $(WITH)
 
 # Only the lowest Python has wheels of the lowest versions.
 test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
@@ -19,11 +20,11 @@ test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
 
 # Reading, without PyTorch and Ray, with the lowest version of each dependency that pyproject.toml allows.
 test-lowest: .venv-lowest/ready
-	.venv-lowest/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/share report/test_answers.py)
+	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/report/test_trackers.py features/report/test_answers.py)
 
-TRIALS := analytic bench code distributed features/check isolation machine memory model numerics prediction profiling spec timing workloads
+TRIALS := analytic bench code distributed features/check features/operators isolation machine memory model numerics prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready
-	.venv-lowest-torch/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
+	.venv-lowest-torch/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 
 test-all: ready .venv/hf
 	$(PYTEST)

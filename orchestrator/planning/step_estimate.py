@@ -8,14 +8,10 @@ from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAttention, stand_in
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
-from lmsweep.orchestrator.predicting.predicted_step import (
-    PredictedStep,
-    in_precision,
-    predicted_step,
-    source_of,
-)
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
@@ -53,6 +49,8 @@ class StepEstimate:
     seconds: float
     between: tuple[float, float]
     """The 95 % interval, from the residuals of measured steps."""
+    others: Sure
+    """As other trainers run it, from the residuals of public stacks."""
     source: str
     """Where the rates come from, in words for a user."""
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -159,12 +157,10 @@ class StepEstimates:
         attention = planned.trial.config.attention
         if step.ranks:
             return self._of_ranks(planned, found, rates, step)
-        seconds, low, high = step.sure
         source = source_of(step.time)
         if is_reference(attention) and not has_own:
             source += f"; {attention} by PyTorch's operators in it, not measured"
-        factor = step.spread.factor
-        return StepEstimate(time=step.time, factor=factor, seconds=seconds, between=(low, high), source=source)
+        return _estimate(step, source)
 
     def _of_ranks(
         self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, step: PredictedStep
@@ -178,7 +174,6 @@ class StepEstimates:
             among = operators if ranks == config.world_size else resized(operators, config, ranks)
             return ranks // config.tp * tokens / rank_time(among, rates, config).at(factor)
 
-        seconds, low, high = step.sure
         ranks = least = config.world_size
         while ranks <= MOST_RANKS and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
             ranks *= 2
@@ -191,15 +186,13 @@ class StepEstimates:
         )
         parts = {name: factor * part for name, part in step.ranks.exposed.items()}
         source = f"{source_of(step.time, is_host_bound=step.ranks.is_host_bound)}; {_words(fleet, parts)}"
-        return StepEstimate(
-            time=step.time,
-            factor=factor,
-            seconds=seconds,
-            between=(low, high),
-            source=source,
-            parts=parts,
-            fleet=fleet,
-        )
+        return replace(_estimate(step, source), parts=parts, fleet=fleet)
+
+
+def _estimate(step: PredictedStep, source: str) -> StepEstimate:
+    (seconds, *between), factor = step.sure, step.spread.factor
+    return StepEstimate(time=step.time, factor=factor, seconds=seconds, between=(between[0], between[1]),
+                        others=step.elsewhere, source=source)  # fmt: skip
 
 
 def _words(fleet: Fleet, parts: Mapping[str, float]) -> str:

@@ -53,7 +53,9 @@ FSDP: dict[str, dict[str, Any]] = {
     "accumulated": {"accumulate": 2},
     "kept and accumulated": {"reshard": "false", "accumulate": 2},
     "checkpointed": {"checkpointing": "block"},
+    "block inputs on the host": {"checkpointing": "block", "offload": "block_inputs"},
     "tied": {"tied_head": True},
+    "adapted": {"adapter": "lora", "adapter_args": '{"rank": 4}'},
     "zeroed before backward": {"zero_grad": "before_backward"},
 }
 HSDP: dict[str, dict[str, Any]] = {
@@ -362,8 +364,9 @@ def led(bench: Workbench, config: TrialConfig) -> list[bytes]:
 
 
 @pytest.mark.slow  # it compiles
-def test_the_step_that_is_traced_is_compiled_as_those_that_are_timed():
-    (merged,) = in_ranks(led, replace(SMALL, compile="block"))
+@pytest.mark.parametrize("checkpointing", ["none", "selective"])
+def test_the_step_that_is_traced_is_compiled_as_those_that_are_timed(checkpointing):
+    (merged,) = in_ranks(led, replace(SMALL, compile="block", checkpointing=checkpointing))
     names = [str(event.get("name")) for event in json.loads(gzip.decompress(merged))["traceEvents"]]
     compiled = sum(name.startswith("Torch-Compiled Region") for name in names)
     assert compiled == SMALL.num_layers * SMALL.world_size

@@ -89,12 +89,15 @@ def test_train_forward_builds_the_graph_that_forward_does_not():
 
 
 def test_the_precision_sets_the_type_of_the_products():
-    types = {name: operations(precision=name).product_types for name in ("fp32", "bf16", "fp16", "bf16_pure")}
+    types = {
+        name: operations(precision=name).product_types for name in ("fp32", "bf16", "fp16", "bf16_pure", "fp16_pure")
+    }
     assert types == {
         "fp32": {torch.float32},
         "bf16": {torch.bfloat16},
         "fp16": {torch.float16},
         "bf16_pure": {torch.bfloat16},
+        "fp16_pure": {torch.float16},
     }
     kinds = {name: step_of(precision=name).model.head.weight.dtype for name in ("bf16", "bf16_pure")}
     assert kinds == {"bf16": torch.float32, "bf16_pure": torch.bfloat16}
@@ -225,17 +228,22 @@ def test_nested_groups_compute_each_block_twice_more_and_selective_ones_compute_
     assert nested > products(operations(checkpointing="sqrt", mode="forward_backward")) > plain
     assert products(operations(checkpointing="selective", mode="forward_backward")) == plain
     assert saved_bytes("nested") == saved_bytes("sqrt")
+    compiled = operations(checkpointing="selective", mode="forward_backward", compile="block", backend="aot_eager")
+    assert products(compiled) == plain
 
 
 @pytest.mark.parametrize(
     ("checkpointing", "scope"),
     [
         *(("block", "none"), ("block", "block"), ("sqrt", "none"), ("sqrt", "block")),
-        *(("2", "none"), ("nested", "none"), ("selective", "none")),
+        *(("2", "none"), ("nested", "none"), ("selective", "none"), ("selective", "block")),
         # Of layers whose compilation is proved above, more are slow.
         *(
             pytest.param(*one, marks=pytest.mark.slow)
-            for one in (("block", "model"), ("sqrt", "model"), ("3", "block"), ("nested", "block"))
+            for one in (
+                *(("block", "model"), ("sqrt", "model"), ("selective", "model")),
+                *(("3", "block"), ("nested", "block")),
+            )
         ),
     ],
 )

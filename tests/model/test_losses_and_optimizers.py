@@ -1,21 +1,29 @@
 """Each loss and each optimizer computes what its name says, in its own way."""
 
+import json
+import math
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
+from lmsweep.trials.distributed.parallel import sharded_optimizer
 from lmsweep.trials.memory.labels import lasting_labels
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.model.transformer.attention_functions import ATTENTION
 from lmsweep.trials.prediction.peak_memory import predict
+from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
 from lmsweep.trials.spec.config import WORDS, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
-from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, Optimizer
+from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS, Optimizer
 from tests.support.needs import needs_chunked_loss
 
 SMALL = TrialConfig(
@@ -74,6 +82,90 @@ def test_a_loss_changes_the_operations_that_run() -> None:
         found[loss] = frozenset(operations.names)
         assert (step.logits is None) == (loss == "chunked"), "a chunked loss never holds all logits"
     assert len(set(found.values())) == 3
+
+
+def of_hugging_face(folder: Path, loss: str, **described: Any) -> TrialConfig:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (folder / "config.json").write_text(json.dumps({"vocab_size": 200, "attention_dropout": 0.0, **sizes, **described}))
+    use_code(code_folder(folder))
+    return TrialConfig(
+        model_code=f"hf:{folder}",
+        context_length=16,
+        batch_size=2,
+        loss=loss,
+        mode="forward_backward",
+        attention="naive",
+    )
+
+
+@needs_chunked_loss
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.usefixtures("forget_code")
+def test_a_chunked_loss_of_a_model_of_hugging_face_is_the_loss_of_its_logits(tmp_path: Path, tied: bool) -> None:
+    config = of_hugging_face(tmp_path, "chunked", model_type="llama", tie_word_embeddings=tied)
+    (whole, exact), (chunked, found) = map(loss_and_gradient, (replace(config, loss="cross_entropy"), config))
+    assert chunked == pytest.approx(whole, rel=1e-5)
+    torch.testing.assert_close(found, exact, rtol=1e-3, atol=1e-6)
+    step = step_of(config)
+    step.forward()
+    assert step.logits is None, "a chunked loss never holds all logits"
+    assert sum(one.flops for one in step_operators(replace(config, device="cuda")))
+
+
+@needs_chunked_loss
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"model_type": "gemma2", "final_logit_softcapping": 30.0, "head_dim": 8, "num_key_value_heads": 4},
+        {"model_type": "cohere", "logit_scale": 0.25},
+        {"model_type": "phi"},  # whose head has a bias
+    ],
+    ids=lambda one: one["model_type"],
+)
+@pytest.mark.usefixtures("forget_code")
+def test_a_loss_of_hidden_states_is_refused_if_the_logits_are_more_than_a_product(
+    tmp_path: Path, described: dict[str, Any]
+) -> None:
+    with pytest.raises(UnsupportedError, match="does more for its logits than multiply"):
+        step_of(of_hugging_face(tmp_path, "chunked", **described))
+
+
+def test_weights_of_16_bits_are_updated_through_copies_of_32_and_not_where_a_gradient_overflows() -> None:
+    step = step_of(replace(SMALL, precision="fp16_pure"))
+    exact = [torch.nn.Parameter(weight.detach().float()) for weight in step.model.parameters()]
+    reference = torch.optim.AdamW(exact, lr=LEARNING_RATE)
+    for overflows in (False, True, False):
+        step.forward()
+        step.backward()
+        scale = step.scaler.get_scale()
+        if overflows:
+            step.model.head.weight.grad.fill_(math.inf)
+        for copy, weight in zip(exact, step.model.parameters(), strict=True):
+            assert weight.grad is not None and weight.dtype == weight.grad.dtype == torch.float16
+            copy.grad = weight.grad.float() / scale
+        step.optimize()
+        if not overflows:
+            reference.step()
+        assert step.scaler.get_scale() == (scale / 2 if overflows else scale)
+        for copy, weight in zip(exact, step.model.parameters(), strict=True):
+            torch.testing.assert_close(weight, copy.half(), rtol=2e-3, atol=1e-6)
+    assert {one.dtype for state in step.optimizer.state.values() for one in state.values()} == {torch.float32}
+    counts = [one.numel() for one in step.model.parameters()]
+    assert sharded_optimizer.state_bytes(step.optimizer) == 12 * sum(counts) + 4 * len(counts), (
+        "a copy, two moments, a count of steps"
+    )
+
+
+@pytest.mark.parametrize("fields", [{}, {"world_size": 2, "ddp": "naive"}], ids=["one process", "ranks"])
+def test_weights_of_16_bits_are_predicted_with_their_copies(fields: dict[str, Any]) -> None:
+    config = replace(SMALL, precision="fp16_pure", device="cuda", d_model=128, d_ff=512, **fields)
+    found, single = (predict(replace(config, precision=one)) for one in ("fp16_pure", "bf16_pure"))
+    weights = sum(one.nbytes for one in step_of(replace(SMALL, d_model=128, d_ff=512)).model.parameters())
+    # A copy in float32, and state in float32 in place of one in 16 bits.
+    assert found.step_end - single.step_end == pytest.approx(2 * weights, rel=0.01)
+    names = [one.name for one in step_operators(config) if one.phase == "optimizer"]
+    assert names.count("_foreach_copy_") == 2 and "_fused_adamw_" in names
 
 
 @needs_chunked_loss

@@ -1,5 +1,6 @@
 """`offload`: what forward saves waits on the host, and gradients stay what they were."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from lmsweep.trials.analytic.rates.intervals import spread_for
 from lmsweep.trials.analytic.rates.operators import HOST_OPERATORS
 from lmsweep.trials.analytic.rates.rate_set import rates_of
 from lmsweep.trials.analytic.rates.step_time import step_time
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.memory.storage_tracker import StorageTracker
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MATH_MODES
@@ -47,6 +50,65 @@ def test_gradients_with_offloaded_activations_are_the_same_and_weights_are_not_c
     for one, other in zip(plain.model.parameters(), moved.model.parameters(), strict=True):
         assert one.grad is not None and other.grad is not None
         torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("checkpointing", "inputs", "fields"),
+    [
+        ("block", 3, {}),
+        ("2", 2, {}),  # of groups of two and one
+        ("block", 3, {"precision": "bf16", "loss": "cross_entropy"}),
+        ("block", 3, {"compile": "block"}),  # the checkpoint is around what is compiled
+        ("selective", 3, {}),
+    ],
+)
+def test_offloaded_block_inputs_are_all_that_is_copied_and_gradients_are_the_same(checkpointing, inputs, fields):
+    config = replace(SMALL, checkpointing=checkpointing, **fields)
+    plain, moved = (
+        TrainingStep(replace(config, offload=way), MATH_MODES[config.precision], "eager")
+        for way in ("none", "block_inputs")
+    )
+    moved.model.load_state_dict(plain.model.state_dict())
+    moved.inputs, moved.targets = plain.inputs, plain.targets
+    copied: list[int] = []
+    with StorageTracker("cpu") as tracker:
+        tracker.on_operation = lambda func, args, _: copied.append(args[0].nbytes) if "copy_" in str(func) else None
+        moved.forward()
+    moved.backward()
+    plain.forward()
+    plain.backward()
+
+    one = 4 * config.batch_size * config.context_length * config.d_model
+    casts = [size for size in copied if size != one]  # of weights, by autocast
+    assert not casts or config.precision == "bf16"
+    predicted = _host_operators(replace(config, offload="block_inputs"))
+    assert len(copied) - len(casts) == inputs
+    assert predicted == {"copy_to_host": inputs * one, "copy_to_device": inputs * one}
+    for mine, reference in zip(moved.model.parameters(), plain.model.parameters(), strict=True):
+        assert mine.grad is not None
+        torch.testing.assert_close(mine.grad, reference.grad, rtol=0, atol=0)
+
+
+def test_inputs_of_the_blocks_of_a_model_of_hugging_face_are_offloaded(tmp_path, forget_code):
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 50, **sizes}))
+    use_code(code_folder(tmp_path))
+    config = TrialConfig(
+        model_code=f"hf:{tmp_path}", context_length=16, batch_size=2, checkpointing="block", offload="block_inputs",
+        mode="forward_backward",
+    )  # fmt: skip
+    assert _host_operators(config)["copy_to_host"] == 2 * 4 * 2 * 16 * 32
+
+
+def test_ranks_that_share_weights_offload_the_inputs_of_their_blocks():
+    ranks = replace(
+        SMALL, d_model=64, world_size=2, ddp="fsdp", checkpointing="block", offload="block_inputs", mode="train_step"
+    )
+    inputs = 3 * 4 * 3 * 16 * 64
+    assert _host_operators(ranks) == {"copy_to_host": inputs, "copy_to_device": inputs}
+    plain, moved = (predict(replace(ranks, device="cuda", offload=way)) for way in ("none", "block_inputs"))
+    assert plain.before_backward - moved.before_backward >= inputs
 
 
 def test_the_device_holds_next_to_nothing_between_forward_and_backward():
@@ -118,7 +180,7 @@ def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
     )  # fmt: skip
     gpu = device_named("H200 SXM")
     rates = rates_of(gpu)
-    sure = spread_for(gpu.name, rates.level).of(step_time(step_operators(config), rates))
+    sure = spread_for(gpu.name, rates.level()).of(step_time(step_operators(config), rates))
     assert sure.low < seconds < sure.high < 5 * sure.low
     if way == "activations":
         assert sure.seconds == pytest.approx(seconds, rel=0.05)

@@ -38,7 +38,7 @@ def errors_of(store: str, *, host: float | None, model: str, few: int | None = N
     for row in rows[:few]:
         config, seconds = config_of(row), median(row["samples"])
         time = rank_time(in_precision(step_operators(config), config), rates, config)
-        middle, low, high = spread_for(device.name, rates.level, config.world_size).of(time)
+        middle, low, high = spread_for(device.name, rates.level(), config.world_size).of(time)
         found.append((abs(middle / seconds - 1), low < seconds < high, time.is_host_bound))
     return found
 

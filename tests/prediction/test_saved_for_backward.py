@@ -5,6 +5,7 @@ and adds up what saved_tensors_hooks sees, without parameters.
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.compiled.graph_memory import graph_memory
 from lmsweep.trials.prediction.compiled.trial_graph import graph_config, traced_graph
+from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.spec.config import TrialConfig
 
 MIB = 2**20
@@ -74,3 +76,20 @@ def test_real_compiled_blocks_save_what_is_predicted():
     assert measured(block_config(**shape, layers=4)) == 4 * one
     inputs = 4 * shape["batch"] * shape["context"] * shape["width"]
     assert measured(block_config(**shape, layers=4, checkpointing="2")) == 2 * inputs
+
+
+@pytest.mark.slow  # compiles for the CPU
+@pytest.mark.parametrize("attention", ["naive", "sdpa"])
+def test_real_compiled_blocks_that_keep_only_products_save_what_is_predicted(attention: str):
+    kept = replace(block_config(width=64, context=32, batch=2, checkpointing="selective"), attention=attention)
+    one = predicted(kept)
+    assert measured(replace(kept, num_layers=3)) == 3 * one
+    if attention == "naive":  # its scores are written by no product
+        assert one < 0.7 * predicted(replace(kept, checkpointing="none"))
+
+
+def test_a_step_holds_for_each_compiled_block_that_keeps_products_what_its_graph_saves():
+    kept = block_config(width=64, context=32, batch=2, layers=3, checkpointing="selective")
+    whole = replace(kept, checkpointing="none")
+    less = predict(whole).before_backward - predict(kept).before_backward
+    assert less == 3 * (predicted(whole) - predicted(kept)) > 0

@@ -35,9 +35,9 @@ def products_of(config: TrialConfig) -> int:
     [
         {},
         {"precision": "bf16", "attention": "sdpa"},
-        {"checkpointing": "block", "feed_forward": "gelu"},
+        pytest.param({"checkpointing": "block", "feed_forward": "gelu"}, marks=pytest.mark.slow),
         {"optimizer": "adamw_foreach", "loss": "cross_entropy"},
-        {"num_experts": 4, "active_experts": 2},
+        pytest.param({"num_experts": 4, "active_experts": 2}, marks=pytest.mark.slow),
         {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16", "accumulate": 2},
         {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"},
         {"loss": "chunked", "compile": "block"},
@@ -100,7 +100,7 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
         pytest.param(
             {"checkpointing": "sqrt", "num_layers": 9, "attention": "sdpa", "precision": "bf16"}, marks=pytest.mark.slow
         ),
-        {"checkpointing": "nested", "num_layers": 8},
+        pytest.param({"checkpointing": "nested", "num_layers": 8}, marks=pytest.mark.slow),
         {"checkpointing": "2", "compile": "block"},
         pytest.param({"checkpointing": "nested", "compile": "block", "num_layers": 8}, marks=pytest.mark.slow),
         {"ddp": "flat", "world_size": 2},

@@ -182,11 +182,12 @@ def calls_wrapped(
             module._compiled_call_impl = call
 
 
-def checkpointed(module: nn.Module) -> nn.Module:
-    """Return the module wrapped so that backward recomputes it, with the state of the module itself."""
+def checkpointed(module: nn.Module, **options: Any) -> nn.Module:
+    """Return the module wrapped so that backward recomputes it, with the state of the module itself. The options are
+    those of `torch.utils.checkpoint.checkpoint`."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
-    return checkpoint_wrapper(module)
+    return checkpoint_wrapper(module, **options)
 
 
 def unset_random_weights() -> AbstractContextManager[None]:
@@ -293,6 +294,18 @@ def trace_ahead(
             decompositions=select_decomp_table(),
             keep_inference_input_mutations=True,
         )(*inputs)
+
+
+@contextmanager
+def tagged(contexts: Callable[[], Any]) -> Iterator[None]:
+    """A context in which a traced graph is marked as torch.compile marks a checkpoint with these contexts: what the
+    partitioner has to save, and what it may compute again."""
+    from torch.fx.traceback import preserve_node_meta
+
+    marking, _ = contexts()
+    marking.ac_graph_id = 0  # a block has one checkpoint
+    with preserve_node_meta(), marking:
+        yield
 
 
 def without_python_code() -> AbstractContextManager[None]:

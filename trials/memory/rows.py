@@ -13,6 +13,7 @@ from lmsweep.trials.memory.usage import Usage
 from lmsweep.trials.results.measurement import Artifact, Measurement, Residual, Yielded, one_number
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import TrialConfig
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 
 Readings = dict[tuple[str, str], int]
 """(phase, metric) -> bytes."""
@@ -113,7 +114,7 @@ def _parts(read_at: str, prefix: str, readings: Readings, held: Mapping[str, int
 def _block_rows(config: TrialConfig, count: int, kept: Mapping[int, Label], why: str | None) -> Iterator[Measurement]:
     if config.checkpointing != "none":
         why = why or "checkpointing saves only the inputs of groups of blocks, outside of the blocks"
-    elif config.offload == "activations":
+    elif OFFLOADS[config.offload].saved:
         why = why or "what blocks save is in the host's memory"
     elif config.compilation.whole:
         why = why or f"compile: {config.compile} compiles all blocks into one graph"

@@ -162,6 +162,12 @@ def _chosen(model: nn.Module, blocks: Sequence[nn.Module], config: TrialConfig) 
     return {name: layer for name, layer in linear.items() if name.rpartition(".")[2] in targets}
 
 
+def scales_of_stored(model: nn.Module) -> list[Tensor]:
+    """Return what weights in 4 bits are multiplied by, which bitsandbytes keeps beside them."""
+    states = (getattr(layer, "quant_state", None) for layer in model.modules())
+    return [state.absmax for state in states if state is not None]
+
+
 def trainable(model: nn.Module) -> list[nn.Parameter]:
     """Return the weights that are trained."""
     return [weight for weight in model.parameters() if weight.requires_grad]

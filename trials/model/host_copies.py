@@ -1,5 +1,6 @@
 """What waits in the host's memory: activations that forward saved. Without a device, operators stand for the copies."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,19 @@ def saved_on_host(model: nn.Module) -> saved_tensors_hooks:
         return found
 
     return saved_tensors_hooks(pack, unpack)
+
+
+def move_inputs(model: nn.Module, checkpoints: Sequence[nn.Module], method: str) -> None:
+    """Move to the host what the checkpoints in this method of these modules save: the inputs of blocks. What they
+    compute again is saved by hooks of their own."""
+    host = saved_on_host(model)
+    for module in checkpoints:
+        setattr(module, method, partial(_within, host, getattr(module, method)))
+
+
+def _within(host: saved_tensors_hooks, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    with host:
+        return call(*given, **named)
 
 
 def _copied_back(size: torch.Size, **options: Any) -> Tensor:

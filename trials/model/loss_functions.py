@@ -69,7 +69,7 @@ def loss_for(config: TrialConfig) -> LossFunction:
     """Return the configuration's loss. Raises UnsupportedError if this machine or PyTorch lacks it or the model gives
     no hidden states, and RequestError if the user's function takes other arguments."""
     loss = _users_loss(config.loss) if is_reference(config.loss) else _named_loss(config)
-    if loss.takes_hidden and config.model_code is not None:
+    if loss.takes_hidden and config.model_code is not None and not config.is_hugging_face:
         raise UnsupportedError(
             f"loss {config.loss} takes hidden states and the head's weight, and {config.model_code} returns logits"
         )

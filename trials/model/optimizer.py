@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import ParamsT
 
 from lmsweep.trials.code.calling import arguments_of, call
@@ -15,12 +15,14 @@ from lmsweep.trials.code.importing import code_in_use, load
 from lmsweep.trials.code.traceback_text import CodeError, defined_at, said_by, user_line
 from lmsweep.trials.machine.gpu.accelerator import why_not_installed
 from lmsweep.trials.machine.out_of_memory import ran_out_of_memory
-from lmsweep.trials.machine.torch_private import FakeTensor
+from lmsweep.trials.machine.torch_private import FakeTensor, foreach_copy
 from lmsweep.trials.model.adapted_layers import trainable
 from lmsweep.trials.model.host_copies import update_fakes
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 CLASS_PARAMETERS = ("optimizer_cls", "optimizer_class")
 """Names of the parameter by which a sharded optimizer takes the class of optimizer whose state it shards."""
@@ -70,6 +72,36 @@ class OptimizerOnHost(torch.optim.Optimizer):
                 weight.copy_(copy, non_blocking=True)
 
 
+class OptimizerOfCopies(torch.optim.Optimizer):
+    """Updates float32 copies of 16-bit weights by a fused optimizer, and copies these back."""
+
+    _step_supports_amp_scaling = True
+    """GradScaler leaves it to the fused optimizer to divide gradients, and to skip a step that overflowed."""
+
+    def __init__(self, weights: Sequence[nn.Parameter], make: Callable[[Sequence[nn.Parameter]], Any]) -> None:
+        super().__init__(weights, {"lr": LEARNING_RATE})
+        self._weights = weights
+        self._copies = [nn.Parameter(weight.detach().float()) for weight in weights]
+        self.parts = [make(self._copies)]
+        for weight, copy in zip(weights, self._copies, strict=True):
+            self.state[weight] = {"copy": copy}
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
+        (part,) = self.parts
+        used = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[0].grad is not None]
+        weights, copies = ([pair[side] for pair in used] for side in (0, 1))
+        for copy in copies:
+            copy.grad = torch.empty_like(copy)
+        foreach_copy([cast(Tensor, one.grad) for one in copies], [cast(Tensor, one.grad) for one in weights])
+        for name in ("grad_scale", "found_inf"):
+            setattr(part, name, getattr(self, name, None))
+        part.step()
+        part.zero_grad()
+        for weight, copy in used:
+            self.state[weight].update(part.state[copy])
+        foreach_copy([one.detach() for one in weights], [one.detach() for one in copies])
+
+
 def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
     """Return the configuration's optimizer over all trained weights. Raises UnsupportedError if a package is missing, a
     weight has no such optimizer or the user's class shards its state over ranks, and TypeError if what the user's class
@@ -85,9 +117,11 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
         if not matrices:
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
         return MatricesAndOthers(make_named(config.optimizer, matrices), make_named("adamw_fused", others))
-    if config.offload == "optimizer":
+    if OFFLOADS[config.offload].updates:
         return OptimizerOnHost(config.optimizer, trainable(model))
-    more = {"capturable": True} if config.capture != "none" and optimizer.capturable else {}
+    more: dict[str, Any] = {"capturable": True} if config.capture != "none" and optimizer.capturable else {}
+    if PRECISIONS[config.precision].has_copies:
+        return OptimizerOfCopies(trainable(model), partial(make_named, config.optimizer, **more))
     return make_named(config.optimizer, trainable(model), **more)
 
 

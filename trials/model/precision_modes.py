@@ -16,7 +16,8 @@ class MathMode:
     """Number formats of a training step (`NumberFormats`)."""
 
     parameter_dtype: torch.dtype = torch.float32
-    """Type of weights, gradients and optimizer state."""
+    """Type of weights and gradients."""
+    has_copies: bool = False
     autocast_dtype: torch.dtype | None = None
     tf32: bool = False
     scales_gradients: bool = False
@@ -40,6 +41,7 @@ class MathMode:
 MATH_MODES: dict[str, MathMode] = {
     name: MathMode(
         parameter_dtype=getattr(torch, formats.weights),
+        has_copies=formats.has_copies,
         autocast_dtype=getattr(torch, formats.autocast) if formats.autocast else None,
         tf32=formats.tf32,
         scales_gradients=formats.scales_gradients,

@@ -12,7 +12,7 @@ from lmsweep.trials.model.adapted_layers import add_adapters, trainable
 from lmsweep.trials.model.annotations import Range
 from lmsweep.trials.model.compiler import compile_model, ready_compiler
 from lmsweep.trials.model.float8 import convert_to_float8
-from lmsweep.trials.model.host_copies import saved_on_host
+from lmsweep.trials.model.host_copies import move_inputs, saved_on_host
 from lmsweep.trials.model.loss_functions import loss_for
 from lmsweep.trials.model.optimizer import make_optimizer, raise_explained
 from lmsweep.trials.model.precision_modes import MathMode
@@ -21,10 +21,19 @@ from lmsweep.trials.model.transformer.document_mask import positions_in_document
 from lmsweep.trials.model.transformer.flex_attention import Backend
 from lmsweep.trials.model.transformer.transformer import Transformer
 from lmsweep.trials.model.users.users_attention import in_type_of_queries
-from lmsweep.trials.model.users.users_forward import Inputs, call_model, check_devices, inputs_of, logits_of, users_loss
+from lmsweep.trials.model.users.users_forward import (
+    Inputs,
+    call_model,
+    check_devices,
+    give_hidden,
+    inputs_of,
+    logits_of,
+    users_loss,
+)
 from lmsweep.trials.model.users.users_model import build_users_model, repeated_layers, vocabulary_of
 from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.words import Mode
 from lmsweep.trials.timing.clock import Phase
 
@@ -46,7 +55,7 @@ class TrainingStep:
         math_mode: MathMode,
         backend: str | Backend = "inductor",
         *,
-        before_adapters: Callable[[], object] = lambda: None,
+        visits_again: Callable[[], object] = lambda: None,
     ) -> None:
         device = config.device_type
         self.config = config
@@ -57,20 +66,26 @@ class TrainingStep:
         """Path and number of the repeated layers of the user's model; None if it has none."""
         self.model, self.blocks = self._build(backend)
         if config.adapter != "none":
-            before_adapters()
+            visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
+        self._loss = loss_for(config)
+        self._head: torch.Tensor | None = None
+        if self._loss.takes_hidden and isinstance(self.model, Transformer):
+            self.model.returns_hidden, self._head = True, self.model.head.weight
+        elif self._loss.takes_hidden:
+            self._head = give_hidden(self.model, str(config.model_code))
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
-        self._loss = loss_for(config)
-        self._head: torch.Tensor | None = None
-        if self._loss.takes_hidden:
-            assert isinstance(self.model, Transformer), "only our model returns hidden states"
-            self.model.returns_hidden, self._head = True, self.model.head.weight
+        if OFFLOADS[config.offload].saved == "block_inputs":
+            own = config.model_code is None
+            move_inputs(self.model, [self.model] if own else self.blocks, "run_blocks" if own else "forward")
         self._first = config.model_code is not None
         self.uses_cuda_graphs = config.records_cuda_graphs
+        if math_mode.has_copies:
+            visits_again()
         self.optimizer = make_optimizer(self.model, config) if config.mode == "train_step" else None
         self.scaler = torch.amp.GradScaler(device, enabled=math_mode.scales_gradients)
         shape = (config.batch_size, config.context_length)  # (batch, tokens)
@@ -99,6 +114,7 @@ class TrainingStep:
             device=device,
             dtype=stored,
             checkpointing=config.checkpointing,
+            is_compiled_in=config.compiles_checkpoints,
             draws_random=config.adapter_arguments.dropout > 0 or is_reference(config.attention),
             positions=positions_in_documents(config, device),
         )
@@ -140,16 +156,17 @@ class TrainingStep:
         with (
             torch.inference_mode(self.config.mode == "forward"),
             self.math_mode.autocast(self.config.device_type),
-            saved_on_host(self.model) if self.config.offload == "activations" else nullcontext(),
+            saved_on_host(self.model) if OFFLOADS[self.config.offload].saved == "all" else nullcontext(),
         ):
             targets = self.micro_batch(self.targets, index)
             with Range("forward"):
                 output = self._call(self.micro_batch(self.inputs, index), targets)
+            made = output if self.config.model_code is None else self._logits_in(output)
             if self._head is not None:
                 with Range("loss"):
-                    self.loss = self._loss.function(output, self._head, targets)
+                    self.loss = self._loss.function(made, self._head, targets)
                 return
-            self.logits = output if self.config.model_code is None else self._logits_in(output)
+            self.logits = made
             with Range("loss"):
                 own = users_loss(self._own_inputs, output)
                 self.loss = self._loss.function(self.logits, targets) if own is None else own

@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.depth.operator_growth import deepened, regrouped, scaled
-from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.shared_runs import as_run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
@@ -20,6 +20,7 @@ from lmsweep.trials.spec.ways.attentions import ATTENTIONS
 from lmsweep.trials.spec.ways.compilations import EAGER
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.losses import FUSED_LOSSES
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS
 from lmsweep.trials.spec.workloads import Subject
@@ -58,7 +59,7 @@ def _of_its_phases(config: TrialConfig, run: Callable[[TrialConfig], Operators])
 
 def why_untimed(config: TrialConfig) -> str | None:
     """Return why the operators do not give the time of a step; None if they do."""
-    if config.offload == "optimizer" and config.optimizer != "adamw_fused":
+    if OFFLOADS[config.offload].updates and config.optimizer != "adamw_fused":
         return f"the time of {config.optimizer} on the host is not known, only that of adamw_fused"
     return None
 
@@ -103,7 +104,7 @@ def _at_full_depth(config: TrialConfig) -> Operators:
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     few = not config.is_hugging_face and layers <= fewest + 2
-    if few or has_own_code(config) or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
+    if few or config.has_own_code or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
         return of(config)
     if not config.recomputation.grows_with_layers:
         return _in_groups(config, layers) or of(config)

@@ -195,9 +195,12 @@ def graph_of(config: TrialConfig) -> TrialConfig:
         for name in fields_read_by(Reader.STEP, Reader.RANKS, Reader.NOTHING)
         if name != "timeout_seconds"  # a graph may take no longer than its trial
     }
+    same = config.compilation.same_graph
+    if config.compiles_checkpoints:
+        same = {name: value for name, value in same.items() if name != "checkpointing"}
     return replace(
         config,
-        **(others | config.compilation.same_graph),
+        **(others | same),
         mode="forward" if config.mode == "forward" else "forward_backward",
         loss="chunked" if config.loss in HIDDEN_LOSSES else "eager",
         batch_size=config.micro_batch_size,

@@ -91,7 +91,7 @@ class TrialConfig:
     batch_size: int = _combination(4)
     """Sequences per step; with several ranks, per rank."""
     precision: Precision = _combination("fp32")
-    """TF32 is off in fp32; bf16, fp16 and fp8_* autocast; bf16_pure has bf16 weights too."""
+    """TF32 is off in fp32; bf16, fp16 and fp8_* autocast; *_pure have such weights too."""
     compile: Compile = _combination("none")
     """What torch.compile compiles: nothing, one transformer block reused for all layers, or the whole model."""
     compile_mode: CompileMode = _combination("default")
@@ -103,7 +103,7 @@ class TrialConfig:
     checkpointing: str = _combination("none")
     """Blocks whose activations are recomputed: a number for groups of that many, or a word (docs/measuring.md)."""
     offload: Offload = _combination("none")
-    """What waits in the host's memory: what forward saves until backward, or the optimizer's state between updates."""
+    """What waits in the host's memory: what forward saves, the inputs of blocks alone, or the optimizer's state."""
     memory_budget: int | None = _combination(None)
     """Bytes that a step may hold at its peak; the compiler recomputes the rest. None: no limit."""
     attention: str = _combination("naive")
@@ -237,6 +237,11 @@ class TrialConfig:
         return tuple(value for value in values if value is not None and is_reference(value))
 
     @property
+    def has_own_code(self) -> bool:
+        """Whether it names code that is neither lmsweep's nor a model of Hugging Face."""
+        return bool({*self.references} - {self.model_code if self.is_hugging_face else None})
+
+    @property
     def adapter_arguments(self) -> AdapterArguments:
         """What the adapter is made with. Raises RequestError for wrong arguments."""
         return adapter_arguments(self.adapter_args)
@@ -303,6 +308,11 @@ class TrialConfig:
     @property
     def compilation(self) -> Compilation:
         return COMPILATIONS[self.compile]
+
+    @property
+    def compiles_checkpoints(self) -> bool:
+        """Whether a checkpoint is part of each compiled block: one that keeps results of operators has to see these."""
+        return self.compilation.each_block and self.recomputation.keeps_products
 
     @property
     def compiles(self) -> bool:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.compilations import COMPILATIONS
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 Mode = Literal["forward", "train_forward", "forward_backward", "train_step"]
@@ -14,7 +15,6 @@ CUDA_GRAPH_MODES = ("reduce-overhead", "max-autotune")
 Capture = Literal["none", "step"]
 GPU_DEVICES = ("cuda", "xpu")
 """Kinds of device that Ray counts and assigns: NVIDIA's and AMD's GPUs, Intel's GPUs."""
-Offload = Literal["none", "activations", "optimizer"]
 Gather = Literal["fp32", "bf16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 Profiler = Literal["torch", "nsys"]
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     Precision = str
     Compile = str
     AdapterWord = str
+    Offload = str
 else:
     AdapterWord = Literal["none", *ADAPTERS]
+    Offload = Literal[tuple(OFFLOADS)]
     Compile = Literal[*COMPILATIONS]
     Precision = Literal[tuple(PRECISIONS)]
 

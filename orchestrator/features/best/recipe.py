@@ -11,15 +11,10 @@ from lmsweep.trials.analytic.formulas import PASSES
 from lmsweep.trials.spec.config import CONFIG_FIELDS, TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
 _DIMENSIONS = tuple(ModelSize.__dataclass_fields__)
-
-_OFFLOADED = {
-    "none": (),
-    "activations": ("torch.autograd.graph.save_on_cpu(pin_memory=True) moves what forward saves, weights excepted",),
-    "optimizer": ("The optimizer has copies of the weights in pinned host memory; gradients and weights are copied",),
-}
 
 LINE = 74
 """Columns of the commands and the code, so that they can be indented on a terminal of 80."""
@@ -56,14 +51,14 @@ def pytorch_snippet(config: TrialConfig) -> str:
     `model.blocks`, and integers (batch, tokens).
     """
     has_gradients, trains = PASSES[config.mode] > 1, config.mode == "train_step"
-    scales = PRECISIONS[config.precision].scales_gradients
+    scales, has_copies = PRECISIONS[config.precision].scales_gradients, PRECISIONS[config.precision].has_copies
+    recomputing = (model_recipes.of_compilation(config), model_recipes.of_checkpointing(config))
     recipe = _joined(
         model_recipes.of_attention(config),
         Recipe(lines=("model.eval()" if config.mode == "forward" else "model.train()",)),  # dropout
         model_recipes.of_precision(config, has_gradients=has_gradients),
         model_recipes.of_adapter(config),
-        model_recipes.of_compilation(config),
-        model_recipes.of_checkpointing(config),  # around what is compiled
+        *(reversed(recomputing) if config.compiles_checkpoints else recomputing),
         step_recipes.of_loss(config),
         step_recipes.of_optimizer(config) if trains else Recipe(),
     )
@@ -80,7 +75,14 @@ def pytorch_snippet(config: TrialConfig) -> str:
     clear = when(has_gradients, "model.zero_grad(set_to_none=True)")
     early, late = (clear, ()) if config.zero_grad == "before_backward" else ((), clear)
     updating = "scaler.step(optimizer)" if scales else "optimizer.step()"
-    update = when(trains, "for optimizer in optimizers:", f"    {updating}", *when(scales, "scaler.update()"))
+    pairs = "for weight, copy in zip(weights, copies):"
+    update = when(
+        trains,
+        *when(has_copies, pairs, "    copy.grad = None if weight.grad is None else weight.grad.float()"),
+        *("for optimizer in optimizers:", f"    {updating}"),
+        *when(scales, "scaler.update()"),
+        *when(has_copies, pairs, "    weight.data.copy_(copy.data)"),
+    )
     if config.accumulate == 1:
         returned, body = "loss.detach()", [*computing, *early, *backward]
     else:
@@ -104,7 +106,7 @@ def _facts(config: TrialConfig, recipe: Recipe) -> list[str]:
         *recipe.facts,
         *(f"{name}: {getattr(config, name)}, your own, takes the place of the one below" for name in own),
         *when(config.capture != "none", "The whole step is captured once with torch.cuda.graph and replayed."),
-        *_OFFLOADED[config.offload],
+        *filter(None, (OFFLOADS[config.offload].fact,)),
         *when(
             config.memory_budget,
             "torch._functorch.config.activation_memory_budget = step.saved_share of the results, which keeps a step "

@@ -64,13 +64,15 @@ def of_loss(config: TrialConfig) -> Recipe:
     autocast = PRECISIONS[config.precision].autocast
     cast = f".to(torch.{autocast})" if autocast else ""  # autocast does not know these functions
     output = "model(inputs).logits" if config.is_hugging_face else "model(inputs)"
-    hidden = (f"hidden = {output}.flatten(0, -2){cast}", f"weight = model.head.weight{cast}")
+    head = "head" if config.is_hugging_face else "model.head"
+    hidden = (f"hidden = {output}.flatten(0, -2){cast}", f"weight = {head}.weight{cast}")
     operands = hidden if loss.takes_hidden else (f"logits = {output}.flatten(0, -2)",)
     fact = "loss: model(inputs) is the input of the output head, whose weight is model.head.weight"
+    taking = ("head = model.get_output_embeddings()", "head.forward = lambda hidden: hidden")
     return Recipe(
-        facts=when(loss.takes_hidden, fact),
+        facts=when(loss.takes_hidden and not config.is_hugging_face, fact),
         imports=import_of(loss.function),
-        lines=tuple(prepared),
+        lines=(*when(loss.takes_hidden and config.is_hugging_face, *taking), *prepared),
         forward=(*operands, "labels = targets.flatten()", f"loss = {call}"),
     )
 
@@ -84,7 +86,11 @@ def _made(optimizer: Optimizer, weights: str) -> str:
 def of_optimizer(config: TrialConfig) -> Recipe:
     optimizer = OPTIMIZERS.get(config.optimizer) or OPTIMIZERS["adamw_fused"]
     trained = when(config.adapter in ADAPTERS, "trained = [w for w in model.parameters() if w.requires_grad]")
-    lines = (*trained, f"optimizers = [{_made(optimizer, 'trained' if trained else 'model.parameters()')}]")
+    weights = "trained" if trained else "model.parameters()"
+    if PRECISIONS[config.precision].has_copies:
+        trained += (f"weights = list({weights})", "copies = [w.detach().float().requires_grad_() for w in weights]")
+        weights = "copies"
+    lines = (*trained, f"optimizers = [{_made(optimizer, weights)}]")
     by_kind = (
         "matrices = [w for w in model.blocks.parameters() if w.dim() == 2]",
         "others = list({*model.parameters()} - {*matrices})",

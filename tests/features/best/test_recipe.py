@@ -74,6 +74,8 @@ def followed(snippet: str, model: nn.Module, step: TrainingStep) -> dict[str, An
             weight.copy_(measured)
         for table, measured in zip(model.buffers(), step.model.buffers(), strict=True):
             table.data = measured.clone()
+        for copy, weight in zip(names.get("copies", ()), names.get("weights", ()), strict=True):
+            copy.copy_(weight)
     return names
 
 
@@ -102,6 +104,7 @@ RECIPES: list[dict[str, Any]] = [
     {"loss": "chunked", "precision": "bf16", "tied_head": True},
     {"optimizer": "muon", "num_experts": 4, "checkpointing": "selective"},
     {"compile": "block", "attention": "sdpa", "checkpointing": "block"},
+    {"compile": "block", "checkpointing": "selective", "precision": "bf16", "accumulate": 2},
     {"compile": "model", "precision": "bf16", "checkpointing": "sqrt"},
     {"compile": "block", "compile_mode": "max-autotune-no-cudagraphs", "dynamic_shapes": True},
 ]
@@ -122,6 +125,8 @@ def test_the_snippet_trains_as_the_measured_step_does(fields: dict[str, Any]) ->
         {"mode": "forward"},
         {"mode": "train_step"},
         {"checkpointing": "block", "attention": "sdpa", "blocks": "model.layers"},
+        {"checkpointing": "selective", "blocks": "model.layers"},
+        {"loss": "chunked", "precision": "bf16", "blocks": "model.layers"},
         {"adapter": "lora", "precision": "bf16", "blocks": "model.layers"},
     ],
     ids=str,
@@ -133,7 +138,7 @@ def test_the_snippet_trains_a_model_of_hugging_face(tmp_path: Path, fields: dict
     described = {"model_type": "llama", "vocab_size": 50, "attention_dropout": 0.5, **sizes}
     (tmp_path / "config.json").write_text(json.dumps(described))
     use_code(code_folder(tmp_path))
-    trains_alike(TrialConfig(model_code=f"hf:{tmp_path}", context_length=16, loss="cross_entropy", **fields))
+    trains_alike(TrialConfig(**{"loss": "cross_entropy"} | fields, model_code=f"hf:{tmp_path}", context_length=16))
 
 
 PACKAGES = {

@@ -165,9 +165,11 @@ def sum_operators(form: Form, count: int, tensors: int) -> Iterator[Operator]:
 def update_operators(form: Form, count: int, optimizer: str) -> Iterator[Operator]:
     """Yield the operators that update these weights."""
     if optimizer in OPTIMIZERS and (OPTIMIZERS[optimizer].is_fused or not OPTIMIZERS[optimizer].is_of_torch):
-        yield from form.rows(
-            count, Row("_fused_adamw_", "", 1, 7 * form.wide), dtype=PRECISIONS[form.precision].weights
-        )
+        formats = PRECISIONS[form.precision]
+        if formats.has_copies:
+            yield from form.rows(count, Row("_foreach_copy_", "", 2, 6), Row("_fused_adamw_", "", 1, 28))
+            return
+        yield from form.rows(count, Row("_fused_adamw_", "", 1, 7 * form.wide), dtype=formats.weights)
         return
     rows: tuple[Row, ...] = (
         Row("_foreach_mul_", "", 2, 2),

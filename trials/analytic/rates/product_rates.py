@@ -141,8 +141,9 @@ class ProductRates:
             places, ratios = found.setdefault(_key(product, layout), ([], []))
             places.append(_place(product, product.groups > 1))
             ratios.append(point.seconds / self.formula(product, layout))
-        # The formula is of aligned rows. Others are over their mean: far from all points, as slow as on average.
-        self._typical = {key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNMENT}
+        # The formula is of tensor cores and aligned rows. Others are over their mean: far away as on average.
+        means = {key: geometric_mean(ratios) for key, (_, ratios) in found.items()}
+        self._typical = {key: means[key] for key in means if key.alignment < ALIGNMENT or key.dtype == "float32"}
         self._surfaces = {
             key: Surface(places, [ratio / self._typical.get(key, 1.0) for ratio in ratios])
             for key, (places, ratios) in found.items()

@@ -134,6 +134,12 @@ class StepTime:
         return self.launching > self.computing
 
     @property
+    def product_type(self) -> str:
+        """The type of the products that take most time."""
+        times = self.by(lambda one: one.operator.dtype if one.kind == "products" else "")
+        return next(filter(None, times), "bfloat16")
+
+    @property
     def sources(self) -> dict[str, str]:
         """Class -> the source of the rates for most of its time, and of the rates that are assumed."""
         time: dict[tuple[str, str], float] = defaultdict(float)

@@ -15,7 +15,7 @@ from lmsweep.trials.distributed.parallel.gradient_sync import gradient_of
 from lmsweep.trials.distributed.parallel.rank_model import compares_users_code
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
 from lmsweep.trials.machine.gpu.accelerator import device_module
-from lmsweep.trials.model.adapted_layers import trainable
+from lmsweep.trials.model.adapted_layers import scales_of_stored, trainable
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.spec.config import TrialConfig
 
@@ -189,6 +189,8 @@ def _whole_copy(step: DataParallelStep) -> TrainingStep:
     copy = TrainingStep(step.config, step.math_mode)
     for mine, theirs in zip(copy.model.parameters(), step.training.model.parameters(), strict=True):
         mine.data = gathered(theirs.detach())
+    for mine, theirs in zip(*(scales_of_stored(one.model) for one in (copy, step.training)), strict=True):
+        mine.copy_(theirs)
     return copy
 
 

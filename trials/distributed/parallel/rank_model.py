@@ -19,6 +19,7 @@ from lmsweep.trials.distributed.parallel.sharded_optimizer import (
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
 from lmsweep.trials.distributed.parallel.world import Mesh, World, divided_optimizer
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
+from lmsweep.trials.model.adapted_layers import scales_of_stored
 from lmsweep.trials.model.optimizer import make_optimizer
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -48,8 +49,8 @@ def build_rank_model(config: TrialConfig, math_mode: MathMode, world: World) -> 
     index = dist.get_rank() // config.tp
     shards_users_state = shards_state(config)
     training = TrainingStep(_with_whole_state(config), math_mode)
-    for parameter in training.model.parameters():
-        dist.broadcast(parameter.detach(), src=0)
+    for tensor in (*training.model.parameters(), *scales_of_stored(training.model)):
+        dist.broadcast(tensor.detach(), src=0)
     first_weights: dict[str, NDArray[np.uint8]] = {}
     if compares_users_code(config):
         for name, one in training.model.state_dict().items():

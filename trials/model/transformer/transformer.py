@@ -7,7 +7,7 @@ PyTorch runs as batched products.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,11 +26,12 @@ from lmsweep.trials.model.transformer.layers import (
     at_least_float32,
 )
 from lmsweep.trials.spec.model_sizes import ModelSize
-from lmsweep.trials.spec.ways.checkpointings import PRODUCTS, checkpointing_of
+from lmsweep.trials.spec.ways.checkpointings import PRODUCTS, Checkpointing, checkpointing_of
 
 Run = Callable[[Tensor], Tensor]
 _SAVED_OPERATORS = [getattr(torch.ops.aten, name).default for name in PRODUCTS]
-_KEEP_PRODUCTS = partial(create_selective_checkpoint_contexts, _SAVED_OPERATORS)
+keeping_products = partial(create_selective_checkpoint_contexts, _SAVED_OPERATORS)
+"""Return the contexts of forward and of its recomputation in which the results of PRODUCTS are kept."""
 
 
 class CausalSelfAttention(nn.Module):
@@ -77,8 +78,13 @@ class Block(nn.Module):
         self.attention = CausalSelfAttention(size, rope=rope, attention=attention, **factory)
         self.feed_forward_norm = RMSNorm(size.d_model, **factory)
         self.feed_forward = (FeedForward if size.num_experts is None else Experts)(size, **factory)
+        self.recomputes: Callable[[Run, Tensor], Tensor] | None = None
+        """The checkpoint that is part of this block, for torch.compile to see it; None: any is around the block."""
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.compute(x) if self.recomputes is None else self.recomputes(self.compute, x)
+
+    def compute(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
         mixed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return mixed
@@ -99,19 +105,25 @@ def run_checkpointed(blocks: Sequence[nn.Module], x: Tensor, checkpointing: str,
     size = way.group_size(len(blocks))
     if size is None:
         return run_blocks(blocks, x)
-    save_input = partial(checkpoint, use_reentrant=False, preserve_rng_state=draws_random)
-    of_group = partial(save_input, context_fn=_KEEP_PRODUCTS) if way.keeps_products else save_input
+    save_input = input_saver(way, draws_random=draws_random)
     for first in range(0, len(blocks), size):
         group: list[Run] = list(blocks[first : first + size])
         if way.nested:
             group = [partial(save_input, block) for block in group]
-        x = of_group(partial(run_blocks, group), x)
+        x = save_input(partial(run_blocks, group), x)
     return x
+
+
+def input_saver(way: Checkpointing, *, draws_random: bool) -> Callable[[Run, Tensor], Tensor]:
+    """Return the checkpoint of a function and its input."""
+    more: dict[str, Any] = {"context_fn": keeping_products} if way.keeps_products else {}
+    return partial(checkpoint, use_reentrant=False, preserve_rng_state=draws_random, **more)
 
 
 class Transformer(nn.Module):
     """The whole model, on (batch, tokens). `positions`: those of the tokens, (tokens,); None: 0, 1, 2, ...
-    `draws_random`: whether blocks draw random numbers, which checkpointing has to draw again."""
+    `draws_random`: whether blocks draw random numbers, which checkpointing has to draw again. `is_compiled_in`: whether
+    the checkpoint is part of each block, not around it."""
 
     def __init__(
         self,
@@ -121,6 +133,7 @@ class Transformer(nn.Module):
         context_length: int,
         attention: AttentionFunction,
         checkpointing: str = "none",
+        is_compiled_in: bool = False,
         draws_random: bool = False,
         positions: Tensor | None = None,
         **factory: Unpack[Factory],
@@ -136,8 +149,10 @@ class Transformer(nn.Module):
             self.head.weight = self.token_embedding.weight
         self.returns_hidden = False
         """Whether forward leaves out the head, for a loss that computes the logits itself."""
-        self.checkpointing = checkpointing
+        self.checkpointing = "none" if is_compiled_in else checkpointing
         self.draws_random = draws_random
+        for block in self.blocks if is_compiled_in else ():
+            cast(Block, block).recomputes = input_saver(checkpointing_of(checkpointing), draws_random=draws_random)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Integers (batch, tokens) to logits (batch, tokens, vocab_size), or with `returns_hidden` to hidden states."""

@@ -176,6 +176,9 @@ class TextModel(nn.Module):
             embeddings: Any = model.get_input_embeddings()  # type: ignore[operator]
             self.lm_head.weight = embeddings.weight
 
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.lm_head(self.model(tokens, use_cache=False).last_hidden_state)
         return logits

@@ -10,6 +10,7 @@ from torch import nn
 from lmsweep.trials.code.calling import OFFERED, arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
+from lmsweep.trials.model.transformer.transformer import keeping_products
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
 from lmsweep.trials.model.users.users_forward import code_error, mark_inputs
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
@@ -123,7 +124,8 @@ def _checkpoint(model: nn.Module, config: TrialConfig) -> None:
             "blocks"
         )
     wanted = {id(block) for block in found.layers}
+    kept = {"context_fn": keeping_products} if config.recomputation.keeps_products else {}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if id(child) in wanted:
-                setattr(parent, name, checkpointed(child))
+                setattr(parent, name, checkpointed(child, **kept))

@@ -1,17 +1,18 @@
 """The graph that torch.compile makes of a trial's compiled part: a block, the whole model, or attention alone."""
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from lmsweep.trials.machine.torch_private import FakeTensorMode
+from lmsweep.trials.machine.torch_private import FakeTensorMode, tagged
 from lmsweep.trials.model.attention_step import AttentionStep
 from lmsweep.trials.model.precision_modes import MATH_MODES
 from lmsweep.trials.model.training_step import TrainingStep
+from lmsweep.trials.model.transformer.transformer import keeping_products
 from lmsweep.trials.prediction.compiled.aot_graph import Captured, Traced, UnscalableError, capture, divide, in_primes
 from lmsweep.trials.prediction.without_device.device_operators import device_operators
 from lmsweep.trials.prediction.without_device.fake_device import (
@@ -38,7 +39,7 @@ def traced_attention(config: TrialConfig) -> Traced:
 @lru_cache(maxsize=4)
 def traced_graph(config: TrialConfig) -> Traced:
     """The graph of the compiled block or model of a `graph_config`. Raises UnpredictableError and UnsupportedError."""
-    if config.checkpointing != "none":
+    if config.checkpointing != "none" and not config.compiles_checkpoints:
         raise UnpredictableError("checkpointing inside one compiled graph is not predicted")
     return _traced(config, _captured_model)
 
@@ -84,7 +85,8 @@ def _captured_model(config: TrialConfig, is_of_primes: bool) -> Captured:
         constants = dict([*part.named_parameters(), *part.named_buffers()])
 
         def function(*inputs: Tensor) -> Tensor:
-            with math_mode.autocast("cpu"):
+            marks = tagged(keeping_products) if config.compiles_checkpoints else nullcontext()
+            with math_mode.autocast("cpu"), marks:
                 weights = dict(zip(constants, inputs[:-1], strict=True))
                 result: Tensor = torch.func.functional_call(part, weights, inputs[-1:])
                 return result

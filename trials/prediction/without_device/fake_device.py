@@ -28,7 +28,7 @@ from lmsweep.trials.machine.torch_private import (
     schema_name,
 )
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, FAKE, StorageTracker
-from lmsweep.trials.model.optimizer import MatricesAndOthers
+from lmsweep.trials.model.optimizer import MatricesAndOthers, OptimizerOfCopies
 from lmsweep.trials.model.precision_modes import MATH_MODES, MathMode
 from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.device_operators import OUTPUTS, device_operators
@@ -190,11 +190,13 @@ def make_state(step: TrainingStep, fake: Fakes) -> None:
     Unless it is fused, AdamW reads the values of its step counters, so these are real tensors on the CPU.
     """
     assert step.optimizer is not None, "the optimizer phase has an optimizer"
-    for part in step.optimizer.parts if isinstance(step.optimizer, MatricesAndOthers) else (step.optimizer,):
+    has_copies = isinstance(step.optimizer, OptimizerOfCopies)  # which get gradients in the step
+    composed = step.optimizer if isinstance(step.optimizer, MatricesAndOthers | OptimizerOfCopies) else None
+    for part in composed.parts if composed else (step.optimizer,):
         if not isinstance(part, torch.optim.AdamW):
             continue
         for parameter in part.param_groups[0]["params"]:
-            if parameter.grad is not None and parameter not in part.state:
+            if (has_copies or parameter.grad is not None) and parameter not in part.state:
                 if part.param_groups[0]["fused"]:
                     with fake:
                         count = torch.zeros((), dtype=torch.float32)

@@ -19,6 +19,7 @@ from lmsweep.trials.spec.rules.step_rules import (
     of_step,
 )
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.workloads import Workload, workload_named, workloads
 
 
@@ -68,10 +69,10 @@ def _of_capture(c: TrialConfig, _: Workload) -> Iterator[str]:
     optimizer = OPTIMIZERS.get(c.optimizer)
     if c.mode == "train_step" and not (optimizer and optimizer.capturable):
         yield f"capture: step needs a capturable optimizer, and {c.optimizer} is none; use AdamW"
-    if c.precision == "fp16" and c.mode == "train_step" and not (optimizer and optimizer.is_fused):
+    if PRECISIONS[c.precision].scales_gradients and c.mode == "train_step" and not (optimizer and optimizer.is_fused):
         yield (
-            f"with precision fp16 and optimizer {c.optimizer}, the host waits in each step for the result of the "
-            "gradient scaler, which a CUDA graph cannot record; adamw_fused reads it on the device"
+            f"with precision {c.precision} and optimizer {c.optimizer}, the host waits in each step for the result of "
+            "the gradient scaler, which a CUDA graph cannot record; adamw_fused reads it on the device"
         )
 
 

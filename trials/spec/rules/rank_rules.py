@@ -15,8 +15,6 @@ from lmsweep.trials.spec.workloads import Workload
 def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
     if c.ddp == "none":
         yield "ddp: none synchronizes nothing; choose naive, flat, bucketed, ..."
-    if c.precision in FLOAT8_PRECISIONS:
-        yield f"precision {c.precision} is measured in one process, not in ranks of ddp"
     if c.bucket_bytes is not None and c.ddp in DDP_VARIANTS and DDP_VARIANTS[c.ddp].call != "bucket":
         yield f"bucket_bytes has no effect with ddp {c.ddp}, which has no buckets"
     if c.mode not in ("forward_backward", "train_step"):
@@ -41,8 +39,9 @@ def of_ddp(c: TrialConfig, _: Workload) -> Iterator[str]:
 
 def _of_sharding(c: TrialConfig) -> Iterator[str]:
     ranks, shards = c.world_size // c.tp, c.shard_ranks
-    if c.gather == "bf16" and c.precision != "bf16" and (c.fully_shards or is_reference(c.ddp)):
-        why = "computes in it" if PRECISIONS[c.precision].operand == "bfloat16" else "computes in another"
+    formats = PRECISIONS[c.precision]
+    if c.gather == "bf16" and formats.autocast != "bfloat16" and (c.fully_shards or is_reference(c.ddp)):
+        why = "computes in it" if formats.operand == "bfloat16" else "computes in another"
         yield f"gather bf16 is the type in which precision bf16 computes; precision {c.precision} {why}"
     for field in ("reshard", "shards", "gather"):
         if not c.fully_shards and not c.is_default(field) and not (field == "gather" and is_reference(c.ddp)):
@@ -72,6 +71,8 @@ def _of_sharding(c: TrialConfig) -> Iterator[str]:
 def _of_tensor_parallel(c: TrialConfig) -> Iterator[str]:
     if c.tp == 1:
         return
+    if c.precision in FLOAT8_PRECISIONS:
+        yield f"precision {c.precision} is measured with whole layers in each rank; with tp use bf16"
     if c.ddp != "naive" and not c.fully_shards:
         yield f"tp is measured with ddp naive, zero2, fsdp and hsdp, not with {c.ddp}"
     if c.model_code is not None or c.num_experts is not None or c.qk_norm:

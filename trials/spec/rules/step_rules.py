@@ -6,7 +6,9 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 from lmsweep.trials.spec.ways.attentions import ATTENTIONS
+from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
 from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES, LOSSES
+from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import OPTIMIZERS, SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, NARROW_PRECISIONS
@@ -81,15 +83,12 @@ def of_attention_alone(c: TrialConfig, _: Workload) -> Iterator[str]:
 def of_step(c: TrialConfig, w: Workload) -> Iterator[str]:
     if c.checkpointing != "none" and c.mode == "forward":
         yield "checkpointing has no effect in mode forward, which saves nothing for backward"
-    if c.recomputation.keeps_products and c.compilation.each_block:
-        yield (
-            f"checkpointing {c.checkpointing} keeps results of operators, which a compiled block does not have; use "
-            "compile: none or model"
-        )
-    if c.model_code is not None and (c.recomputation.keeps_products or not c.recomputation.grows_with_layers):
-        yield f"checkpointing {c.checkpointing} is for lmsweep's own model; with your own model use block"
+    if c.model_code is not None and not c.recomputation.grows_with_layers:
+        yield f"checkpointing {c.checkpointing} is for lmsweep's own model; with your own model use block or selective"
     if c.precision in FLOAT8_PRECISIONS and c.model_code is None:
         yield from _of_float8(c)
+    if PRECISIONS[c.precision].has_copies and c.mode == "train_step":
+        yield from _of_copies(c)
     if c.memory_budget is not None:
         yield from _of_memory_budget(c)
     if c.offload != "none":
@@ -105,8 +104,6 @@ def of_adapter(c: TrialConfig, w: Workload) -> Iterator[str]:
         yield f"adapter {c.adapter} stores weights in 4 bits, whose kernels need device: cuda, not {c.device_type}"
     if c.tp > 1:
         yield f"adapter {c.adapter} is not measured with tp, which divides the layers that it is beside"
-    if ADAPTERS[c.adapter].stored_bits and w.has_ranks:
-        yield f"adapter {c.adapter} is not measured on several ranks, whose ways to share weights know no 4 bits"
     if ADAPTERS[c.adapter].stored_bits and c.compile != "none":
         yield f"adapter {c.adapter} is not measured with compile: the kernels for 4 bits are not torch.compile's"
     if c.precision in FLOAT8_PRECISIONS:
@@ -137,20 +134,46 @@ def _of_float8(c: TrialConfig) -> Iterator[str]:
 
 
 def _of_offload(c: TrialConfig, w: Workload) -> Iterator[str]:
+    way = OFFLOADS[c.offload]
     if c.device_type != "cuda":
         yield f"offload {c.offload} moves to the host what device {c.device_type} has there; it needs device: cuda"
-    if w.has_ranks:
-        yield f"offload {c.offload} is measured in one process: weights that ranks gather look like activations"
+    if w.has_ranks and way.saved == "all":
+        yield (
+            f"offload {c.offload} is measured in one process: weights that ranks gather look like activations; use "
+            "offload: block_inputs with checkpointing: block"
+        )
+    if w.has_ranks and way.updates:
+        yield f"offload {c.offload} is measured in one process, whose weights are whole; use ddp fsdp without it"
     if c.capture != "none":
         yield f"offload {c.offload} waits for copies to the host, which CUDA graphs cannot record"
-    if c.offload == "activations" and c.mode == "forward":
+    if way.saved and c.mode == "forward":
         yield f"offload {c.offload} has no effect in mode forward, which saves nothing for backward"
-    if c.offload == "activations" and c.compile != "none":
+    if way.saved == "all" and c.compile != "none":
         yield f"offload {c.offload} is measured eagerly: what compiled code saves is its compiler's choice"
-    if c.offload == "optimizer" and c.mode != "train_step":
+    if way.saved == "block_inputs" and c.checkpointing == "none":
+        yield f"offload {c.offload} moves what checkpointing keeps of blocks, their inputs; use it with checkpointing"
+    inside = c.compilation.whole or c.compiles_checkpoints or (c.compilation.each_block and c.model_code is not None)
+    if way.saved == "block_inputs" and inside:
+        yield (
+            f"offload {c.offload} needs checkpoints around compiled blocks; here they are part of what is compiled, so "
+            "use compile: none" + ("" if c.model_code else ", or compile: block with checkpointing: block")
+        )
+    if way.updates and c.mode != "train_step":
         yield f"offload {c.offload} has no effect in mode {c.mode}, which updates no weights"
-    if c.offload == "optimizer" and c.optimizer not in SHARDED:
+    if way.updates and c.optimizer not in SHARDED:
         yield f"offload {c.offload} is for PyTorch's AdamW ({', '.join(SHARDED)}), not for {c.optimizer}"
+
+
+def _of_copies(c: TrialConfig) -> Iterator[str]:
+    if c.optimizer not in OPTIMIZERS or not OPTIMIZERS[c.optimizer].is_fused:
+        yield f"precision {c.precision} updates float32 copies of the weights by adamw_fused, not by {c.optimizer}"
+    if OFFLOADS[c.offload].updates:
+        yield f"precision {c.precision} and offload {c.offload} both copy the weights; use precision: fp16"
+    if c.tp > 1 or (c.ddp in DDP_VARIANTS and DDP_VARIANTS[c.ddp].shared):
+        yield (
+            f"precision {c.precision} keeps whole float32 copies of the weights in each rank; where ranks share "
+            "weights or the optimizer's state use precision: fp16"
+        )
 
 
 def _of_memory_budget(c: TrialConfig) -> Iterator[str]:
@@ -166,7 +189,7 @@ def _of_memory_budget(c: TrialConfig) -> Iterator[str]:
 
 
 def of_loss(c: TrialConfig, _: Workload) -> Iterator[str]:
-    if c.loss in HIDDEN_LOSSES and c.model_code is not None:
+    if c.loss in HIDDEN_LOSSES and c.model_code is not None and not c.is_hugging_face:
         yield f"loss {c.loss} takes hidden states and the head's weight, and {c.model_code} returns logits"
     if c.loss in LOSSES and LOSSES[c.loss].function and c.device_type != "cuda":
         yield f"loss {c.loss} is made of Triton kernels and needs device: cuda"

@@ -9,5 +9,6 @@ precisions.py      the number formats of weights and matrix products
 ddp_variants.py    how gradients are averaged over ranks
 checkpointings.py  what backward computes again
 compilations.py    what torch.compile compiles
+offloads.py        what waits in the host's memory
 adapters.py        which small weights are trained in place of the model's own
 """

@@ -9,7 +9,10 @@ class NumberFormats:
     """The number formats of a training step, with types by their name in PyTorch."""
 
     weights: str = "float32"
-    """Type of weights, gradients and optimizer state."""
+    """Type of weights and gradients, and of the optimizer's state unless it has copies of the weights."""
+    has_copies: bool = False
+    """Whether the optimizer updates float32 copies of the weights (Micikevicius et al. 2018), since it cannot add what
+    is small to 16 bits, nor keep a square of it."""
     autocast: str | None = None
     """Type that autocast casts to; None: no autocast."""
     tf32: bool = False
@@ -45,7 +48,14 @@ class NumberFormats:
         return 4 if self.weights == "float32" else 2
 
 
-_float8 = partial(NumberFormats, autocast="bfloat16", rate="fp8", compute_capability=(8, 9))
+_float8 = partial(
+    NumberFormats,
+    autocast="bfloat16",
+    rate="fp8",
+    compute_capability=(8, 9),
+    gradient_error=0.1,  # a weight or gradient next to a border of float8 rounds by a sixteenth
+    update_error=0.5,
+)
 
 PRECISIONS: dict[str, NumberFormats] = {
     "fp32": NumberFormats(rate="fp32", gradient_error=1e-4, update_error=1e-2),
@@ -55,6 +65,9 @@ PRECISIONS: dict[str, NumberFormats] = {
         autocast="float16", scales_gradients=True, rate="fp16", gradient_error=2e-2, update_error=0.1
     ),
     "bf16_pure": NumberFormats(weights="bfloat16", rate="bf16", gradient_error=5e-2, update_error=0.5),
+    "fp16_pure": NumberFormats(
+        weights="float16", has_copies=True, scales_gradients=True, rate="fp16", gradient_error=2e-2, update_error=0.5
+    ),
     "fp8_tensorwise": _float8(float8_recipe="tensorwise"),
     "fp8_rowwise": _float8(float8_recipe="rowwise"),
     "fp8_rowwise_gw_hp": _float8(float8_recipe="rowwise_with_gw_hp"),
