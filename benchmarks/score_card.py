@@ -32,12 +32,14 @@ from lmsweep.trials.analytic.rates.intervals import (
     OTHERS,
     RESIDUALS_FILE,
     Residual,
+    covering,
     known_residuals,
     learned,
     others,
     peak_of_others,
     spread_for,
     spread_of_others,
+    unseen,
     widened,
 )
 from lmsweep.trials.analytic.rates.rate_set import rates_of
@@ -200,16 +202,21 @@ def card(residuals: Sequence[Residual]) -> None:
 
 
 def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> tuple[float, bool] | None:
-    """Return the error of the middle, and whether the interval held; None without another source. least: the deviation
-    that its own is at least."""
-    error, kept = held(one, among, _wider(one.level, one.device, tuple(among)))
-    within = abs(math.log1p(error)) <= INTERVAL_DEVIATIONS * least
-    return None if math.isnan(error) else (error, kept or within)
+    """Return the error of the middle, and whether the interval held, learned without the source of the cell; None
+    without another source. least: the deviation that its own is at least."""
+    spread = unseen(one, among)
+    if spread is None:
+        return None
+    if one.level in ("others", "memory"):
+        wide = _covering(one.device, tuple(among)).deviation
+    else:
+        wide = spread.deviation * _wider(one.level, one.device, tuple(among))
+    distance = math.log(spread.factor) - one.log_ratio
+    return math.expm1(distance), abs(distance) <= INTERVAL_DEVIATIONS * max(wide, least) * (1 + 1e-9)
 
 
-@cache
-def _wider(level: str, device: str, among: tuple[Residual, ...]) -> float:
-    return widened(level, among, device, least=None if level in ("others", "memory") else 1.0)
+_wider = cache(lambda level, device, among: widened(level, among, device))
+_covering = cache(lambda device, among: covering(among, device))
 
 
 @cache

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
-from itertools import chain
 from statistics import fmean, pvariance
 from typing import Literal, NamedTuple, Protocol
 
@@ -135,25 +134,27 @@ def _moves(residuals: Sequence[Residual]) -> dict[str, float]:
     return {name: sum(moves) / (len(moves) + 1) for name, moves in found.items()}  # one source says half of it
 
 
+def unseen(one: Residual, residuals: Sequence[Residual]) -> Spread | None:
+    """Return the spread of a cell's level on its GPU without its source; None without another source."""
+    return learned(one.level, residuals, one.device, lambda other: other.source != one.source)
+
+
 def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
-    """Return a cell's distance from its prediction without its source, in standard deviations; None without another
-    source."""
-    spread = learned(one.level, residuals, one.device, lambda other: other.source != one.source)
+    """Return a cell's distance from its prediction without its source, in standard deviations."""
+    spread = unseen(one, residuals)
     return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
-def widened(level: str, residuals: Sequence[Residual], device: str, least: float | None = 1.0) -> float:
+def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
     """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
-    cells of this GPU, or of one with its chip. If neither has cells, they must contain that share of each GPU's. least:
-    the smallest factor; None for that with which they contain the share of all cells, which then is enough."""
-    by_device: dict[str, list[float]] = defaultdict(list)
+    cells of this GPU, and of all with its chip. If there are none, they must contain that share of each GPU's."""
+    groups: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (distance := judged(one, residuals)) is not None:
-            by_device[one.device].append(distance / INTERVAL_DEVIATIONS)
-    known = _nearest(device, by_device)
-    counted = [by_device[known]] if known else [*by_device.values()] if least else []
-    together = [least] if least else [*chain(*by_device.values())]
-    return max((_covering(found) for found in (*counted, together) if found), default=1.0)
+            for group in (one.device, f"chip of {_chip(one.device)}"):
+                groups[group].append(distance / INTERVAL_DEVIATIONS)
+    known = [groups[name] for name in (device, f"chip of {_chip(device)}") if name in groups]
+    return max(1.0, *map(_covering, known or groups.values()), 1.0)
 
 
 def _covering(distances: Sequence[float]) -> float:
@@ -177,7 +178,7 @@ def others(experts: bool) -> list[Residual]:
 def spread_of_others(device_name: str, experts: bool = False) -> Spread:
     """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are. experts:
     whether the model is a mixture of experts."""
-    return _spread_among(others(experts), device_name)
+    return covering(others(experts), device_name)
 
 
 def peak_of_others(peak: int) -> tuple[int, int, int]:
@@ -190,13 +191,18 @@ def peak_of_others(peak: int) -> tuple[int, int, int]:
 @cache
 def spread_of_peaks() -> Spread:
     """Return the spread of the memory that other trainers need over the predicted peak, alike on all GPUs."""
-    return _spread_among([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
+    return covering([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
 
 
-def _spread_among(found: Sequence[Residual], device_name: str) -> Spread:
+def covering(found: Sequence[Residual], device_name: str) -> Spread:
+    """Return the spread of residuals of one level as wide as contains LEAST_COVERED of all cells, and of those of GPUs
+    with this chip, each held against what the other sources say."""
     spread = learned(found[0].level, found, device_name)
     assert spread is not None, "they are of one level"
-    return spread._replace(deviation=spread.deviation * widened(found[0].level, found, device_name, least=None))
+    cells = [(one, math.log(without.factor)) for one in found if (without := unseen(one, found))]
+    here = [one for one in cells if _chip(one[0].device) == _chip(device_name)]
+    widths = [_covering([abs(one.log_ratio - middle) for one, middle in group]) for group in (cells, here) if group]
+    return Spread(spread.factor, max(widths) / INTERVAL_DEVIATIONS)
 
 
 @cache
