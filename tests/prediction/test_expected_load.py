@@ -170,8 +170,6 @@ def test_torchtitans_grouped_form_has_its_products_its_order_and_its_sums(model:
         "        return x[logits[:, 0] > 0].sum() + x",
     ],
 )
-def test_what_depends_on_values_of_which_nothing_is_expected_is_refused(
-    body: str, model: Callable[..., TrialConfig]
-) -> None:
+def test_what_depends_on_values_without_an_expectation_is_refused(body: str, model: Callable[..., TrialConfig]) -> None:
     with pytest.raises(UnpredictableError, match="depends on values"):
         step_operators(model(body, 1))

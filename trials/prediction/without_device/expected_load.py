@@ -13,7 +13,7 @@ from torch import Tensor
 from lmsweep.trials.machine.torch_private import FakeTensor, FakeTensorMode, OpOverload, returns_view, schema_name
 
 MEAN, CHOICES = "expected_mean", "expected_choices"
-"""Attributes of tensors of integers: the mean of the values; of indices, the number of which each is one."""
+"""Attributes of tensors of integers: the mean of the values; of indices, the number they choose from."""
 MOST_COUNTS = 4096
 """Most integers whose values are kept: more than a layer has experts."""
 
