@@ -296,7 +296,7 @@ def test_devices_are_compared_by_name_whatever_their_memory(attempts: Attempts) 
     assert list(found.frame["verdict"]) == ["faster"] and found.frame["ratio"][0] == pytest.approx(0.5)
 
 
-def test_two_stores_of_one_device_each_are_compared_and_what_else_differs_is_said(
+def test_two_stores_of_one_device_each_are_compared_and_what_else_differs_is_printed(
     lmsweep: Command, tmp_path: Path
 ) -> None:
     newer = replace(H200, torch_version="2.12.0", triton_version="4")
