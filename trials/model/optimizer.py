@@ -78,7 +78,9 @@ class OptimizerOfCopies(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     """GradScaler leaves it to the fused optimizer to divide gradients, and to skip a step that overflowed."""
 
-    def __init__(self, weights: Sequence[nn.Parameter], make: Callable[[Sequence[nn.Parameter]], Any]) -> None:
+    def __init__(
+        self, weights: Sequence[nn.Parameter], make: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+    ) -> None:
         super().__init__(weights, {"lr": LEARNING_RATE})
         self._weights = weights
         self._copies = [nn.Parameter(weight.detach().float()) for weight in weights]

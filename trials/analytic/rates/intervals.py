@@ -181,11 +181,19 @@ def spread_of_others(device_name: str, experts: bool = False) -> Spread:
     return covering(others(experts), device_name)
 
 
-def peak_of_others(peak: int) -> tuple[int, int, int]:
-    """Return the bytes that other trainers need where this loop needs so many: middle, least and most."""
+class PeakOfOthers(NamedTuple):
+    """Bytes that other trainers need."""
+
+    middle: int
+    least: int
+    most: int
+
+
+def peak_of_others(peak: int) -> PeakOfOthers:
+    """Return the bytes that other trainers need where this loop needs so many."""
     spread = spread_of_peaks()
     middle = peak * spread.factor
-    return round(middle), round(middle / spread.width), round(middle * spread.width)
+    return PeakOfOthers(round(middle), round(middle / spread.width), round(middle * spread.width))
 
 
 @cache
