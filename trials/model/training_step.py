@@ -64,9 +64,9 @@ class TrainingStep:
             tokens = config.micro_batch_size * config.context_length
             convert_to_float8(self.blocks, math_mode.float8_recipe, tokens=tokens)
         compile_model(self.model, self.blocks, config, backend)
-        self._loss = loss_for(config)
+        self.loss_function = loss_for(config)
         self._head: torch.Tensor | None = None
-        if self._loss.takes_hidden:
+        if self.loss_function.takes_hidden:
             assert isinstance(self.model, Transformer), "only our model returns hidden states"
             self.model.returns_hidden, self._head = True, self.model.head.weight
         self._first = config.model_code is not None
@@ -147,12 +147,12 @@ class TrainingStep:
                 output = self._call(self.micro_batch(self.inputs, index), targets)
             if self._head is not None:
                 with Range("loss"):
-                    self.loss = self._loss.function(output, self._head, targets)
+                    self.loss = self.loss_function.function(output, self._head, targets)
                 return
             self.logits = output if self.config.model_code is None else self._logits_in(output)
             with Range("loss"):
                 own = users_loss(self._own_inputs, output)
-                self.loss = self._loss.function(self.logits, targets) if own is None else own
+                self.loss = self.loss_function.function(self.logits, targets) if own is None else own
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
         """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""
