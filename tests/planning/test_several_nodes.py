@@ -129,7 +129,7 @@ def test_layers_that_a_node_divides_are_exposed_whole() -> None:
     summed = Operator(name="all_reduce", shapes=((1,),), dtype="bfloat16", bytes=2**24, flops=0, phase="forward",
                       module="blocks.*", stream="communication", ranks=8, count=4)  # fmt: skip
     found = rank_time((*sharded(config), summed), rates_of(H100, network(50e9)), config)
-    assert found.exposed["sums of divided layers"] == pytest.approx(
+    assert found.exposed["gathers and sums of divided layers"] == pytest.approx(
         4 * rates_of(H100, network(50e9)).collective("all_reduce", 2**24, ranks=8)
     )
 

@@ -186,11 +186,15 @@ def test_a_rank_yields_what_it_computes_with_its_part_of_each_weight() -> None:
     def updated(operators: Operators) -> int:
         return sum(one.bytes for one in operators if one.name == "_fused_adamw_")
 
-    def in_blocks(operators: Operators) -> int:
-        return sum(one.count * one.flops for one in operators if one.name == "mm" and "blocks" in one.module)
+    def of_products(operators: Operators) -> int:
+        return sum(one.count * one.flops for one in operators if one.name == "mm")
+
+    def of_exponentials(operators: Operators) -> int:
+        return sum(one.count * one.bytes for one in operators if one.name == "exp" and one.module == "loss")
 
     assert updated(sharded) == pytest.approx(updated(alone) / 4, rel=0.01)
-    assert 2 * in_blocks(divided) == in_blocks(alone) == in_blocks(sharded)
+    assert 2 * of_products(divided) == of_products(alone) == of_products(sharded), "the head's among them"
+    assert 2 * of_exponentials(divided) == of_exponentials(alone) == of_exponentials(sharded)
 
 
 STEP = """

@@ -339,10 +339,8 @@ def takes_list(function: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]
 
 
 def functional_collectives() -> Any:
-    """Return the module by whose functions DTensor communicates."""
-    from torch.distributed import _functional_collectives
-
-    return _functional_collectives
+    """Return the operators by which DTensor communicates."""
+    return torch.ops._c10d_functional
 
 
 def ranks_of_group(argument: object) -> list[int] | None:

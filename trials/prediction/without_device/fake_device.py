@@ -23,6 +23,7 @@ from lmsweep.trials.machine.torch_private import (
     FakeTensorMode,
     OpOverload,
     constants,
+    functional_collectives,
     replaced,
     returns_view,
     schema_name,
@@ -54,7 +55,8 @@ class Fakes(FakeTensorMode):
     def __init__(self, replaced: Replaced | None = None) -> None:
         """`replaced` are operators that run otherwise than on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
-        self._replaced = {GROUPED_MM: _grouped_product, **(replaced or {})}
+        waited = functional_collectives().wait_tensor.default  # it returns its argument; as PyTorch fakes it, a copy
+        self._replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor, **(replaced or {})}
 
     def __deepcopy__(self, memo: object) -> "Fakes":
         return self
