@@ -67,7 +67,7 @@ def _styles(layers: dict[str, nn.Module]) -> dict[str, ParallelStyle]:
 
 class DividedNorm(nn.Module):
     """`RMSNorm` of this rank's tokens, in the type of products: these alone read what is gathered next. Its operators
-    run on this rank's part: PyTorch's SequenceParallel runs them on DTensors, which takes the host a tenth of a step."""
+    run on this rank's part: PyTorch's SequenceParallel runs them on DTensors, a tenth of the host's time of a step."""
 
     def __init__(self, weight: Tensor, mesh: DeviceMesh, dtype: torch.dtype) -> None:
         super().__init__()
