@@ -122,8 +122,8 @@ def _reduced(part: Tensor, mesh: DeviceMesh, place: Placement | None = None, ope
 
 
 class DividedNaive(Naive):
-    """`Naive` among the slices; among the ranks of a slice one all-reduce of the gradients of all norms, of which each
-    rank has the part of its tokens."""
+    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of all norms: each rank has
+    those of its tokens."""
 
     def __init__(self, model: nn.Module, data: DeviceMesh, tensor: DeviceMesh) -> None:
         super().__init__(model, group=data.get_group())

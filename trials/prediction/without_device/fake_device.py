@@ -56,8 +56,7 @@ class Fakes(FakeTensorMode):
         """`replaced` are operators that run otherwise than on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
         waited = functional_collectives().wait_tensor.default  # it returns its argument; as PyTorch fakes it, a copy
-        as_fakes: Replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor}
-        self._replaced = {**as_fakes, **(replaced or {})}
+        self._replaced: Replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor, **(replaced or {})}
 
     def __deepcopy__(self, memo: object) -> "Fakes":
         return self
