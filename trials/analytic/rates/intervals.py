@@ -60,6 +60,14 @@ class Sure(NamedTuple):
     high: float
 
 
+class SurePeak(NamedTuple):
+    """Predicted bytes, and their interval."""
+
+    bytes: int
+    low: int
+    high: int
+
+
 class Spread(NamedTuple):
     """What a prediction from operators alone is multiplied by, and how sure the product is."""
 
@@ -181,11 +189,11 @@ def spread_of_others(device_name: str, experts: bool = False) -> Spread:
     return covering(others(experts), device_name)
 
 
-def peak_of_others(peak: int) -> tuple[int, int, int]:
-    """Return the bytes that other trainers need where this loop needs so many: middle, least and most."""
+def peak_of_others(peak: int) -> SurePeak:
+    """Return the bytes that other trainers need where this loop needs so many."""
     spread = spread_of_peaks()
     middle = peak * spread.factor
-    return round(middle), round(middle / spread.width), round(middle * spread.width)
+    return SurePeak(round(middle), round(middle / spread.width), round(middle * spread.width))
 
 
 @cache
