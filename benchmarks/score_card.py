@@ -46,6 +46,8 @@ from lmsweep.trials.analytic.rates.rate_set import rates_of
 
 CONSUMER = re.compile("RTX|L4")
 """The beginning of the names of cards that are no data centre's, or have GDDR."""
+Answer = tuple[float, bool | None]
+"""A relative error, and whether the interval held; None if there is no interval."""
 Left = Literal["source", "device"]
 """What an interval is learned without."""
 
@@ -169,7 +171,7 @@ def card(residuals: Sequence[Residual]) -> None:
         rooflines = [float(row["roofline"]) if row["roofline"] else None for row in csv.DictReader(file)]
     without, among_all = others(False), others(True)
     peaks = [one._replace(device="") for one in residuals if one.level == "memory"]
-    groups: dict[tuple[str, str, str], list[list[tuple[float, bool] | None]]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[list[Answer | None]]] = defaultdict(list)
     for one, roofline in zip(residuals, rooflines, strict=True):
         if one.level in OTHERS or one.level == "PCIe":
             level = {"others": _known(one.device), "PCIe": "ranks"}.get(one.level, one.level)
@@ -177,10 +179,10 @@ def card(residuals: Sequence[Residual]) -> None:
             among = among_all if "MoE" in one.kind else without
             answers = [mine, _answer(one._replace(level="others"), among, spread_for_level(one.device, level))]
         elif one.level == "memory":
-            answers = [(math.exp(-one.log_ratio) - 1, False), _answer(one._replace(device=""), peaks)]
+            answers = [(math.expm1(-one.log_ratio), None), _answer(one._replace(device=""), peaks)]
         else:
             continue
-        answers.append(None if roofline is None else (math.exp(-roofline) - 1, False))
+        answers.append(None if roofline is None else (math.expm1(-roofline), None))
         for key in ((one.kind, one.device, one.source), (one.kind, one.device, "all"), (one.kind, "all", "all")):
             groups[key].append(answers)
         if CONSUMER.match(one.device) and one.level != "memory":
@@ -190,7 +192,8 @@ def card(residuals: Sequence[Residual]) -> None:
         line: list[object] = [*key, len(found)]
         for answers in zip(*found, strict=True):
             known = [one for one in answers if one]
-            kept = f"{sum(kept for _, kept in known)} of {len(known)}"
+            held = [kept for _, kept in known if kept is not None]
+            kept = f"{sum(held)} of {len(held)}" if held else None
             line += [f"{median(abs(error) for error, _ in known):.1%}", kept] if known else [None, None]
         lines.append(line[:-1])
     headers = ["kind", "GPU", "source", "cells", "this loop", "held", "other trainers", "held", "roofline"]
@@ -201,7 +204,7 @@ def card(residuals: Sequence[Residual]) -> None:
     print("memory of other trainers, in % of the predicted peak: {} ({} to {})".format(*peak_of_others(100)))
 
 
-def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> tuple[float, bool] | None:
+def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> Answer | None:
     """Return the error of the middle, and whether the interval held, learned without the source of the cell; None
     without another source. least: the deviation that its own is at least."""
     spread = unseen(one, among)

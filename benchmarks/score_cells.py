@@ -327,7 +327,7 @@ GROUPS: dict[str, Callable[[Path, int], Iterator[Cell]]] = {
     "doubted": lambda folder, _: cells_of_others(folder, DOUBTED),
     **{name.replace(" ", "-"): lambda folder, _, name=name: cells_of_others(folder, (name,)) for name in READERS},
 }
-"""Name -> its cells, from a folder with the published numbers and every n-th step of the shipped sets. A
+"""Name -> its cells, from a folder with the published numbers and of each `every`-th step of the shipped sets. A
 process imports the code of one folder, so each is for a process of its own."""
 
 

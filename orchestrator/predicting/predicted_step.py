@@ -50,11 +50,12 @@ def predicted_step(
     the user's. subject: attention alone takes other times over its operators than a model does."""
     operators, rates = in_precision(operators, config), rates or shipped
     time = step_time(operators, rates)
+    experts = config.num_experts is not None or any("experts" in one.module for one in operators)
     return PredictedStep(
         time=time,
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
         spread=spread_for(shipped.hardware.device.name, shipped.level(time.product_type), config.world_size, subject),
-        others=spread_of_others(shipped.hardware.device.name, config.num_experts is not None),
+        others=spread_of_others(shipped.hardware.device.name, experts),
     )
 
 

@@ -1,8 +1,10 @@
 """Every field that says how the work is done changes the work that is executed."""
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -11,6 +13,8 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmsweep.trials.code.digest import code_folder
+from lmsweep.trials.code.importing import use_code
 from lmsweep.trials.model.compiler import reset_compiler
 from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.training_step import TrainingStep
@@ -262,3 +266,25 @@ def test_checkpointing_leaves_the_gradients_as_they_are(checkpointing: str, scop
     for mine, reference in zip(*gradients, strict=True):
         assert mine is not None and mine.dtype == torch.float64
         torch.testing.assert_close(mine, reference, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.usefixtures("forget_code")
+def test_layers_of_a_model_of_hugging_face_are_compiled_with_the_products_that_they_keep(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 50, **sizes}))
+    use_code(code_folder(tmp_path))
+    config = TrialConfig(model_code=f"hf:{tmp_path}", context_length=8, batch_size=2, mode="forward_backward")
+    gradients = []
+    for fields in ({}, {"checkpointing": "selective", "compile": "block"}):
+        reset_compiler()
+        torch.manual_seed(0)
+        step = TrainingStep(replace(config, **fields), set_math_mode("fp32", "cpu"), backend="aot_eager")
+        torch.manual_seed(1)
+        step.inputs = torch.randint(50, step.inputs.shape)
+        step.forward()
+        step.backward()
+        gradients.append([weight.grad for weight in step.model.parameters()])
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    for mine, reference in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-5, atol=1e-7)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep.orchestrator.cluster.planned_nodes import layout_of, spread
+from lmsweep.orchestrator.predicting.predicted_step import predicted_step
 from lmsweep.orchestrator.sweep.sweep import single_trial
 from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.analytic.rates.hardware import CHIP
@@ -191,6 +192,16 @@ def test_the_interval_of_a_measured_chip_is_narrow(name: str, ranks: int, width:
 
 def test_the_interval_of_other_trainers_on_an_h100_is_at_most_a_factor_of_1_4_each_way() -> None:
     assert spread_of_others("H100 SXM").width <= 1.4
+
+
+def test_a_mixture_of_experts_has_the_interval_of_mixtures_as_other_trainers_run_it() -> None:
+    assert H100
+    one = replace(sharded(CONFIG)[0], module="model.layers.*.mlp", stream="compute", ranks=1)
+    alone = replace(CONFIG, world_size=1, nodes=1, ddp="none")
+    of_experts = replace(one, module="model.layers.*.mlp.experts")
+    dense, mixture = (predicted_step((each,), alone, rates_of(H100)).others for each in (one, of_experts))
+    by_size = predicted_step((one,), replace(alone, num_experts=8), rates_of(H100)).others
+    assert mixture == by_size == spread_of_others("H100 SXM", experts=True) != dense
 
 
 def test_a_gpu_that_differs_in_one_source_makes_neither_others_nor_sources_less_sure() -> None:

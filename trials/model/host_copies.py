@@ -59,7 +59,7 @@ def _copied_back(size: torch.Size, **options: Any) -> Tensor:
 
 
 def update_fakes(weights: list[Tensor]) -> None:
-    """Run the operators that stand for an update of these weights on the host, in the order of OptimizerOnHost."""
+    """Run the operators that stand for an update of these weights on the host, in the order of OptimizerOfCopies."""
     for name in ("copy_to_host", "update_on_host", "copy_to_device"):
         for weight in weights:
             getattr(torch.ops.lmsweep, name)(weight)

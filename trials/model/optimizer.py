@@ -24,6 +24,7 @@ from lmsweep.trials.spec.ways.offloads import OFFLOADS
 from lmsweep.trials.spec.ways.optimizers import LEARNING_RATE, OPTIMIZERS
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 
+Make = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 CLASS_PARAMETERS = ("optimizer_cls", "optimizer_class")
 """Names of the parameter by which a sharded optimizer takes the class of optimizer whose state it shards."""
 
@@ -42,66 +43,46 @@ class MatricesAndOthers(torch.optim.Optimizer):
             self.state.update(part.state)
 
 
-class OptimizerOnHost(torch.optim.Optimizer):
-    """Copies gradients to pinned memory of the host, updates copies of the weights there, and copies these back."""
+class OptimizerOfCopies(torch.optim.Optimizer):
+    """Updates copies of the weights, in pinned memory of the host or in float32 on the device, and copies these back.
+    On the device a fused optimizer divides gradients by GradScaler's scale, and skips a step that overflowed."""
 
-    def __init__(self, name: str, weights: Sequence[nn.Parameter]) -> None:
+    def __init__(self, weights: Sequence[nn.Parameter], make: Make, *, on_host: bool) -> None:
         super().__init__(weights, {"lr": LEARNING_RATE})
-        self._weights = weights
-        self._copies: list[nn.Parameter] = []
-        for weight in weights:
-            if isinstance(weight, FakeTensor):
-                continue  # it has no values, and the host's memory does not count
-            values, gradient = (torch.empty(weight.shape, dtype=weight.dtype, pin_memory=weight.is_cuda) for _ in "ab")
-            self._copies.append(nn.Parameter(values.copy_(weight.detach())))
-            self._copies[-1].grad = gradient
-        self._optimizer = make_named(name, self._copies) if self._copies else None
+        self._weights, self._on_host = weights, on_host
+        self._step_supports_amp_scaling = not on_host
+        self._copies = [] if on_host and isinstance(weights[0], FakeTensor) else list(map(self._copy, weights))
+        self.parts = [make(self._copies)] if self._copies else []
+        """None for fakes, which have no values, and the host's memory does not count."""
+        self.state.update({} if on_host else {weight: {"copy": self._copies[i]} for i, weight in enumerate(weights)})
+
+    def _copy(self, weight: Tensor) -> nn.Parameter:
+        return nn.Parameter(self._empty(weight).copy_(weight.detach()))
+
+    def _empty(self, weight: Tensor) -> Tensor:
+        if self._on_host:
+            return torch.empty(weight.shape, dtype=weight.dtype, pin_memory=weight.is_cuda)
+        return torch.empty_like(weight, dtype=torch.float32)
 
     def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
-        if self._optimizer is None:
+        if not self.parts:
             update_fakes([one.detach() for one in self._weights])
             return
-        for weight, copy in zip(self._weights, self._copies, strict=True):
-            assert weight.grad is not None and copy.grad is not None, "every weight is used"
-            copy.grad.copy_(weight.grad, non_blocking=True)
-        if self._weights[0].is_cuda:
-            torch.cuda.current_stream().synchronize()
-        self._optimizer.step()
-        with torch.no_grad():
-            for weight, copy in zip(self._weights, self._copies, strict=True):
-                weight.copy_(copy, non_blocking=True)
-
-
-class OptimizerOfCopies(torch.optim.Optimizer):
-    """Updates float32 copies of 16-bit weights by a fused optimizer, and copies these back."""
-
-    _step_supports_amp_scaling = True
-    """GradScaler leaves it to the fused optimizer to divide gradients, and to skip a step that overflowed."""
-
-    def __init__(
-        self, weights: Sequence[nn.Parameter], make: Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
-    ) -> None:
-        super().__init__(weights, {"lr": LEARNING_RATE})
-        self._weights = weights
-        self._copies = [nn.Parameter(weight.detach().float()) for weight in weights]
-        self.parts = [make(self._copies)]
-        for weight, copy in zip(weights, self._copies, strict=True):
-            self.state[weight] = {"copy": copy}
-
-    def step(self, closure: object = None) -> None:  # type: ignore[override] # the training step gives no closure
-        (part,) = self.parts
         used = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[0].grad is not None]
-        weights, copies = ([pair[side] for pair in used] for side in (0, 1))
-        for copy in copies:
-            copy.grad = torch.empty_like(copy)
-        foreach_copy([cast(Tensor, one.grad) for one in copies], [cast(Tensor, one.grad) for one in weights])
-        for name in ("grad_scale", "found_inf"):
-            setattr(part, name, getattr(self, name, None))
-        part.step()
-        part.zero_grad()
         for weight, copy in used:
-            self.state[weight].update(part.state[copy])
-        foreach_copy([one.detach() for one in weights], [one.detach() for one in copies])
+            copy.grad = self._empty(weight) if copy.grad is None else copy.grad
+        foreach_copy(
+            [cast(Tensor, copy.grad) for _, copy in used], [cast(Tensor, weight.grad) for weight, _ in used], True
+        )
+        if self._on_host and self._weights[0].is_cuda:
+            torch.cuda.current_stream().synchronize()
+        for name in () if self._on_host else ("grad_scale", "found_inf"):
+            setattr(self.parts[0], name, getattr(self, name, None))
+        self.parts[0].step()
+        for weight, copy in () if self._on_host else used:
+            copy.grad = None
+            self.state[weight].update(self.parts[0].state[copy])
+        foreach_copy([weight.detach() for weight, _ in used], [copy.detach() for _, copy in used], True)
 
 
 def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimizer:
@@ -120,10 +101,10 @@ def make_optimizer(model: nn.Module, config: TrialConfig) -> torch.optim.Optimiz
             raise UnsupportedError(f"optimizer {config.optimizer} is for matrices in blocks, and the model has none")
         return MatricesAndOthers(make_named(config.optimizer, matrices), make_named("adamw_fused", others))
     if OFFLOADS[config.offload].updates:
-        return OptimizerOnHost(config.optimizer, trainable(model))
+        return OptimizerOfCopies(trainable(model), partial(make_named, config.optimizer), on_host=True)
     more: dict[str, Any] = {"capturable": True} if config.capture != "none" and optimizer.capturable else {}
     if PRECISIONS[config.precision].has_copies:
-        return OptimizerOfCopies(trainable(model), partial(make_named, config.optimizer, **more))
+        return OptimizerOfCopies(trainable(model), partial(make_named, config.optimizer, **more), on_host=False)
     return make_named(config.optimizer, trainable(model), **more)
 
 

@@ -60,6 +60,14 @@ class Sure(NamedTuple):
     high: float
 
 
+class SurePeak(NamedTuple):
+    """Predicted bytes, and their interval."""
+
+    bytes: int
+    low: int
+    high: int
+
+
 class Spread(NamedTuple):
     """What a prediction from operators alone is multiplied by, and how sure the product is."""
 
@@ -181,19 +189,11 @@ def spread_of_others(device_name: str, experts: bool = False) -> Spread:
     return covering(others(experts), device_name)
 
 
-class PeakOfOthers(NamedTuple):
-    """Bytes that other trainers need."""
-
-    middle: int
-    least: int
-    most: int
-
-
-def peak_of_others(peak: int) -> PeakOfOthers:
+def peak_of_others(peak: int) -> SurePeak:
     """Return the bytes that other trainers need where this loop needs so many."""
     spread = spread_of_peaks()
     middle = peak * spread.factor
-    return PeakOfOthers(round(middle), round(middle / spread.width), round(middle * spread.width))
+    return SurePeak(round(middle), round(middle / spread.width), round(middle * spread.width))
 
 
 @cache

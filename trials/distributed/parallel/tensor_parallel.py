@@ -67,7 +67,7 @@ def _styles(layers: dict[str, nn.Module]) -> dict[str, ParallelStyle]:
 
 class DividedNorm(nn.Module):
     """`RMSNorm` of this rank's tokens, in the type of products: these alone read what is gathered next. Its operators
-    run on this rank's part: PyTorch's SequenceParallel runs them on DTensors, which takes the host a tenth of a step."""
+    run on this rank's part: PyTorch's SequenceParallel runs them on DTensors, a tenth of a step's time on the host."""
 
     def __init__(self, weight: Tensor, mesh: DeviceMesh, dtype: torch.dtype) -> None:
         super().__init__()
@@ -122,8 +122,8 @@ def _reduced(part: Tensor, mesh: DeviceMesh, place: Placement | None = None, ope
 
 
 class DividedNaive(Naive):
-    """`Naive` among the slices; among the ranks of a slice one all-reduce of the gradients of all norms, of which each
-    rank has the part of its tokens."""
+    """`Naive` among the slices. Among the ranks of a slice, one all-reduce of the gradients of all norms: each rank has
+    those of its tokens."""
 
     def __init__(self, model: nn.Module, data: DeviceMesh, tensor: DeviceMesh) -> None:
         super().__init__(model, group=data.get_group())

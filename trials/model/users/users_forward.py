@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from traceback import walk_tb
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -150,25 +150,6 @@ def logits_of(output: object, expected: tuple[int, int], reference: str) -> Tens
             f"({batch}, {tokens}, vocabulary)",
         )
     return logits
-
-
-def give_hidden(model: nn.Module, reference: str) -> Tensor:
-    """Make a model of Hugging Face return hidden states in place of logits; return the weight of its head. Raises
-    UnsupportedError if its logits are not the product of the two."""
-    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
-    made: list[Tensor] = []
-    if head is not None and getattr(head, "bias", None) is None:
-        with torch.no_grad():
-            watching = head.register_forward_hook(lambda *call: made.append(call[-1]))
-            output = call_model(model, inputs_of(model), (two := head.weight.new_zeros((1, 2), dtype=torch.long)), two)
-            watching.remove()
-    if not made or _logits(output) is not made[-1]:
-        raise UnsupportedError(
-            f"{reference} does more for its logits than multiply hidden states by the head's weight (a bias, a scale, "
-            "a soft cap), which a loss of these two would leave out; use loss: cross_entropy or compiled"
-        )
-    head.forward = lambda hidden: hidden
-    return cast(Tensor, head.weight)
 
 
 def check_devices(model: nn.Module, device_type: str, reference: str) -> None:

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lmsweep.trials.code.calling import OFFERED, arguments_of, call
 from lmsweep.trials.code.importing import load
 from lmsweep.trials.machine.torch_private import FakeTensor, buffers_in, checkpointed, parameters_in
 from lmsweep.trials.model.transformer.transformer import keeping_products
 from lmsweep.trials.model.users.hugging_face import from_hugging_face
-from lmsweep.trials.model.users.users_forward import code_error, mark_inputs
+from lmsweep.trials.model.users.users_forward import call_model, code_error, inputs_of, logits_of, mark_inputs
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
 
 CHECKPOINTED = "_checkpoint_wrapped_module."
@@ -45,6 +45,25 @@ def build_users_model(config: TrialConfig, *, device: str, dtype: torch.dtype) -
     if config.checkpointing != "none":
         _checkpoint(model, config)
     return model
+
+
+def give_hidden(model: nn.Module, reference: str) -> Tensor:
+    """Make a model of Hugging Face return hidden states in place of logits; return the weight of its head. Raises
+    UnsupportedError if its logits are not the product of the two."""
+    head: Any = getattr(model, "get_output_embeddings", lambda: None)()
+    made: list[Tensor] = []
+    if head is not None and getattr(head, "bias", None) is None:
+        with torch.no_grad():
+            watching = head.register_forward_hook(lambda *call: made.append(call[-1]))
+            output = call_model(model, inputs_of(model), (two := head.weight.new_zeros((1, 2), dtype=torch.long)), two)
+            watching.remove()
+    if not made or logits_of(output, (1, 2), reference) is not made[-1]:
+        raise UnsupportedError(
+            f"{reference} does more for its logits than multiply hidden states by the head's weight (a bias, a scale, "
+            "a soft cap), which a loss of these two would leave out; use loss: cross_entropy or compiled"
+        )
+    head.forward = lambda hidden: hidden
+    return cast(Tensor, head.weight)
 
 
 @dataclass(frozen=True, kw_only=True)

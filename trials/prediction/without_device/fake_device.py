@@ -56,7 +56,7 @@ class Fakes(FakeTensorMode):
         """`replaced` are operators that run otherwise than on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
         waited = functional_collectives().wait_tensor.default  # it returns its argument; as PyTorch fakes it, a copy
-        self._replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor, **(replaced or {})}
+        self._replaced: Replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor, **(replaced or {})}
 
     def __deepcopy__(self, memo: object) -> "Fakes":
         return self
@@ -70,9 +70,8 @@ class Fakes(FakeTensorMode):
     ) -> object:
         """Return the operator's result without its values."""
         kwargs = kwargs or {}
-        other = self._replaced.get(func)
-        if other:
-            return other(*args, **kwargs)
+        if func in self._replaced:
+            return self._replaced[func](*args, **kwargs)
         return _expected(self, func, args, partial(super().dispatch, func, types, args, kwargs))
 
 
