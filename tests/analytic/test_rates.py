@@ -6,7 +6,9 @@ import pytest
 
 from lmsweep.orchestrator.predicting.predicted_step import source_of
 from lmsweep.trials.analytic.datasheets import Device, device_named, find_device
+from lmsweep.trials.analytic.rates.byte_rates import as_on_reference
 from lmsweep.trials.analytic.rates.collective_rates import Point, across, between_gpus, from_datasheet
+from lmsweep.trials.analytic.rates.hardware import hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator
 from lmsweep.trials.analytic.rates.product_rates import product_of
 from lmsweep.trials.analytic.rates.rate_data import fastest_products, measured_operators
@@ -89,6 +91,16 @@ def test_a_host_launches_casts_fast_recomputed_kernels_slowly_and_pays_for_each_
     assert prices == sorted(prices) and prices[0] < 0.6 * prices[2] < prices[3]
     calls = rates.launch(replace(plain, is_compiled=True, calls=2)) - rates.launch(replace(plain, is_compiled=True))
     assert calls > 20 * prices[2], "guards and what wraps a graph"
+
+
+def test_what_the_reference_did_not_measure_is_taken_from_another_gpu_by_their_bandwidths() -> None:
+    known = next(one for one in measured_operators() if one.name == "mul")
+    others = [known._replace(device_name="NVIDIA H100 80GB HBM3", name=name, seconds=1.0) for name in ("topk", "mul")]
+    found = as_on_reference([*measured_operators(), *others])
+    assert [one.name for one in found if one.seconds > 0.1] == ["topk"]
+    slower = hardware_of(device("H100 SXM")).bandwidth / hardware_of(device("H200 SXM")).bandwidth
+    assert found[-1].seconds == pytest.approx(slower) and slower < 0.8
+    assert known in found
 
 
 def test_a_product_in_float8_takes_longer_if_it_is_summed_in_float32() -> None:

@@ -127,5 +127,17 @@ def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:
 
 @cache
 def _reference_curves() -> dict[_Key, Curve]:
-    points = (one for one in measured_operators() if one.kind in ("bytes", "optimizer"))
-    return _curves_of(tuple(one for one in points if find_device(one.device_name) == find_reference()))
+    return _curves_of(as_on_reference(measured_operators()))
+
+
+def as_on_reference(points: Iterable[MeasuredOperator]) -> tuple[MeasuredOperator, ...]:
+    """Return what moves bytes on the reference; of families that only others measured, by the ratio of bandwidths."""
+    reference, found = find_reference(), [one for one in points if one.kind in ("bytes", "optimizer")]
+    devices = {one.device_name: find_device(one.device_name) or reference for one in found}
+    here = {one.name for one in found if devices[one.device_name] == reference}
+    slower = {name: hardware_of(one).bandwidth / hardware_of(reference).bandwidth for name, one in devices.items()}
+    return tuple(
+        one._replace(seconds=one.seconds * slower[one.device_name])
+        for one in found
+        if devices[one.device_name] == reference or one.name not in here
+    )
