@@ -4,14 +4,15 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
-.PHONY: quick test test-all test-lowest test-lowest-torch ready docs wheel lint types clean
+.PHONY: quick test test-all test-lowest test-lowest-torch ready docs wheel lint types collected clean
 
 quick: .venv/bytecode
 	$(BIN)/lmsweep run quick
 
-# The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends.
-WITH := --numprocesses=2 --dist=loadfile --max-worker-restart=0
-PYTEST := $(BIN)/pytest $(WITH)
+# The tests of a file share fixtures, so they stay in one process. If a process dies, the run ends. Many tests wait for the
+# processes that they start: on two cores three workers leave none idle.
+WITH := --dist=loadfile --max-worker-restart=0
+PYTEST := $(BIN)/pytest --numprocesses=3 $(WITH)
 
 # Only the lowest Python has wheels of the lowest versions.
 test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
@@ -19,19 +20,23 @@ test: ready $(if $(shell $(PYTHON) --version | grep -F " 3.11."),test-lowest)
 
 # Reading, without PyTorch and Ray, with the lowest version of each dependency that pyproject.toml allows.
 test-lowest: .venv-lowest/ready
-	.venv-lowest/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/share report/test_answers.py)
+	.venv-lowest/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,data metrics presets tables features/course features/report/test_share.py features/report/test_trackers.py features/report/test_answers.py)
 
-TRIALS := analytic bench code distributed features/check isolation machine memory model numerics prediction profiling spec timing workloads
+TRIALS := analytic bench code distributed features/check features/operators isolation machine memory model numerics prediction profiling spec timing workloads
 test-lowest-torch: .venv-lowest-torch/ready
-	.venv-lowest-torch/bin/python -m pytest $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
+	.venv-lowest-torch/bin/python -m pytest --numprocesses=2 $(WITH) -q -m "not slow" $(addprefix tests/,$(TRIALS))
 
 test-all: ready .venv/hf
 	$(PYTEST)
 
-# The type checker runs on one core: the bytecode is compiled beside it.
+# The type checker runs on one core: bytecode is compiled beside it.
 ready: .venv/test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types .venv/bytecode
 	$(OURS)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types collected
+
+# pytest rewrites the assertions of each test file, which is half of the collection. Where it has, no worker does it again.
+collected: .venv/bytecode
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --collect-only -q tests > /dev/null || true
 
 docs: .venv/docs
 	$(BIN)/pytest -q -m "not slow" tests/docs tests/notebooks

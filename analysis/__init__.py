@@ -1,11 +1,11 @@
-"""Analysis: turns the results of a store into tables, comparisons and a report. Imports neither torch nor Ray.
+"""Analysis: turns the results of a store into tables, comparisons and answers. Imports neither torch nor Ray.
 
 `load` reads a store into a pandas table, `pivot` lays its results out in rows and columns, `render` prints the layout.
 
 The rooms, from the top down. A module imports from its own room and from the rooms below it.
 
     api           what the commands `table` and `compare` answer, as functions
-    report        the HTML report of a store
+    answers       what a store answers, and in which words
     cells         the measured cells of a job: in what they differ, what is best, the Pareto front
     presets       named tables, each answering one question for any store
     comparison    two selections of results: ratios, intervals, verdicts

@@ -2,11 +2,11 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
-from lmsweep.analysis.comparison.compare import Comparison, select_sides
+from lmsweep.analysis.comparison.compare import Comparison, Sides, select_sides
 from lmsweep.analysis.comparison.compare import compare as compare_sides
 from lmsweep.analysis.comparison.explanation import Explanation, Side, kernels_of
 from lmsweep.analysis.comparison.explanation import explain as explain_comparison
@@ -22,6 +22,7 @@ from lmsweep.analysis.tables.measured_grids import in_usual_order
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
 from lmsweep.trials.results.metrics import counts_flops
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.spec.reference import short_name
@@ -136,11 +137,21 @@ def compare(
     select the two sides; both are needed without `other`. where: conditions of both sides. across: other fields that
     may differ between the sides. values: `PHASE.METRIC`; without, those that both sides have. min_effect: the smallest
     difference that counts, as a fraction; same_within: sides that surely differ by less are the same. `.frame` of the
-    result has a row for each cell. Raises RequestError, a ValueError, if a side has no results, and if the sides differ
-    in anything else, hardware and software included.
+    result has a row for each cell. Two stores of one device each may differ in hardware and software. Raises
+    RequestError, a ValueError, if a side has no results, and if the sides differ in anything else.
     """
-    sides = _sides(store, other, baseline, contrast, where, across)
-    return sides.compare(values=list(values) or None, least=min_effect, same=same_within)
+    sides, accepted, variation = _sides(store, other, baseline, contrast, where, across)
+    return compare_sides(
+        sides.baseline,
+        sides.contrast,
+        between=sides.between,
+        stores=(store, other) if other else None,
+        across=accepted,
+        values=list(values) or None,
+        least=min_effect,
+        same=same_within,
+        variation=variation,
+    )
 
 
 def explain(
@@ -157,41 +168,15 @@ def explain(
     Both sides need profiles of the steps. Raises RequestError as `compare` does, and without profiles, with the command
     that adds them.
     """
-    sides = _sides(store, other, baseline, contrast, where, across)
+    sides, accepted, variation = _sides(store, other, baseline, contrast, where, across)
     locations = (store, other or store)
     kernels = {location: kernels_of(location) for location in locations}
     one, two = (
         Side(rows, kernels[location], location)
-        for rows, location in zip((sides.one, sides.two), locations, strict=True)
+        for rows, location in zip((sides.baseline, sides.contrast), locations, strict=True)
     )
-    return explain_comparison(
-        one, two, between=sides.between, stores=sides.stores, across=sides.across, known=sides.variation
-    )
-
-
-@dataclass(frozen=True)
-class _Sides:
-    one: pd.DataFrame
-    two: pd.DataFrame
-    between: dict[str, tuple[str, str]]
-    stores: tuple[str, str] | None
-    across: tuple[str, ...]
-    variation: Known
-
-    def compare(
-        self, values: list[str] | None = None, least: float | None = None, same: float | None = None
-    ) -> Comparison:
-        return compare_sides(
-            self.one,
-            self.two,
-            between=self.between,
-            stores=self.stores,
-            across=self.across,
-            values=values,
-            least=least,
-            same=same,
-            variation=self.variation,
-        )
+    stores = (store, other) if other else None
+    return explain_comparison(one, two, between=sides.between, stores=stores, across=accepted, known=variation)
 
 
 def _sides(
@@ -201,7 +186,9 @@ def _sides(
     contrast: Mapping[str, str] | None,
     where: Mapping[str, str] | None,
     across: Sequence[str],
-) -> _Sides:
+) -> tuple[Sides, tuple[str, ...], Known]:
+    """Return the rows of both sides with the keys that distinguish them, the other keys that may differ, and the
+    variation in whole stores."""
     first, second, conditions = dict(baseline or {}), dict(contrast or {}), dict(where or {})
     if other is None and not (first and second):
         raise RequestError(
@@ -215,9 +202,22 @@ def _sides(
     ]
     frame = select(stores[0], conditions)
     if other is None:
-        one, two, between = select_sides(frame, first, second)
+        sides = select_sides(frame, first, second)
     else:
-        one = select(frame, first, option="--baseline")
-        two = select(select(stores[1], conditions), second, option="--contrast")
-        between = {name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}}
-    return _Sides(one, two, between, (store, other) if other else None, tuple(across), known_variation(*stores))
+        sides = Sides(
+            baseline=select(frame, first, option="--baseline"),
+            contrast=select(select(stores[1], conditions), second, option="--contrast"),
+            between={name: (first.get(name, "any"), second.get(name, "any")) for name in {**first, **second}},
+        )
+        across = [*dict.fromkeys([*across, *_of_one_device(sides)])]
+    return sides, tuple(across), known_variation(*stores)
+
+
+def _of_one_device(sides: Sides) -> list[str]:
+    """Return the fields of the environment that two stores of one device each were named to compare: those with one
+    value in each. How lmsweep measures is none of them."""
+    one, two = sides.baseline, sides.contrast
+    if one["device_name"].nunique() != 1 or two["device_name"].nunique() != 1:
+        return []
+    fields = [name for name in ENVIRONMENT_FIELDS if name not in ("code_digest", "measuring_version")]
+    return [name for name in fields if one[name].nunique(dropna=False) == two[name].nunique(dropna=False) == 1]

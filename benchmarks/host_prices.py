@@ -215,7 +215,7 @@ def _predicted(config: TrialConfig, device: Device, measured: MeasuredRates) -> 
     hosts = MeasuredRates(hosts=measured.hosts)
     operators, rates = in_precision(step_operators(config), config), rates_with(device, hosts)
     time = rank_time(operators, rates, config) if config.world_size > 1 else step_time(operators, rates)
-    found = spread_for(device.name, rates.level, config.world_size).of(time)
+    found = spread_for(device.name, rates.level(), config.world_size).of(time)
     return found.low, found.seconds, found.high, "host" if time.is_host_bound else "device"
 
 

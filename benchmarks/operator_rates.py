@@ -2,6 +2,7 @@
 
     python -m benchmarks.operator_rates STORE...      # writes trials/analytic/rates/data/measured_operators.parquet
     python -m benchmarks.operator_rates --add STORE   # adds a machine to what ships
+    python -m benchmarks.operator_rates --profiles STORE  # adds the products of its profiled steps in fp32
     python -m benchmarks.operator_rates               # of what ships: errors of a tenth, predicted from the rest
     python -m benchmarks.operator_rates --constants   # errors of products by the formula, one of its constants changed
 
@@ -15,6 +16,7 @@ from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -25,6 +27,8 @@ from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import LAYOUT_OF
 from lmsweep.trials.analytic.rates.rate_data import DATA, MeasuredOperator, measured_operators
 from lmsweep.trials.analytic.rates.rate_set import Rates
+from lmsweep.trials.prediction.step_operators import step_operators
+from lmsweep.trials.results.stored_config import config_of
 
 COLUMNS = (
     "device_name",
@@ -45,9 +49,8 @@ TENTHS = 10
 FILE = DATA / "measured_operators.parquet"
 
 
-def write(stores: list[str], *, adds: bool) -> None:
+def write(tables: list[pa.Table], *, adds: bool) -> None:
     """Write the geometric mean of the machines that measured an operator; what ships counts as one machine."""
-    tables = [pq.read_table(Path(store) / "operator_times") for store in stores]
     machines = [*([pq.read_table(FILE)] if adds else []), *tables]
     seconds: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for machine in machines:
@@ -57,6 +60,54 @@ def write(stores: list[str], *, adds: bool) -> None:
     rows = sorted((*key, float(f"{geometric_mean(found):.4g}")) for key, found in seconds.items())
     columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
     pq.write_table(pa.table({name: list(column) for name, column in columns.items()}), FILE, compression="zstd")
+
+
+LAYOUT_OF_KERNEL = {"tn": "nt", "nn": "nn", "nt": "tn"}
+"""Layout in the name of cuBLAS's kernel, which sees columns first -> the layout of PyTorch's rows."""
+MODULES = {"attention": "attention.", "feed_forward": "feed_forward.", "forward": "head"}
+"""Range of the profiler -> part of the path of the modules whose products it has; others have those of attention."""
+
+
+def profiled(store: str) -> pa.Table:
+    """Return the products in fp32 of profiled steps as rows of the file. A kernel says phase, part of the model, layout
+    and how often it runs; products that are alike in these have one shape."""
+    table = pd.read_parquet(Path(store) / "kernels")
+    table = table[table["operator"].isin(["aten::mm", "aten::bmm"]) & table["mode"].eq("forward_backward")]
+    rows = []
+    for _, kernels in table[table["precision"] == "fp32"].groupby("measurement_id"):
+        config, device_name = config_of(kernels.iloc[0].to_dict()), str(kernels["device_name"].iloc[0])
+        took: dict[tuple[Any, ...], float] = defaultdict(float)
+        parts = kernels.assign(layout=kernels["kernel"].str.extract(r"_(tn|nn|nt)_(?:n_|align)")[0])
+        for one in parts[~parts["kernel"].str.startswith("Memset")].to_dict("records"):
+            phase = "backward" if one["range"].startswith("backward of ") else "forward"
+            key = phase, one["range"].removeprefix("backward of "), int(one["instances"] / one["steps"])
+            layouts = [one["layout"]]
+            if not isinstance(one["layout"], str):  # sums the parts of the split product that another kernel computes
+                like = parts[(parts["range"] == one["range"]) & (parts["instances"] == one["instances"])]
+                like = like[like["kernel"].str.contains("cutlass") & ~like["grid"].str.endswith(" 1")]
+                layouts = like["layout"].tolist()[:1]
+            for layout in layouts:
+                took[*key, LAYOUT_OF_KERNEL[layout]] += one["mean"]
+        groups: dict[tuple[Any, ...], list[Operator]] = defaultdict(list)
+        batched = [one for one in step_operators(config) if one.name == "bmm"]
+        for one in step_operators(config):
+            if one.name == "mm":
+                range_name = next(name for name, part in MODULES.items() if part in one.module)
+            elif one.name == "bmm":  # forward has scores first, backward last
+                range_name = "scores" if batched.index(one) in (0, 4, 5) else "value_matmul"
+            else:
+                continue
+            groups[one.phase, range_name, one.layout, one.shapes].append(one)
+        for (phase, range_name, layout, shapes), alike in groups.items():
+            seconds = took.get((phase, range_name, sum(one.count for one in alike), layout))
+            if seconds is None:
+                print(f"{config.model}: no kernel of {phase} {range_name} {layout} {shapes}")
+                continue
+            rows.append({"device_name": device_name, "kind": "product", "name": alike[0].name, "form": layout,
+                         "shapes": ",".join("x".join(map(str, shape)) for shape in shapes), "dtype": "float32",
+                         "bytes": alike[0].bytes, "flops": alike[0].flops, "is_causal": False, "is_cold": False,
+                         "seconds": seconds})  # fmt: skip
+    return pa.Table.from_pylist(rows)
 
 
 def operator_of(point: MeasuredOperator) -> Operator:
@@ -80,11 +131,11 @@ def report() -> None:
     for name, points in of_device.items():
         device = find_device(name)
         assert device is not None
-        bare = Rates(hardware_of(device), [], level="datasheet")
+        bare = Rates(hardware_of(device), [])
         errors: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
         for tenth in range(TENTHS):
             rest = [one for i, one in enumerate(points) if i % TENTHS != tenth]
-            rates = Rates(hardware_of(device), rest, level="measured")
+            rates = Rates(hardware_of(device), rest)
             for point in points[tenth::TENTHS]:
                 operator = operator_of(point)
                 both = (bare.of(operator).seconds / point.seconds - 1, rates.of(operator).seconds / point.seconds - 1)
@@ -116,7 +167,7 @@ def constants() -> None:
             product = product_rates.product_of(
                 point.name, point.shapes, bytes=point.bytes, dtype=point.dtype, layouts=(layout,)
             )
-            if product.alignment(layout) == product_rates.ALIGNED:
+            if product.alignment(layout) == product_rates.ALIGNMENT:
                 measured[point.device_name, point.dtype].append((product, layout, point.seconds))
     for (name, dtype), found in sorted(measured.items()):
         device = find_device(name)
@@ -142,6 +193,8 @@ if __name__ == "__main__":
     if "--constants" in sys.argv:
         constants()
         sys.exit()
-    if stores := [one for one in sys.argv[1:] if one != "--add"]:
-        write(stores, adds="--add" in sys.argv)
+    if stores := [one for one in sys.argv[1:] if not one.startswith("--")]:
+        profiles = "--profiles" in sys.argv
+        tables = [profiled(one) if profiles else pq.read_table(Path(one) / "operator_times") for one in stores]
+        write(tables, adds=profiles or "--add" in sys.argv)
     report()

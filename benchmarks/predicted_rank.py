@@ -66,7 +66,7 @@ def compare(rows: "pd.DataFrame", known: MeasuredRates) -> dict[str, Any]:
         if device:
             rates = rates_with(device, known)
             time = rank_time(in_precision(step_operators(config), config), rates, config)
-            seconds = spread_for(device.name, rates.level, config.world_size).of(time).seconds
+            seconds = spread_for(device.name, rates.level(), config.world_size).of(time).seconds
             line["source"] = source_of(time.time, is_host_bound=time.is_host_bound)
     except UnpredictableError as reason:
         line["why"].append(str(reason))

@@ -1,262 +1,51 @@
-"""The score card of predicted time: published and measured steps against predictions, and how often the interval held.
+"""The score card of predicted time and memory: published and measured figures against predictions, and how often the
+intervals held.
 
-    python -m benchmarks.score_card FLEET.csv [FACTS.csv] [--every 4]
+    python -m benchmarks.score_card [FOLDER [GROUP ...]] [--every 4]
 
-FLEET.csv is ../shared/data/published-fleet.csv, FACTS.csv published-2026.csv there; without them the tables are printed
-again. Writes trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints what
-docs/prediction.md shows. An interval is held against the cells of a source, and of a GPU, that it was not learned from.
-Rates of operators were measured apart from all of these steps.
+FOLDER is ../shared/data. Predicts the cells of these groups (of all; score_cells.GROUPS names them), replaces their
+rows of trials/analytic/rates/data/residuals.csv, from which predictions take their intervals, and prints what
+docs/prediction.md shows; without FOLDER it prints the tables again. An interval is held against the cells of a source,
+and of a GPU, that it was not learned from. A cell that `plan` refuses, or whose source is doubted, is listed apart.
 """
 
 import argparse
 import csv
-import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tabulate import tabulate
 
-from benchmarks.published_fleet import CHIPS, MODELS, TUNED, fleet_cells, rank_operators
-from lmsweep.analysis import load
-from lmsweep.analysis.reference import published
-from lmsweep.orchestrator.predicting.predicted_step import in_precision
-from lmsweep.orchestrator.sweep.sweep import load_sweep, single_trial
-from lmsweep.trials.analytic.datasheets import NETWORKS, device_named, find_device
+from benchmarks.score_cells import GROUPS, Cell, cells_in
+from lmsweep.trials.analytic.datasheets import device_named
 from lmsweep.trials.analytic.rates.intervals import (
     INTERVAL_DEVIATIONS,
+    OTHERS,
     RESIDUALS_FILE,
     Residual,
+    covering,
     known_residuals,
     learned,
+    others,
+    peak_of_others,
+    spread_for,
+    spread_of_others,
+    unseen,
     widened,
 )
-from lmsweep.trials.analytic.rates.operators import Operator
-from lmsweep.trials.analytic.rates.rank_schedule import rank_time
-from lmsweep.trials.analytic.rates.rate_set import Network, rates_of
-from lmsweep.trials.analytic.rates.step_time import step_time
-from lmsweep.trials.code.digest import code_folder
-from lmsweep.trials.code.importing import use_code
-from lmsweep.trials.prediction.step_operators import step_operators
-from lmsweep.trials.results.stored_config import config_of
-from lmsweep.trials.spec.config import TrialConfig, UnsupportedError
-from lmsweep.trials.spec.identity import trial_id
-from tests.support.published_numbers import public_benchmarks
+from lmsweep.trials.analytic.rates.rate_set import rates_of
 
-SETS = ("h200-devices", "h100-devices", "h200-x2-end-to-end", "h100-published-steps", "h100-best-grid", "h100-losses")
-SLOW_HOST = 2.6
-"""Of an unknown host, over the reference: a step that it would decide is left out."""
-UNSEEN = "unseen-steps-measured.csv"
-"""Steps of one H200 that were predicted before they ran, 2026-11-25: docs/lab has them."""
-PAIRS = ("h200-x2-ddp", "h200-x2-fsdp", "h200-x2-sharded")
-"""Measured steps of two ranks."""
-COURSE = {"seed3": "NVIDIA A100 80GB PCIe", "seed4": "NVIDIA A100-SXM4-80GB"}
-"""Report -> its GPU. Their attention is written out and their code eager."""
-UPDATES = ("seed4",)
-"""Reports whose "forward and backward" updates the weights: what its times take beyond forward and backward is the
-same at all contexts, grows with the weights as AdamW's bytes do, and its profile of that code shows AdamW."""
-PARTS = {
-    "forward": ("forward",),
-    "forward_backward": ("forward", "backward"),
-    "step": ("forward", "backward", "optimizer"),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    level: str
-    source: str
-    device: str
-    what: str
-    published: float
-    """Seconds."""
-    predicted: float
-
-    @property
-    def residual(self) -> Residual:
-        return Residual(self.level, self.source, self.device, math.log(self.published / self.predicted))
-
-
-def own_cells(every: int) -> Iterator[Cell]:
-    """Yield the device time of steps of the shipped sets."""
-    for name in SETS:
-        rows = load(name)
-        rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
-        for _, phases in list(rows.groupby("measurement_id"))[::every]:
-            row = phases.iloc[0].to_dict()
-            config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
-            assert device is not None, "the reference sets are of devices with a datasheet"
-            try:
-                operators = in_precision(step_operators(config), config)
-            except (UnsupportedError, RuntimeError):  # also sizes that no tensor can have
-                continue
-            took = dict(zip(phases["phase"], phases["median"], strict=True))
-            yield Cell(
-                level="measured",
-                source=name,
-                device=device.name,
-                what=f"{config.model} {config.context_length} {config.precision} {config.compile}",
-                published=float(took["step"]),
-                predicted=step_time(operators, rates_of(device)).computing,
-            )
-
-
-def unseen_cells() -> list[Cell]:
-    """Return the device time of the steps of one process that were predicted before they ran."""
-    folder = Path(__file__).parent
-    use_code(code_folder(str(folder.parent / "examples")))
-    configs = {
-        trial_id(one.config): one.config
-        for one in load_sweep(str(folder / "unseen-steps.yaml"), code=str(folder.parent / "examples")).trials
-    }
-    cells = []
-    with (folder / UNSEEN).open(newline="") as file:
-        for row in csv.DictReader(file):
-            config, device = configs[row["trial_id"]], device_named(row["device"])
-            assert device is not None
-            found = step_time(in_precision(step_operators(config), config), rates_of(device))
-            cells.append(Cell(level="measured", source="unseen-steps", device=device.name, what=str(config.model),
-                              published=float(row["device_seconds"]), predicted=found.computing))  # fmt: skip
-    return cells
-
-
-def course_cells() -> Iterator[Cell]:
-    """Yield the steps of the course's reports on A100 that have no caveat."""
-    rows = published()
-    rows = rows[rows["source"].isin(list(COURSE)) & rows["workload"].eq("timing") & rows["metric"].eq("time")]
-    rows = rows[rows["phase"].isin(list(PARTS)) & rows["status"].eq("ok") & rows["context_length"].notna()]
-    rows = rows[rows["batch_size"].notna() & rows["precision"].isin(["fp32", "bf16"]) & rows["model"].notna()]
-    caveats = (
-        "suspected_tf32",
-        "repeated",
-        "derived",
-        "host_bound",
-        "wide_spread",
-        "includes_optimizer",
-        "not_synchronized",
-    )
-    for row in rows.to_dict("records"):
-        if any(row[name] is True for name in caveats) or row["device"] not in (None, "cuda"):
-            continue
-        device = find_device(COURSE[row["source"]])
-        asked = {"workloads": "timing", "device": "cuda", "attention": "naive", "model": row["model"],
-                 "precision": row["precision"], "context_length": int(row["context_length"]),
-                 "batch_size": int(row["batch_size"]), "optimizer": "adamw_loop"}  # fmt: skip
-        config = single_trial([f"{name}={value}" for name, value in asked.items()]).config
-        updates = row["source"] in UPDATES and row["phase"] == "forward_backward"
-        phases = PARTS["step" if updates else row["phase"]]
-        parts = [one for one in in_precision(step_operators(config), config) if one.phase in phases]
-        assert device is not None
-        found = step_time(tuple(parts), rates_of(device))
-        if SLOW_HOST * found.launching > found.computing:
-            continue  # that host is unknown, and may decide
-        yield Cell(level="public", source=row["source"], device=device.name, published=float(row["value"]),
-                   what=f"{row['model']} {row['precision']} {row['phase']}", predicted=found.computing)  # fmt: skip
-
-
-def attention_cells() -> Iterator[Cell]:
-    """Yield the published times of PyTorch's attention kernels alone, on an H100."""
-    rows = public_benchmarks()
-    rows = rows[rows["workload"].eq("attention") & rows["attention"].isin(["sdpa_flash", "sdpa_cudnn"])]
-    device = find_device("NVIDIA H100 80GB HBM3")
-    assert device is not None
-    for row in rows[rows["phase"].isin(["forward", "step"])].to_dict("records"):
-        asked = {name: row[name] for name in ("d_model", "context_length", "batch_size", "num_heads", "attention")}
-        asked = {name: value if isinstance(value, str) else int(value) for name, value in asked.items()}
-        mode = "forward" if row["phase"] == "forward" else "forward_backward"
-        more = {
-            "workloads": "attention",
-            "device": "cuda",
-            "precision": "bf16",
-            "causal": bool(row["causal"]),
-            "mode": mode,
-        }
-        config = single_trial([f"{name}={value}" for name, value in (asked | more).items()]).config
-        operators = step_operators(config, "attention")
-        predicted = step_time(operators, rates_of(device)).computing
-        yield Cell(level="attention alone", source=str(row["source"]), device=device.name, what=str(row["attention"]),
-                   published=float(row["value"]), predicted=predicted)  # fmt: skip
-
-
-def ranks_cells(path: str) -> Iterator[Cell]:
-    use_code(code_folder(str(MODELS)))
-    for cell in chain(fleet_cells(path), fleet_cells(str(CHIPS))):
-        device = find_device(cell.full_name)
-        assert device is not None
-        in_node = 72 if device.name.startswith("GB") else 8
-        adapter = NETWORKS.get(device.name, 0.0)
-        network = Network(gpus=8, bytes_per_second=adapter, source="") if cell.ranks > in_node else None
-        found = rank_time(rank_operators(cell), rates_of(device, network), cell.config)
-        level = "tuned stacks" if cell.source in TUNED else "power limited" if cell.is_limited else "ranks"
-        yield Cell(level=level, source=cell.source, device=device.name, what=f"{cell.ranks} x {cell.what}",
-                   published=cell.seconds, predicted=found.seconds)  # fmt: skip
-
-
-def pair_cells() -> Iterator[Cell]:
-    """Yield the measured steps of two ranks, where even a slow host does not decide."""
-    for name in PAIRS:
-        rows = load(name)
-        rows = rows[rows["workload"].eq("ddp") & rows["phase"].eq("step") & rows["metric"].eq("time")]
-        for row in rows[rows["median"].notna()].to_dict("records"):
-            config, device = config_of(row), find_device(str(row["device_name"]), row["device_memory"])
-            assert device is not None, "the reference sets are of devices with a datasheet"
-            found = rank_time(in_precision(step_operators(config), config), rates_of(device), config)
-            if SLOW_HOST * found.launching > found.busy:
-                continue
-            what = f"{config.model} {config.context_length} {config.ddp} {config.gather} {config.reshard}"
-            yield Cell(level="two ranks", source=name, device=device.name, what=what,
-                       published=float(row["median"]), predicted=found.seconds)  # fmt: skip
-
-
-def product_cells(path: str) -> Iterator[Cell]:
-    """Yield the fastest product that ml-engineering's search over shapes found on each GPU."""
-    with open(path, newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == "max_matmul_rate"]
-    for row in rows:
-        found = re.search(r"(\d+)x(\d+)x(\d+)", row["notes"])
-        device = device_named(row["hardware"].split(" ", 1)[1].replace("A100 SXM", "A100 SXM 80GB"))
-        assert found and device, row
-        m, n, k = map(int, found.groups())
-        is_float8 = row["precision"].startswith("fp8")
-        dtype, flops = "float8_e4m3fn" if is_float8 else "bfloat16", 2 * m * n * k
-        size = m * k + k * n if is_float8 else 2 * (m * k + k * n)
-        product = Operator(name="_scaled_mm" if is_float8 else "mm", shapes=((m, k), (k, n)), dtype=dtype, flops=flops,
-                           bytes=size + 2 * m * n, phase="forward", module="", layout="nt")  # fmt: skip
-        yield Cell(level="products alone", source=row["source"], device=device.name, what=dtype,
-                   published=flops / float(row["value"]) / 1e12,
-                   predicted=rates_of(device).of(product).seconds)  # fmt: skip
-
-
-def compiled_cells(path: str) -> Iterator[Cell]:
-    """Yield the steps of GPT-2 XL that an issue of ROCm's TransformerEngine states as rates of 6 N + 12 L d s. Its
-    script states the sizes, and 14 sequences a day later; the batch is assumed to be these."""
-    use_code(code_folder(str(MODELS)))
-    layers, width, context, batch, vocabulary = 48, 1600, 1024, 14, 50304
-    args = json.dumps({"heads": 25, "layers": layers, "width": width}, separators=(",", ":"))
-    config = TrialConfig(model="gpt2-xl", model_code="mpt.py:build", model_args=args, vocab_size=vocabulary, d_model=0,
-                         context_length=context, batch_size=batch, precision="bf16", attention="sdpa_flash",
-                         loss="cross_entropy", compile="block", blocks="blocks", device="cuda")  # fmt: skip
-    operators = step_operators(config)
-    weights = 12 * layers * width**2 + (vocabulary + context) * width
-    flops = batch * context * (6 * weights + 12 * layers * width * context)
-    with open(path, newline="") as file:
-        for row in csv.DictReader(file):
-            if row["framework"] == "torch.compile nightly":
-                device = device_named({"H100": "H100 SXM"}.get(row["hardware"], row["hardware"]))
-                assert device is not None
-                yield Cell(level="sizes assumed", source=row["source"], device=device.name, what=config.model or "",
-                           published=flops / float(row["value"]) / 1e12,
-                           predicted=step_time(operators, rates_of(device)).computing)  # fmt: skip
-
-
+CONSUMER = re.compile("RTX|L4")
+"""The beginning of the names of cards that are no data centre's, or have GDDR."""
 Left = Literal["source", "device"]
 """What an interval is learned without."""
 
@@ -373,25 +162,111 @@ def tables(residuals: Sequence[Residual]) -> None:
         print(f"{level}, {device}: times {spread.factor:.2f}, interval a factor of {width:.2f} each way")
 
 
+def card(residuals: Sequence[Residual]) -> None:
+    """Print by kind, GPU and source how far the middle of each interval is, and how often it held without the source:
+    as this loop runs a step, and as other trainers do; and how far the roofline is."""
+    with RESIDUALS_FILE.open(newline="") as file:
+        rooflines = [float(row["roofline"]) if row["roofline"] else None for row in csv.DictReader(file)]
+    without, among_all = others(False), others(True)
+    peaks = [one._replace(device="") for one in residuals if one.level == "memory"]
+    groups: dict[tuple[str, str, str], list[list[tuple[float, bool] | None]]] = defaultdict(list)
+    for one, roofline in zip(residuals, rooflines, strict=True):
+        if one.level in OTHERS or one.level == "PCIe":
+            level = {"others": _known(one.device), "PCIe": "ranks"}.get(one.level, one.level)
+            mine = _answer(one._replace(level=level), residuals)
+            among = among_all if "MoE" in one.kind else without
+            answers = [mine, _answer(one._replace(level="others"), among, spread_for_level(one.device, level))]
+        elif one.level == "memory":
+            answers = [(math.exp(-one.log_ratio) - 1, False), _answer(one._replace(device=""), peaks)]
+        else:
+            continue
+        answers.append(None if roofline is None else (math.exp(-roofline) - 1, False))
+        for key in ((one.kind, one.device, one.source), (one.kind, one.device, "all"), (one.kind, "all", "all")):
+            groups[key].append(answers)
+        if CONSUMER.match(one.device) and one.level != "memory":
+            groups["consumer cards", "all", "all"].append(answers)
+    lines = []
+    for key, found in sorted(groups.items()):
+        line: list[object] = [*key, len(found)]
+        for answers in zip(*found, strict=True):
+            known = [one for one in answers if one]
+            kept = f"{sum(kept for _, kept in known)} of {len(known)}"
+            line += [f"{median(abs(error) for error, _ in known):.1%}", kept] if known else [None, None]
+        lines.append(line[:-1])
+    headers = ["kind", "GPU", "source", "cells", "this loop", "held", "other trainers", "held", "roofline"]
+    print(tabulate(lines, headers=headers, tablefmt="github", missingval="-"))
+    for device in sorted({one.device for one in without}):
+        spread = spread_of_others(device)
+        print(f"other trainers on {device}: times {spread.factor:.2f}, a factor of {spread.width:.2f} each way")
+    print("memory of other trainers, in % of the predicted peak: {} ({} to {})".format(*peak_of_others(100)))
+
+
+def _answer(one: Residual, among: Sequence[Residual], least: float = 0.0) -> tuple[float, bool] | None:
+    """Return the error of the middle, and whether the interval held, learned without the source of the cell; None
+    without another source. least: the deviation that its own is at least."""
+    spread = unseen(one, among)
+    if spread is None:
+        return None
+    if one.level in ("others", "memory"):
+        wide = _covering(one.device, tuple(among)).deviation
+    else:
+        wide = spread.deviation * _wider(one.level, one.device, tuple(among))
+    distance = math.log(spread.factor) - one.log_ratio
+    return math.expm1(distance), abs(distance) <= INTERVAL_DEVIATIONS * max(wide, least) * (1 + 1e-9)
+
+
+_wider = cache(lambda level, device, among: widened(level, among, device))
+_covering = cache(lambda device, among: covering(among, device))
+
+
+@cache
+def _known(device: str) -> str:
+    """Return what is known of the products of a GPU in 16 bits."""
+    found = device_named(device)
+    assert found is not None
+    return rates_of(found).level()
+
+
+def spread_for_level(device: str, level: str) -> float:
+    """Return the deviation of the first interval, which the second is at least as wide as."""
+    ranks = 8 if level in ("ranks", "tuned stacks") else 1
+    return spread_for(device, "measured" if ranks > 1 or level == "sizes assumed" else level, ranks).deviation
+
+
+def _row(group: str, cell: Cell) -> dict[str, Any]:
+    roofline = round(math.log(cell.published / cell.roofline), 4) if cell.roofline else None
+    return {"group": group, **cell.residual._asdict(), "roofline": roofline, "what": cell.what}
+
+
+def predict_again(folder: Path, groups: Sequence[str], every: int) -> None:
+    """Predict the cells of these groups, and replace their rows of the file."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
+        running = {name: processes.submit(cells_in, name, folder, every) for name in groups}
+        found = {name: future.result() for name, future in running.items()}
+    with RESIDUALS_FILE.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["group"] not in groups]
+    rows += [_row(name, one) for name, cells in found.items() for one in cells]
+    with RESIDUALS_FILE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: [*GROUPS].index(str(row["group"]))))
+    if "ranks" in groups:
+        ratios(found["ranks"])
+        by_ranks(found["ranks"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("fleet", nargs="?")
-    parser.add_argument("facts", nargs="?")
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("groups", nargs="*", metavar="group", help=", ".join(GROUPS))
     parser.add_argument("--every", type=int, default=4, help="of the steps of the shipped sets")
     asked = parser.parse_args()
-    if asked.fleet:
-        cells = [*ranks_cells(asked.fleet), *pair_cells(), *course_cells(), *attention_cells()]
-        cells += own_cells(asked.every)
-        with ProcessPoolExecutor(1, get_context("spawn")) as other:  # a process imports the code of one folder
-            cells += other.submit(unseen_cells).result()
-        cells += [*product_cells(asked.facts), *compiled_cells(asked.facts)] if asked.facts else []
-        with RESIDUALS_FILE.open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(Residual._fields)
-            writer.writerows(one.residual._replace(log_ratio=round(one.residual.log_ratio, 4)) for one in cells)
-        ratios(cells)
-        by_ranks(cells)
+    if unknown := {*asked.groups} - {*GROUPS}:
+        parser.error(f"{', '.join(unknown)}: no such group; there are {', '.join(GROUPS)}")
+    if asked.folder:
+        predict_again(asked.folder, asked.groups or [*GROUPS], asked.every)
     known_residuals.cache_clear()  # predictions have read the file as it was
+    card(known_residuals())
     tables(known_residuals())
     by_device(known_residuals())
 

@@ -4,6 +4,7 @@ agree with. It shares the transformer with them, and nothing that measures.
     python benchmarks/sharded_beside.py --ranks 2                       # GPUs; the cells of `lmsweep run fsdp`
     python benchmarks/sharded_beside.py --ranks 2 --alternate           # the same, in turn with lmsweep's own steps
     python benchmarks/sharded_beside.py --ranks 8 --alternate --model 2.7b --variants hsdp "tp fsdp" --shards 4 --tp 2
+    python benchmarks/sharded_beside.py --ranks 2 --alternate --variants tp --compile       # torchtitan's plan of tp
     python benchmarks/sharded_beside.py --ranks 2 --bandwidth           # the cells of `lmsweep run collectives`
     python benchmarks/sharded_beside.py --ranks 2 --device cpu --model tiny --context 32 --precision fp32      # try it
 
@@ -17,6 +18,7 @@ import gc
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -25,8 +27,16 @@ import torch.distributed as dist
 from torch import multiprocessing
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep
@@ -34,7 +44,7 @@ from lmsweep.trials.model.precision_modes import set_math_mode
 from lmsweep.trials.model.transformer.attention_functions import sdpa
 from lmsweep.trials.model.transformer.transformer import Transformer, cross_entropy
 from lmsweep.trials.spec.config import TrialConfig
-from lmsweep.trials.spec.model_sizes import SIZES
+from lmsweep.trials.spec.model_sizes import SIZES, ModelSize
 from lmsweep.trials.statistics.median_interval import median_interval
 
 VARIANTS = ("ddp", "fsdp", "fsdp kept", "fsdp bf16", "fsdp bf16 kept")
@@ -53,11 +63,16 @@ def main() -> None:
     options.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     options.add_argument("--model", default="xl")
     options.add_argument("--context", type=int, default=512)
-    options.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
+    options.add_argument("--batch", type=int, default=BATCH)
+    options.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    options.add_argument("--layers", type=int, help="in place of the model's")
+    options.add_argument("--compile", action="store_true", help="compile each block")
+    options.add_argument("--precision", choices=("fp32", "bf16", "bf16_pure"), default="bf16")
     options.add_argument("--variants", nargs="+", choices=VARIANTS + MESHES, default=VARIANTS)
     options.add_argument("--shards", type=int, default=2, help="ranks of a group of hsdp")
     options.add_argument("--tp", type=int, default=2, help="ranks that share each layer with tp")
     options.add_argument("--alternate", action="store_true", help="a step of lmsweep's after each, and their ratio")
+    options.add_argument("--own", action="store_true", help="steps of lmsweep in place of the script's")
     options.add_argument("--steps", type=int, default=STEPS)
     options.add_argument("--bandwidth", action="store_true", help="all-reduces instead of steps")
     chosen = options.parse_args()
@@ -86,7 +101,7 @@ def run(rank: int, chosen: argparse.Namespace) -> None:
 
 def steps(rank: int, chosen: argparse.Namespace, variant: str) -> None:
     """Time the steps of one variant."""
-    step = script_step(chosen, variant)
+    step = own_step(chosen, variant) if chosen.own else script_step(chosen, variant)
     times = [seconds(step, chosen.device) for _ in range(WARMUP + chosen.steps)][WARMUP:]
     peak = 0
     if chosen.device == "cuda":
@@ -100,9 +115,7 @@ def steps(rank: int, chosen: argparse.Namespace, variant: str) -> None:
 
 def alternate(rank: int, chosen: argparse.Namespace, variant: str) -> None:
     """Time steps of the script and of lmsweep in turn; print the ratio of each pair, without garbage collection."""
-    script, config = script_step(chosen, variant), trial_config(chosen, variant)
-    rank_step = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
-    rank_step.build()
+    script, rank_step = script_step(chosen, variant), rank_step_of(chosen, variant)
     gc.collect()
     gc.disable()
     taken: dict[str, list[float]] = {"script": [], "lmsweep": []}
@@ -123,9 +136,33 @@ def alternate(rank: int, chosen: argparse.Namespace, variant: str) -> None:
         )
 
 
+def rank_step_of(chosen: argparse.Namespace, variant: str) -> DataParallelStep:
+    config = trial_config(chosen, variant)
+    step = DataParallelStep(config, set_math_mode(config.precision, config.device_type))
+    step.build()
+    return step
+
+
+def own_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
+    """The phases of lmsweep's step, one after the other."""
+    rank_step = rank_step_of(chosen, variant)
+
+    def step() -> None:
+        for phase in rank_step.phases():
+            phase.run()
+        rank_step.forget_gradients()
+
+    return step
+
+
+def size_of(chosen: argparse.Namespace) -> ModelSize:
+    size = SIZES[chosen.model]
+    return replace(size, num_layers=chosen.layers or size.num_layers)
+
+
 def trial_config(chosen: argparse.Namespace, variant: str) -> TrialConfig:
     """The configuration of `lmsweep run fsdp` that takes the same step."""
-    size = SIZES[chosen.model]
+    size = size_of(chosen)
     method: dict[str, Any] = {"ddp": "torch"}
     if variant == "tp":
         method = {"ddp": "naive"}
@@ -133,11 +170,11 @@ def trial_config(chosen: argparse.Namespace, variant: str) -> TrialConfig:
         kept = str("kept" not in variant).lower()
         method = {"ddp": "hsdp" if "hsdp" in variant else "fsdp", "gather": gathered_in(variant), "reshard": kept}
     return TrialConfig(
-        model=chosen.model,
-        **{name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads")},
-        vocab_size=VOCABULARY,
+        **{name: getattr(size, name) for name in ("d_model", "d_ff", "num_layers", "num_heads", "num_kv_heads")},
+        vocab_size=chosen.vocabulary,
         context_length=chosen.context,
-        batch_size=BATCH,
+        batch_size=chosen.batch,
+        compile="block" if chosen.compile else "none",
         precision=chosen.precision,
         device=chosen.device,
         attention="sdpa",
@@ -157,25 +194,20 @@ def gathered_in(variant: str) -> str:
 def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
     """A training step as people write it."""
     torch.manual_seed(0)
-    size = SIZES[chosen.model]
     model = Transformer(
-        size,
-        vocab_size=VOCABULARY,
+        size_of(chosen),
+        vocab_size=chosen.vocabulary,
         context_length=chosen.context,
         attention=sdpa,
         device=chosen.device,
-        dtype=torch.float32,
+        dtype=torch.bfloat16 if chosen.precision == "bf16_pure" else torch.float32,
     )
     mesh = mesh_of(chosen, variant)
     if variant.startswith("tp"):
+        divide(model, mesh["tensor"])
+    if chosen.compile:
         for block in model.blocks:
-            for name in (*COLUMNS, *ROWS):  # PyTorch's styles divide nn.Linear only
-                weight = block.get_submodule(name).weight
-                linear = torch.nn.Linear(*reversed(weight.shape), bias=False, device="meta")
-                linear.weight = weight
-                block.set_submodule(name, linear)
-            columns = {name: ColwiseParallel() for name in COLUMNS}
-            parallelize_module(block, mesh["tensor"], columns | {name: RowwiseParallel() for name in ROWS})
+            block.compile()
     wrapped: torch.nn.Module = model
     if variant == "ddp":
         wrapped = DistributedDataParallel(model)
@@ -191,14 +223,18 @@ def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
     for parameter in wrapped.parameters():
         alike.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
     optimizer = torch.optim.AdamW([{"params": weights} for weights in alike.values()], lr=1e-4, fused=True)
-    replicated = [weight for weight in wrapped.parameters() if variant == "tp"]
+    replicated = [weight for weight in wrapped.parameters() if variant == "tp" and mesh["shards"].size() > 1]
     data = mesh["shards"].get_group()
-    tokens, targets = (torch.randint(VOCABULARY, (BATCH, chosen.context), device=chosen.device) for _ in "xy")
+    tokens, targets = (
+        torch.randint(chosen.vocabulary, (chosen.batch, chosen.context), device=chosen.device) for _ in "xy"
+    )
+    measure_loss = loss_of_divided if variant.startswith("tp") else cross_entropy
 
     def step() -> None:
-        with torch.autocast(chosen.device, torch.bfloat16, enabled=chosen.precision == "bf16"):
-            loss = cross_entropy(wrapped(tokens), targets)
-        loss.backward()
+        with loss_parallel():
+            with torch.autocast(chosen.device, torch.bfloat16, enabled=chosen.precision == "bf16"):
+                loss = measure_loss(wrapped(tokens), targets)
+            loss.backward()
         for weight in replicated:  # `tp` alone averages gradients over the data-parallel ranks, one by one
             gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad
             dist.all_reduce(gradient, dist.ReduceOp.SUM, data)
@@ -207,6 +243,41 @@ def script_step(chosen: argparse.Namespace, variant: str) -> Callable[[], None]:
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def divide(model: Transformer, mesh: DeviceMesh) -> None:
+    """Divide each layer as torchtitan's plan for Llama 3 does."""
+    for name, layer in list(model.named_modules()):  # PyTorch's styles divide its own layers only
+        if name.endswith((*COLUMNS, *ROWS, "head")):
+            linear = torch.nn.Linear(*reversed(layer.weight.shape), bias=False, device="meta")
+            linear.weight = layer.weight
+            model.set_submodule(name, linear)
+    model.token_embedding = torch.nn.Embedding(
+        *model.token_embedding.weight.shape, _weight=model.token_embedding.weight
+    )
+    tokens = Shard(1)
+    parallelize_module(
+        model,
+        mesh,
+        {
+            "token_embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=tokens),
+            "final_norm": SequenceParallel(),
+            "head": ColwiseParallel(input_layouts=tokens, output_layouts=Shard(-1), use_local_output=False),
+        },
+    )
+    # torch.compile gives an AsyncCollectiveTensor that enters a block no gradient.
+    model.token_embedding.register_forward_hook(lambda layer, tokens, found: found.clone())
+    for block in model.blocks:
+        gathered = PrepareModuleInput(input_layouts=tokens, desired_input_layouts=Replicate())
+        plan = {"attention_norm": SequenceParallel(), "feed_forward_norm": SequenceParallel()}
+        plan |= {"attention": gathered, "feed_forward": gathered}
+        plan |= {name: ColwiseParallel() for name in COLUMNS}
+        plan |= {name: RowwiseParallel(output_layouts=tokens) for name in ROWS}
+        parallelize_module(block, mesh, plan)
+
+
+def loss_of_divided(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(0, 1))
 
 
 def mesh_of(chosen: argparse.Namespace, variant: str) -> DeviceMesh:

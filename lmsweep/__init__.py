@@ -5,12 +5,13 @@ What the commands do, as functions:
     plan, run        what a sweep would run; run it. They need PyTorch and Ray.
     load             a store as a pandas table
     table, compare   what the commands of these names print; `render` prints either
-    report, charts   writes the HTML report of a store, or its charts as SVG or PNG
 
 `default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
-`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions of their own.
+`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions of
+their own: `report` and `charts` write the HTML report of a store, or its charts as SVG or PNG.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +21,19 @@ if TYPE_CHECKING:
     from lmsweep import analysis, orchestrator, trials
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
     from lmsweep.analysis.api import compare, table
-    from lmsweep.analysis.report import write_report as report
-    from lmsweep.analysis.report.chart_files import write_charts as charts
     from lmsweep.orchestrator.api import plan, run
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
-    from lmsweep.orchestrator.features.share.shared_folder import share as share
-    from lmsweep.orchestrator.features.share.summaries import summaries as summaries
+    from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
+    from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401
+    from lmsweep.orchestrator.features.report.sharing.shared_folder import share as share
+    from lmsweep.orchestrator.features.report.sharing.summaries import summaries as summaries
 
-__all__ = ["Layout", "Table", "__version__", "analysis", "charts", "compare", "default_layout", "load"]
-__all__ += ["orchestrator", "pivot", "plan", "render", "report", "run", "table", "trials"]
+__all__ = ["Layout", "Table", "__version__", "analysis", "compare", "default_layout", "load"]
+__all__ += ["orchestrator", "pivot", "plan", "render", "run", "table", "trials"]
 
 _ELSEWHERE = {
-    "charts": ("lmsweep.analysis.report.chart_files", "write_charts"),
     "compare": ("lmsweep.analysis.api", "compare"),
     "plan": ("lmsweep.orchestrator.api", "plan"),
-    "report": ("lmsweep.analysis.report", "write_report"),
     "run": ("lmsweep.orchestrator.api", "run"),
     "table": ("lmsweep.analysis.api", "table"),
 }
@@ -48,11 +47,15 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         module, there = _ELSEWHERE.get(name, ("lmsweep.analysis", name))
         return getattr(import_module(module), there)
-    if name.startswith("_") or name not in _of_features():
-        raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
-    from pkgutil import resolve_name  # here, as `--help` needs none
+    search_path = sys.path.copy()  # the packages of features take the current folder off it
+    try:
+        if not name.startswith("_") and name in _of_features():
+            from pkgutil import resolve_name  # here, as `--help` needs none
 
-    return resolve_name(_of_features()[name])
+            return resolve_name(_of_features()[name])
+    finally:
+        sys.path[:] = search_path
+    raise AttributeError(f"module 'lmsweep' has no attribute {name!r}")
 
 
 def _of_features() -> dict[str, str]:

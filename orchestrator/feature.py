@@ -27,7 +27,7 @@ class Feature:
     """Under which help lists its verbs."""
     place: float = inf
     """Position among the verbs: the core's are at 0, 1, 2. By default after all others."""
-    verbs: tuple[Callable[..., None], ...]
+    verbs: tuple[Callable[..., None], ...] = ()
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Verb -> MODULE:NAME of the record that its `--format json` prints."""

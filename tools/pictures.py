@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lmsweep.analysis.report import write_report
+from lmsweep.orchestrator.features.report.page import write_report
 from lmsweep.trials.analytic.prices import parse_prices
 from tests.support.browser import launch, open_page
 

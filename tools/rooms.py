@@ -4,9 +4,9 @@ import subprocess
 import sys
 from collections import Counter
 
-PRODUCT = ("trials/*.py", "orchestrator/*.py", "analysis/*.py", "lmsweep/*.py", "analysis/report/assets/*")
+PRODUCT = ("trials/*.py", "orchestrator/*.py", "analysis/*.py", "lmsweep/*.py", "*/report/assets/*")
 FEATURES = "features"
-LIBRARY = ":(exclude)analysis/report/assets/plotly*"
+LIBRARY = ":(exclude)*/report/assets/plotly*"
 
 
 def lines(commit: str = "") -> Counter[str]:

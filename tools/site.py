@@ -22,9 +22,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs loads this file by its path
 
 from lmsweep.analysis.reference import stores  # noqa: E402
-from lmsweep.analysis.report.chart_files import drawn_charts  # noqa: E402
-from lmsweep.analysis.report.content import content_of  # noqa: E402
-from lmsweep.analysis.report.page import page_with  # noqa: E402
+from lmsweep.orchestrator.features.report.chart_files import drawn_charts  # noqa: E402
+from lmsweep.orchestrator.features.report.content import content_of  # noqa: E402
+from lmsweep.orchestrator.features.report.page import page_with  # noqa: E402
 from tools.reference import reference  # noqa: E402
 
 BESIDE = {"h100-devices": ["h200-devices"]}

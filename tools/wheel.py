@@ -20,7 +20,7 @@ COMMANDS = (
     "lmsweep --version",
     "lmsweep run quick",
     "lmsweep table results",
-    "lmsweep compare h100-devices h200-devices --across device_name --where model=small",
+    "lmsweep compare h100-devices h200-devices --where model=small",
     "lmsweep report results -o mine.html",
     "lmsweep report h100-devices --with h200-devices -o devices.html",
     "lmsweep notebooks notebooks",

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 TEXT = (".py", ".md", ".yaml", ".yml", ".toml", ".js", ".css", ".html", ".ipynb", "Makefile")
-LEFT_OUT = ("tools/words.py", "tests/test_words.py", "analysis/reference/", "analysis/report/assets/plotly")
+LEFT_OUT = (
+    "tools/words.py",
+    "tests/test_words.py",
+    "analysis/reference/",
+    "orchestrator/features/report/assets/plotly",
+)
 
 NATIVE = {
     "of which": "two sentences, or: including",

@@ -18,6 +18,7 @@ from lmsweep.analysis.comparison.pairing import (
     cells_of_sides,
     check_equal,
     check_one_result,
+    differences,
     may_differ,
 )
 from lmsweep.analysis.data.code_states import SHOWN_DIGITS
@@ -104,6 +105,8 @@ class Comparison:
     """Smallest differences that count, as fractions."""
     same: tuple[float, ...]
     """Sides that surely differ by less are the same, as fractions."""
+    differences: str
+    """What differs between the sides beside what was compared, with the values of both; empty if nothing does."""
     warnings: tuple[str, ...]
     """Sentences about what the verdicts rest on, and what limits them, such as too few processes."""
     results: tuple[list[ResultKey | None], list[ResultKey | None]]
@@ -124,6 +127,8 @@ class Comparison:
         cells = f"{len(self.frame)} cell{'s' if len(self.frame) > 1 else ''}"
         same = " or ".join(map(percent, self.same))
         notes = [f"{cells}: {found}. Differences count from {counted}; `same` is within {same}."]
+        if self.differences:
+            notes.append(f"The sides differ in {self.differences}.")
         capped = self.cells["kind"].isin(CAPPED) & self.cells["verdict"].eq("ambiguous")
         if capped.any():
             notes.append(f"{capped.sum()} ambiguous at the GPU's power limit: --set processes=3 decides.")
@@ -298,6 +303,7 @@ def compare(
         unpaired=unpaired,
         least=tuple(sorted({*different.tolist()})),
         same=tuple(sorted({*table.sizes.same.tolist()})),
+        differences=differences(cells, across),
         warnings=(*steps, *_variation_words(judged), *_warnings(cells)),
         results=(_results(cells, 0, cell_order), _results(cells, 1, cell_order)),
     )
@@ -326,7 +332,7 @@ def places_of(cells: pd.DataFrame, order: NDArray[np.int64], *, stored_together:
 
 
 class Sides(NamedTuple):
-    """The arguments of `compare` for two selections from one store."""
+    """The arguments of `compare` for two selections."""
 
     baseline: pd.DataFrame
     contrast: pd.DataFrame

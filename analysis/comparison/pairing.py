@@ -1,5 +1,6 @@
 """Pairs the results of two selections, and refuses pairs that differ in more than was asked for."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,6 +171,12 @@ def _differ(cells: pd.DataFrame, name: str) -> bool:
 
 def _readings(cells: pd.DataFrame, names: list[str]) -> str:
     return ", ".join(f"{name} ({', '.join(map(label, cells[name].unique()[:3]))})" for name in names) or "no key"
+
+
+def differences(cells: pd.DataFrame, names: Iterable[str]) -> str:
+    """Return those of these keys that have no value in common, with the values of both sides."""
+    apart = [name for name in dict.fromkeys(names) if _differ(cells, name)]
+    return _by_side(cells, [name for name in apart if name not in determines(*apart)])
 
 
 def _by_side(cells: pd.DataFrame, names: list[str]) -> str:

@@ -24,7 +24,7 @@ from lmsweep.analysis.data.columns import DISTINGUISHING_COLUMNS, label, labels
 from lmsweep.analysis.data.load import load
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.pooled_rows import pool
-from lmsweep.analysis.data.process_variation import KIND, known_variation
+from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
 from lmsweep.analysis.data.selection import flag_tuples, ok_rows
 from lmsweep.analysis.data.step_parts import parts_of_step
 from lmsweep.analysis.reference import CAVEATS, PUBLISHED, PUBLISHED_STORES, stores
@@ -82,6 +82,8 @@ class Side(NamedTuple):
     """All of `lmsweep.load(..., pooled=False)`."""
     numbers: pd.DataFrame
     """A row for each number that may have a counterpart, with its `part` and `quantity`; `line` counts them."""
+    measured: pd.DataFrame
+    """The attempts that have a median, with their phase as `stored`."""
     device_times: pd.DataFrame
     """Rows of the attempts; none if the other side has none."""
 
@@ -125,10 +127,8 @@ def pairs(attempts: pd.DataFrame, name: str = PUBLISHED) -> pd.DataFrame:
 def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) -> Pairs:
     """Return `pairs`, and the cells of their claims. rows: the pooled rows that are paired; None: all."""
     is_published = name == PUBLISHED
-    others = _published() if is_published else _attempts_of(name)
-    if is_published and rows is not None and rows["context_length"].nunique() == 1:  # what a report leaves open
-        others["context_length"] = others["context_length"].fillna(rows["context_length"].dropna().iloc[0])
-    theirs = _side(others)
+    lengths = set() if rows is None else set(rows["context_length"].dropna())  # a report may leave it open
+    theirs = _published(lengths.pop() if len(lengths) == 1 else None) if is_published else _side(_attempts_of(name))
     mine = _side(attempts, rows)
     if theirs.device_times.empty:
         mine = mine._replace(device_times=theirs.device_times)
@@ -156,9 +156,10 @@ def paired(attempts: pd.DataFrame, name: str, rows: pd.DataFrame | None = None) 
         ),
     ).reset_index(drop=True)
     found = found.assign(caveats=found["flags_there"].map(caveats_of if is_published else lambda _: ()))
+    known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
     # A published table is a comparison of its own.
     judged = [
-        _judged(cells, mine, theirs, is_published=is_published)
+        _judged(cells, mine, theirs, known, is_published=is_published)
         for _, cells in found.groupby(["source", found["quantity"] == "time"], sort=False)
     ]
     cells = pd.concat(judged).sort_index()
@@ -194,8 +195,10 @@ def caveats_of(flags: tuple[str, ...]) -> tuple[str, ...]:
 
 def _side(attempts: pd.DataFrame, rows: pd.DataFrame | None = None) -> Side:
     numbers = _numbers(pool(attempts) if rows is None else rows)
-    device_times = attempts[(attempts["metric"] == "device_time") & attempts["median"].notna()]
-    return Side(attempts, numbers.assign(line=range(len(numbers))), device_times)
+    have_median = attempts[attempts["median"].notna()]
+    device_times = have_median[have_median["metric"] == "device_time"]
+    measured = ok_rows(have_median).assign(stored=lambda rows: rows["phase"])
+    return Side(attempts, numbers.assign(line=range(len(numbers))), measured, device_times)
 
 
 def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
@@ -223,16 +226,16 @@ def _numbers(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 @cache
-def _published() -> pd.DataFrame:
-    """The published numbers, each with the interval of what another run of its source would have printed."""
+def _published(context_length: float | None) -> Side:
+    """The published numbers, with the intervals of other runs of their sources. An open context length is this one."""
     rows = pd.concat([load(name, pooled=False).assign(origin=name) for name in PUBLISHED_STORES], ignore_index=True)
     deviation = _deviation(rows)
     rows["low"], rows["high"] = (rows["median"] * np.exp(sign * NORMAL * deviation) for sign in (-1, 1))
     written_out = rows["workload"].map({"timing": "naive", "memory": "naive", "attention": "naive_softmax"})
-    return rows.assign(
-        **{KIND: "exact"},  # this interval is all that is known of its process
-        attention=rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out),
-    )
+    if context_length is not None:
+        rows["context_length"] = rows["context_length"].fillna(context_length)
+    attention = rows["attention"].astype(object).where(~rows["origin"].eq(PUBLISHED), written_out)
+    return _side(rows.assign(**{KIND: "exact"}, attention=attention))  # that interval is all that is known of a process
 
 
 def _deviation(rows: pd.DataFrame) -> NDArray[np.float64]:
@@ -327,7 +330,7 @@ def _flagged(flags: pd.Series, word: str) -> pd.Series:
     return pd.Series([word in words for words in flags], flags.index, dtype=bool)
 
 
-def _judged(found: pd.DataFrame, mine: Side, theirs: Side, *, is_published: bool) -> pd.DataFrame:
+def _judged(found: pd.DataFrame, mine: Side, theirs: Side, known: Known, *, is_published: bool) -> pd.DataFrame:
     """The cells of a comparison, a row for each pair. The baseline is the published number, or else ours."""
     timed = found["quantity"].iloc[0] == "time"
     sides = [_processes(found, side, end) for side, end in ((mine, ""), (theirs, "_there"))]
@@ -339,7 +342,6 @@ def _judged(found: pd.DataFrame, mine: Side, theirs: Side, *, is_published: bool
         np.where(on_cpu, DIFFERENT_ELSEWHERE, on_gpu) for on_gpu in (DIFFERENT_ON_GPU, DIFFERENT_BY_DEVICE)
     )
     sizes = Sizes(different, np.maximum(np.where(on_cpu, SAME_ELSEWHERE, SAME_ON_GPU), different))
-    known = known_variation(mine.attempts) if is_published else known_variation(mine.attempts, theirs.attempts)
     axes = ["model", "d_model", "context_length", "precision", "compile", "batch_size", "part", "quantity"]
     table = Table(order, axes_of(found, axes), sizes, known)
     judged = judge(cells, "s" if timed else "B", table)
@@ -359,8 +361,7 @@ def _processes(found: pd.DataFrame, side: Side, end: str) -> pd.DataFrame:
     """The rows of the processes of one side of each pair, with the column `cell`."""
     names = {name if name == "workload" else f"{name}{end}": name for name in [*_RESULT, "stored"]}
     wanted = found[[*names]].rename(columns=names).assign(cell=found.index)
-    rows = side.attempts.assign(stored=side.attempts["phase"])
-    rows = ok_rows(rows[rows["median"].notna()]).merge(wanted, on=[*_RESULT, "stored"])
+    rows = side.measured.merge(wanted, on=[*_RESULT, "stored"])
     # A sum of two phases, backward and optimizer, is in no attempt.
     summed = found["part"].eq("backward_optimizer") & found[f"stored{end}"].eq("backward")
     lines = found.loc[summed, f"line{end}"]

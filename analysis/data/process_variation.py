@@ -77,8 +77,8 @@ def known_variation(*frames: pd.DataFrame) -> Known:
     """Return the variation of each device and kind by repeated cells, from rows of `load(..., pooled=False)`."""
     found: dict[tuple[str, Kind], list[float]] = {}  # squared distances and degrees of freedom, summed
     for frame in frames:
-        rows = frame[frame["median"].gt(0)]
-        rows = rows[rows[KIND] != "exact"]
+        is_repeatable = frame["median"].gt(0) & frame[KIND].ne("exact")
+        rows = frame.loc[is_repeatable, list(dict.fromkeys([*VALUE, "device_name", KIND, "median"]))]
         rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
         repeated = rows[rows.duplicated(VALUE, keep=False)]
         groups = repeated.groupby([*VALUE, "device_name", KIND], sort=False)["log"].agg(["var", "size"])

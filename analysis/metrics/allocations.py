@@ -1,4 +1,4 @@
-"""What the workload `memory` recorded of one trial: what is held at its peak, and its memory over one iteration."""
+"""What the workload `memory` recorded of one trial: its memory over one iteration."""
 
 import numpy as np
 import pandas as pd
@@ -27,25 +27,6 @@ def pick(rows: pd.DataFrame, trial: str | None) -> pd.DataFrame:
         f"{len(first)} memory measurements match; choose one by its measurement_id:\n  "
         + "\n  ".join([", ".join(names), *lines])
     )
-
-
-_NAMING = ["function", "operator", "line", "category", "phase"]
-
-
-def held_at_peak(allocations: pd.DataFrame) -> pd.DataFrame:
-    """Return the allocations held at the peak, with the columns `held`, bytes times the count `at_peak`, and `piece`.
-
-    A piece is named by the function and line that allocated it, or the operator, or else by its category and phase.
-    """
-    rows = allocations[allocations["at_peak"] > 0]
-    names = [_name(*texts) for texts in rows[_NAMING].itertuples(index=False, name=None)]
-    return rows.assign(held=rows["bytes"] * rows["at_peak"], piece=names)
-
-
-def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
-    known = [name for name in (function, operator) if isinstance(name, str)]
-    where = [line.rpartition("/")[2]] if isinstance(line, str) else []
-    return " ".join([*known[:1], *where]) or f"{category} in {phase}"
 
 
 CATEGORIES = ("weights", "optimizer_state", "inputs", "workspace", "gradients", "activations", "other")

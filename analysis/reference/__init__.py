@@ -3,6 +3,7 @@
 SOURCES.md says how each was made.
 """
 
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -39,8 +40,14 @@ ITERATIONS = 100
 def published() -> pd.DataFrame:
     """One row for each number of the reports, in SI units; columns as in SOURCES.md. Null: not stated.
 
-    A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype.
+    A value is null unless status is ok, and for the metric dtype, whose answer is the column dtype. The index is the
+    place of a number among all.
     """
+    return _published().copy()
+
+
+@cache  # the course's tables ask for it many times
+def _published() -> pd.DataFrame:
     stored = pd.read_parquet(f"{shipped()[PUBLISHED]}/measurements", dtype_backend="numpy_nullable")
     caveats = {name: [name in words for words in stored["flags"]] for name in CAVEATS}
     # A time without a unit is stored for one iteration, and printed for all.

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from importlib.resources import files
 from textwrap import indent
 from typing import Any
 
@@ -30,6 +31,11 @@ def render(table: Table | Listing, output_format: str) -> str:
     if output_format not in FORMATS:
         raise RequestError(f"--format {output_format}: no such format{choices(output_format, list(FORMATS))}")
     return FORMATS[output_format](table)
+
+
+def page_css() -> str:
+    """Return the style that all pages share."""
+    return (files(__package__) / "page.css").read_text("utf-8")
 
 
 def _text(table: Table | Listing) -> str:

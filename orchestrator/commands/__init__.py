@@ -4,6 +4,5 @@ app.py           the verbs
 measure.py       plan, run
 options.py       options of several verbs; checks before slow imports
 read.py          table, compare
-write.py         report
 text/            what verbs print
 """

@@ -9,7 +9,7 @@ import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-from lmsweep.orchestrator.commands import measure, read, write
+from lmsweep.orchestrator.commands import measure, read
 from lmsweep.orchestrator.feature import Job, features
 from lmsweep.orchestrator.terminal import Pager, Traceback, say
 from lmsweep.trials import __version__
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CORE: dict[Job, list[Callable[..., None]]] = {
     "Measure": [measure.plan, measure.run],
-    "Read": [read.table, read.compare, write.report],
+    "Read": [read.table, read.compare],
     "Share": [],
     "Set up": [],
 }

@@ -1,28 +1,25 @@
 """Predicts the step of each trial on a GPU from its operators: of one process, or of a rank among others."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lmsweep.orchestrator.cluster.nodes import Refusal
 from lmsweep.orchestrator.planning.memory_predictions import Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions, WithOwnAttention, stand_in
 from lmsweep.orchestrator.planning.plan import PlannedTrial
 from lmsweep.orchestrator.predicting.device_rates import DeviceRates, datasheet_of
-from lmsweep.orchestrator.predicting.predicted_step import (
-    PredictedStep,
-    in_precision,
-    predicted_step,
-    source_of,
-)
+from lmsweep.orchestrator.predicting.predicted_step import PredictedStep, in_precision, predicted_step, source_of
 from lmsweep.trials.analytic.memory_prediction import subject_of
 from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import rank_time, resized
 from lmsweep.trials.analytic.rates.rate_set import Network
-from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime
+from lmsweep.trials.analytic.rates.step_time import OperatorRates, StepTime, saved_in_16_bits
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
+from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.store.store import Store
 
 STEPS = frozenset(("timing", "memory", "profile", "attention", "ddp"))
@@ -52,11 +49,26 @@ class StepEstimate:
     seconds: float
     between: tuple[float, float]
     """The 95 % interval, from the residuals of measured steps."""
+    others: Sure
+    """As other trainers run it, from the residuals of public stacks."""
     source: str
     """Where the rates come from, in words for a user."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Part of the step -> the seconds that communication adds to it."""
     fleet: Fleet | None = None
+    beyond_autocast: Mapping[str, float] = field(default_factory=dict)
+    """Part of the model that computes in float32 though the trial asks for 16 bits -> the seconds that 16 bits save."""
+
+    @property
+    def advice(self) -> str | None:
+        """Say what autocast does not reach; None if it reaches all that takes time."""
+        if not self.beyond_autocast:
+            return None
+        verb, saved = "compute" if len(self.beyond_autocast) > 1 else "computes", sum(self.beyond_autocast.values())
+        return (
+            f"{' and '.join(self.beyond_autocast)} {verb} in float32, which autocast does not reach; "
+            f"precision: bf16_pure would save {1e3 * saved:.3g} of {1e3 * self.seconds:.3g} ms"
+        )
 
     @property
     def exposed(self) -> float:
@@ -109,6 +121,11 @@ class StepEstimates:
         found = self.of(planned)
         return found.seconds if isinstance(found, StepEstimate) else None
 
+    def advice(self, planned: PlannedTrial) -> str | None:
+        """Return `StepEstimate.advice` of a trial; None if its step is not known."""
+        found = self.of(planned) if self.seconds_of(planned) else None
+        return found.advice if isinstance(found, StepEstimate) else None
+
     def estimate(self, planned: PlannedTrial) -> Estimated:
         """Return a step from its operators, or why that is not known."""
         config, device = planned.trial.config, datasheet_of(planned.environment)
@@ -127,14 +144,23 @@ class StepEstimates:
             return Refusal(f"neither a datasheet of the links of {device.name} nor a measured collective")
         rates = WithOwnAttention(rates=shipped, attention=config.attention, seconds=own) if own else shipped
         step = predicted_step(found, config, shipped, rates, subject_of(planned.trial) or "model")
+        casts = PRECISIONS[config.precision].autocast is not None
+        saved = saved_in_16_bits(step.time, rates) if casts else {}
+        return replace(
+            self._estimated(planned, found, rates, step, has_own=own is not None),
+            beyond_autocast={name: step.spread.factor * seconds for name, seconds in saved.items()},
+        )
+
+    def _estimated(
+        self, planned: PlannedTrial, found: Operators, rates: OperatorRates, step: PredictedStep, *, has_own: bool
+    ) -> StepEstimate:
+        attention = planned.trial.config.attention
         if step.ranks:
             return self._of_ranks(planned, found, rates, step)
-        seconds, low, high = step.sure
         source = source_of(step.time)
-        if is_reference(config.attention) and not own:
-            source += f"; {config.attention} by PyTorch's operators in it, not measured"
-        factor = step.spread.factor
-        return StepEstimate(time=step.time, factor=factor, seconds=seconds, between=(low, high), source=source)
+        if is_reference(attention) and not has_own:
+            source += f"; {attention} by PyTorch's operators in it, not measured"
+        return _estimate(step, source)
 
     def _of_ranks(
         self, planned: PlannedTrial, operators: Operators, rates: OperatorRates, step: PredictedStep
@@ -148,7 +174,6 @@ class StepEstimates:
             among = operators if ranks == config.world_size else resized(operators, config, ranks)
             return ranks // config.tp * tokens / rank_time(among, rates, config).at(factor)
 
-        seconds, low, high = step.sure
         ranks = least = config.world_size
         while ranks <= MOST_RANKS and rate(2 * ranks) - rate(ranks) >= WORTH * rate(least) * ranks / least:
             ranks *= 2
@@ -161,15 +186,13 @@ class StepEstimates:
         )
         parts = {name: factor * part for name, part in step.ranks.exposed.items()}
         source = f"{source_of(step.time, is_host_bound=step.ranks.is_host_bound)}; {_words(fleet, parts)}"
-        return StepEstimate(
-            time=step.time,
-            factor=factor,
-            seconds=seconds,
-            between=(low, high),
-            source=source,
-            parts=parts,
-            fleet=fleet,
-        )
+        return replace(_estimate(step, source), parts=parts, fleet=fleet)
+
+
+def _estimate(step: PredictedStep, source: str) -> StepEstimate:
+    (seconds, *between), factor = step.sure, step.spread.factor
+    return StepEstimate(time=step.time, factor=factor, seconds=seconds, between=(between[0], between[1]),
+                        others=step.elsewhere, source=source)  # fmt: skip
 
 
 def _words(fleet: Fleet, parts: Mapping[str, float]) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lmsweep.trials.analytic.model_operators.model_parts import Part, seconds_of
-from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for
+from lmsweep.trials.analytic.rates.intervals import Spread, Sure, spread_for, spread_of_others
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.analytic.rates.rank_schedule import RankTime, rank_time
 from lmsweep.trials.analytic.rates.rate_set import Rates
@@ -22,6 +22,16 @@ class PredictedStep:
     ranks: RankTime | None
     """Time of a rank with communication; None for a single process."""
     spread: Spread
+    others: Spread
+    """As other trainers run it."""
+
+    @property
+    def elsewhere(self) -> Sure:
+        """Return its seconds as other trainers run it, and the 95 % interval: at least as wide as this loop's own."""
+        own, others = self.sure, self.others.of(self.ranks or self.time)
+        middle = others.seconds
+        low, high = min(others.low, middle * own.low / own.seconds), max(others.high, middle * own.high / own.seconds)
+        return Sure(middle, low, high)
 
     @property
     def sure(self) -> Sure:
@@ -39,16 +49,18 @@ def predicted_step(
     """Return the step of recorded operators, or a part of it. rates: in place of `shipped`, with what was measured of
     the user's. subject: attention alone takes other times over its operators than a model does."""
     operators, rates = in_precision(operators, config), rates or shipped
+    time = step_time(operators, rates)
     return PredictedStep(
-        time=step_time(operators, rates),
+        time=time,
         ranks=rank_time(operators, rates, config) if config.world_size > 1 else None,
-        spread=spread_for(shipped.hardware.device.name, shipped.level, config.world_size, subject),
+        spread=spread_for(shipped.hardware.device.name, shipped.level(time.product_type), config.world_size, subject),
+        others=spread_of_others(shipped.hardware.device.name, config.num_experts is not None),
     )
 
 
 def closed_step(parts: list[Part], rates: OperatorRates) -> float:
     """Return the seconds of a step of one process, from the operators that are known without a run."""
-    factor = spread_for(rates.hardware.device.name, rates.level).factor if isinstance(rates, Rates) else 1.0
+    factor = spread_for(rates.hardware.device.name, rates.level()).factor if isinstance(rates, Rates) else 1.0
     return seconds_of(parts, rates, factor)
 
 

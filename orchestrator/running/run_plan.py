@@ -81,6 +81,8 @@ class Run:
     account: Account
     address: str | None
     """Address of the Ray cluster; None: this machine alone."""
+    advice: tuple[str, ...] = ()
+    """What the trials leave unused, in words for a user."""
 
 
 def prepare(
@@ -92,7 +94,7 @@ def prepare(
     run on this machine. is_search: not all trials will run.
     """
     plan, nodes, until = planned.plan, planned.nodes, planned.until(began)
-    estimate, _ = estimate_planned(planned)
+    estimate, steps = estimate_planned(planned)
     to_run = in_order(plan.to_run, estimate.trials, budgeted=until is not None)
     trials = dict(estimate.trials)
     if first := next((planned for planned in to_run if planned.trial.config.compiles), None):
@@ -118,6 +120,7 @@ def prepare(
         gate=gate,
         account=account,
         address=address,
+        advice=tuple(dict.fromkeys(words for one in to_run if (words := steps.advice(one)))),
     )
 
 
@@ -174,6 +177,8 @@ def run_plan(run: Run, *, grace: float = 0.0, search: Chooser | None = None) -> 
             compact(store, run.progress)  # not of a store that does not answer, where Ctrl-C has ended the wait
         writer.check_stored()
 
+    for words in run.advice:
+        run.progress.say(words)
     standby = run.planned.standby
     liveness = Liveness(run.to_run, run.gate, run.progress, writer)
     try:

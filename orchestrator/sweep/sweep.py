@@ -326,10 +326,10 @@ def _text(name_or_path: str) -> tuple[str, str]:
 
 
 def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name."""
-    folder = files("lmsweep.orchestrator.sweeps")
-    found = {entry.name: entry for entry in folder.iterdir() if entry.name.endswith(".yaml")}
-    return {name.removesuffix(".yaml"): found[name].read_text("utf-8") for name in sorted(found)}
+    """Return the YAML text of each packaged sweep, by name: those of features, too."""
+    root = Path(str(files("lmsweep.orchestrator")))
+    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _not_found(path: Path, packaged: Sequence[str]) -> str:

@@ -67,7 +67,7 @@ def step_of(settings: list[str], predicted: dict[str, Any], measured: dict[str, 
 def spread() -> Spread:
     device = find_device("NVIDIA H200")
     assert device is not None
-    return spread_for(device.name, rates_of(device).level)
+    return spread_for(device.name, rates_of(device).level())
 
 
 @pytest.mark.parametrize("host", ["unknown", "known"])

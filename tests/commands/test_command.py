@@ -242,7 +242,7 @@ def test_a_current_folder_that_is_deleted_is_one_sentence(tmp_path):
         (["--help"], ""),
         pytest.param(["--version"], "", marks=pytest.mark.slow),
         (["--version"], "1"),
-        (["plan", "quick", "--no-predict"], ""),
+        pytest.param(["plan", "quick", "--no-predict"], "", marks=pytest.mark.slow),
         pytest.param(["plan", "quick", "--no-predict"], "1", marks=pytest.mark.slow),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_script_and_a_notebook_in_the_folder_load_results(folder: Path, name: 
         (folder / "script.py").write_text(
             f"import sys; sys.path[0] = {str(first)!r}; before = list(sys.path)\n"
             "import lmsweep\n"
-            "assert callable(lmsweep.load) and sys.path == before\n"
+            "assert callable(lmsweep.load) and callable(lmsweep.report) and sys.path == before\n"
         )
         run_there(folder, sys.executable, "script.py", path=str(ROOT))
 

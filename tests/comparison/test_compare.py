@@ -1,6 +1,7 @@
 """Comparing: what is paired with what, what is refused, how often a verdict is wrong, and the gate."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -295,13 +296,21 @@ def test_devices_are_compared_by_name_whatever_their_memory(attempts: Attempts) 
     assert list(found.frame["verdict"]) == ["faster"] and found.frame["ratio"][0] == pytest.approx(0.5)
 
 
-def test_two_stores_with_other_hardware_under_one_device_label_are_kept_apart(lmsweep: Command, tmp_path: Path) -> None:
-    for name, fingerprint in (("before", A100), ("after", H200)):
+def test_two_stores_of_one_device_each_are_compared_and_what_else_differs_is_printed(
+    lmsweep: Command, tmp_path: Path
+) -> None:
+    newer = replace(H200, torch_version="2.12.0", triton_version="4")
+    for name, fingerprint in (("before", A100), ("after", newer)):
         attempts = Attempts(tmp_path / name)
         attempts.ok(gpu(), {"step.time": samples(0.1, STEADY)}, fingerprint=fingerprint)
     done = lmsweep("compare", tmp_path / "before", tmp_path / "after")
-    assert done.returncode == 2 and done.stdout == ""
-    assert "device_name (NVIDIA A100-SXM4-80GB against NVIDIA H200)" in done.stderr
+    assert done.returncode == 0
+    said = re.search(r"The sides differ in (.*)", " ".join(done.stdout.split()))
+    assert said and "device_name (NVIDIA A100-SXM4-80GB against NVIDIA H200)" in said[1] and "2.12.0)" in said[1]
+    attempts.ok(gpu(batch_size=8), {"step.time": samples(0.1, STEADY)}, fingerprint=A100)
+    done = lmsweep("compare", tmp_path / "before", tmp_path / "after")
+    assert done.returncode == 2 and done.stdout == "", "which of two devices is meant?"
+    assert "device_name (NVIDIA A100-SXM4-80GB against NVIDIA H200" in done.stderr
 
 
 @pytest.fixture

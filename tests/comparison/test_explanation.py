@@ -13,8 +13,8 @@ from lmsweep.analysis.api import compare, explain
 from lmsweep.analysis.comparison.kernel_changes import change_of
 from lmsweep.analysis.comparison.step_causes import causes
 from lmsweep.analysis.reference import stores
-from lmsweep.analysis.report.content import content_of
 from lmsweep.orchestrator.api import find_sweep
+from lmsweep.orchestrator.features.report.content import content_of
 from lmsweep.orchestrator.plan_request import What, Where
 from lmsweep.trials.spec.config import RequestError
 from tests.support.command import answer_here, lmsweep_here

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.comparison.pairs import NoCounterpartError, pairs
+from lmsweep.analysis.comparison.pairs import NoCounterpartError, paired, pairs
+from lmsweep.analysis.comparison.side_by_side import SideBySide
 from lmsweep.analysis.comparison.side_by_side import beside as beside_published
 from lmsweep.analysis.tables.terminal_table import terminal_text
 from tests.comparison.test_device_first import times
@@ -102,6 +103,17 @@ def test_beside_a_store_the_verdict_is_that_of_the_comparison_of_both(tmp_path: 
     )
 
 
+def test_a_context_length_that_a_report_takes_for_one_that_a_source_leaves_open_is_taken_for_no_other_report(
+    attempts: Attempts,
+) -> None:
+    attempts.ok(gpu(precision="bf16", **COURSE), {"forward.time": samples(0.01, 1e-5)})
+    before = beside(attempts)["context_length_there"]
+    assert before.isna().any()
+    taken = paired(analysis.load(attempts.store, pooled=False), "published", analysis.load(attempts.store)).frame
+    assert taken["context_length_there"].notna().all()
+    pd.testing.assert_series_equal(beside(attempts)["context_length_there"], before)
+
+
 def test_results_without_a_counterpart_are_refused(attempts: Attempts) -> None:
     attempts.ok(gpu(context_length=333), {"step.time": samples(1, 1e-3)})
     with pytest.raises(NoCounterpartError, match="small at 333"):
@@ -117,17 +129,20 @@ def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_line
     page = unescape((tmp_path / "page.html").read_text("utf-8"))
     claim = " ".join(json.loads(as_json)["title"].splitlines()[:-1])
     assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK (" in claim
-    assert claim in " ".join(printed.splitlines()) and f"{claim}." in page
+    assert claim in " ".join(printed.splitlines()) and claim in page
+
+
+@pytest.fixture(scope="module")
+def shipped() -> SideBySide:
+    return beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_no_line_of_the_answer_is_wrapped_by_a_terminal(columns: int) -> None:
-    found = beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
-    shown = "".join(str(terminal_text(one, width=columns)) for one in found.brief())
+def test_no_line_of_the_answer_is_wrapped_by_a_terminal(shipped: SideBySide, columns: int) -> None:
+    shown = "".join(str(terminal_text(one, width=columns)) for one in shipped.brief())
     assert shown.count("\n") <= 40 and max(map(len, shown.splitlines())) <= columns
 
 
-def test_each_result_has_one_line_with_the_published_tables_as_columns() -> None:
-    found = beside_published(analysis.load("h200-end-to-end", pooled=False), "published")
-    for one in found.cells():
+def test_each_result_has_one_line_with_the_published_tables_as_columns(shipped: SideBySide) -> None:
+    for one in shipped.cells():
         assert not one.frame.duplicated(one.keys).any()

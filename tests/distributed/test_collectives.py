@@ -20,12 +20,19 @@ from tests.support.command import lmsweep
 CONFIG = TrialConfig(world_size=2, warmup_steps=1, measure_steps=3, timeout_seconds=100.0)
 
 
+QUICK = ("all_reduce", "all_gather", "broadcast")
+"""One in which each rank gets a sum, one with parts of all, one with what one sends."""
+
+
 def run(runner: IsolatedRunner, environment: Fingerprint, **fields: object) -> list[Record]:
     trial = Trial(config=replace(CONFIG, **fields), workloads=("collectives",), sweep="test")  # type: ignore[arg-type]
     return [row for row in runner.run(trial, fallback=environment) if isinstance(row, Record)]
 
 
-@pytest.mark.parametrize("collective", get_args(Collective))
+@pytest.mark.parametrize(
+    "collective",
+    [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in get_args(Collective)],
+)
 def test_two_ranks_time_each_collective_and_count_as_nccl_tests_do(runner, environment, collective: Collective):
     rows = run(runner, environment, collective=collective, message_bytes=1001)
     assert {row.status for row in rows} == {Status.OK}, rows[0].error

@@ -605,6 +605,7 @@ def test_other_workloads_take_one_process_and_large_buckets_are_few(runner, envi
     assert value(by_name(rows[1:])["communication.collectives"]) <= 2
 
 
+@pytest.mark.slow
 def test_one_rank_by_itself_has_no_bus(runner, environment):
     rows = by_name(run(runner, environment, replace(SMALL, world_size=1, ddp="flat")))
     bus = rows["all_reduce.bus_bandwidth"]

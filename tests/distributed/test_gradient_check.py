@@ -119,7 +119,7 @@ def peak_of_check(bench: Workbench, config: TrialConfig) -> tuple[float, int, bo
     "fields", [pytest.param({}, id="fsdp"), pytest.param({"ddp": "naive", "tp": 2}, id="tp", marks=pytest.mark.slow)]
 )
 def test_a_check_holds_one_whole_model_beside_the_parts_and_no_whole_gradients(fields: dict[str, Any]):
-    deep = replace(SMALL, d_model=128, d_ff=256, num_layers=12, batch_size=16, **fields)
+    deep = replace(SMALL, d_model=128, d_ff=256, num_layers=6, batch_size=16, **fields)
     peak, whole, is_gone = in_ranks(peak_of_check, deep)
-    assert whole > 5e6 and is_gone
+    assert whole > 2.5e6 and is_gone
     assert 2 <= peak < 2.6, "a whole model, the parts and half of its gradients, activations of one sequence"

@@ -151,7 +151,7 @@ TENSOR: dict[str, dict[str, Any]] = {
     "layers on two ranks": {"tp": 2, "ddp": "naive"},
     "grouped queries": {"tp": 2, "ddp": "naive", "num_kv_heads": 2},
     "gelu": {"tp": 2, "ddp": "naive", "feed_forward": "gelu"},
-    "accumulated": {"tp": 2, "ddp": "naive", "accumulate": 2},
+    "accumulated, checkpointed": {"tp": 2, "ddp": "naive", "accumulate": 2, "checkpointing": "block"},
 }
 
 

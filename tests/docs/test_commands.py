@@ -25,11 +25,11 @@ REASONS = {
     r"^(uv|uvx|pip|pipx|docker|kubectl) |https://example": "needs a network",
     r"software=|lmsweep bisect|--preset upgrade|torch: 2.12": "needs a package index; tests/presets/test_upgrade.py",
     r"^make |^cd ": "makes the environment that these tests run in",
-    r"import (wandb|mlflow)|SummaryWriter": "needs `.[trackers]` or mlflow; tests/features/share/test_trackers.py",
+    r"import (wandb|mlflow)|SummaryWriter": "needs `.[trackers]` or mlflow; tests/features/report/test_trackers.py",
     r"import flash_attn_func": "needs FlashAttention-3 and a GPU",
     r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",
-    r"--history": "needs results of two days or states; tests/report/test_history.py",
+    r"--history": "needs results of two days or states; tests/features/report/test_history.py",
     r"lmsweep noise": "takes minutes; tests/features/noise/test_noise.py",
     r"lmsweep accept": "needs an idle machine of a known kind",
 }

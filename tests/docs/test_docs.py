@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import typer.main
 import yaml
 
 from lmsweep.orchestrator.cluster.ray_session import NODE_SETTINGS
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
-from tests.support.command import lmsweep_here
+from tests.support.command import GROUP, lmsweep_here
 from tools.pictures import PICTURES
 from tools.record_terminal import RECORDINGS
 
@@ -114,20 +113,16 @@ def test_the_lab_notebook_lists_every_entry_by_date() -> None:
     assert sorted(listed) == entries and [name[:10] for name in listed] == sorted(name[:10] for name in listed)
 
 
-def app_options() -> list[Any]:
-    return typer.main.get_command(app).params
-
-
 @pytest.mark.parametrize("snippet", [one for page in PAGES for one in commands(page)], ids=str)
 def test_every_command_has_a_verb_and_options_that_exist(snippet):
     words = shlex.split(snippet.text)[1:]
-    verbs = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    whole = {name for option in app_options() for name in option.opts}
+    group: Any = GROUP(app)
+    whole = {name for option in group.params for name in option.opts}
     while words and words[0].startswith("-"):  # options of the whole command
         assert words.pop(0) in {*whole, "--help"}, snippet.text
     if not words:
         return
-    verb = verbs.get(words[0])
+    verb = group.commands.get(words[0])
     assert verb is not None or words[0].isupper(), f"there is no verb {words[0]}"
     if verb is None:
         return
@@ -277,6 +272,6 @@ def test_the_tour_of_the_code_names_every_room_and_every_verb() -> None:
         str(one.parent.relative_to(ROOT)) for one in rooms if f"](../{one.parent.relative_to(ROOT)})" not in page
     ]
     diagram = page.partition("┌")[0]
-    verbs = [verb for verb in typer.main.get_command(app).commands if not re.search(rf"\b{verb}\b", diagram)]  # type: ignore[attr-defined]
+    verbs = [verb for verb in GROUP(app).commands if not re.search(rf"\b{verb}\b", diagram)]  # type: ignore[attr-defined]
     assert not missing and not verbs
     assert len(page.split()) <= 1200, "a tour is read in six minutes"

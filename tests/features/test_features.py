@@ -136,6 +136,24 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_workload_and_the_sweep_of_a_feature_go_with_its_folder(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
+    names = "workloads() and {'operators', 'accept', 'noise', 'cs336-2026'} <= {*packaged_sweeps()}"
+    asked = "from lmsweep.orchestrator.sweep.sweep import packaged_sweeps\n"
+    asked += f"from lmsweep.trials.spec.workloads import workloads; print('operators' in {names})"
+    folder = copy / "orchestrator/features/operators"
+    assert python(asked, str(copy)) == "True"
+    folder.rename(tmp_path / "operators")
+    try:
+        assert python(asked, str(copy)) == "False"
+        listed = lmsweep("sweeps", PYTHONPATH=str(copy)).stdout
+        assert "  quick " in listed and "  operators " not in listed
+    finally:
+        (tmp_path / "operators").rename(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", features())
 def test_without_a_feature_there_is_all_else(
@@ -148,16 +166,17 @@ def test_without_a_feature_there_is_all_else(
         verbs = [verb.__name__ for verb in features()[feature].verbs]
         whole, left = (lmsweep("--help", **where).stdout for where in ({}, elsewhere))
         listed = [set(re.findall(r"^  (\w+)  ", text, flags=re.MULTILINE)) for text in (whole, left)]
-        assert listed[0] - listed[1] == {*verbs} and listed[1] < listed[0]
+        assert listed[0] - listed[1] == {*verbs} and listed[1] <= listed[0]
         for verb in verbs:
             assert f"No such command '{verb}'" in lmsweep(verb, "--help", **elsewhere).stderr
         for name in features()[feature].functions:
             assert python(f"import lmsweep; print(hasattr(lmsweep, {name!r}))", str(copy)) == "False"
         store = tmp_path / "store"
         words = [("run", write_sweep(tmp_path), "--store", store), ("table", store)]
-        for each in (*words, ("report", store, "-o", tmp_path / "page.html")):
+        words += [("report", store, "-o", tmp_path / "page.html")] if feature != "report" else []
+        for each in words:
             done = lmsweep(*each, **elsewhere)
             assert done.returncode == 0, done.stdout + done.stderr
-        assert "step" in (tmp_path / "page.html").read_text("utf-8")
+        assert feature == "report" or "step" in (tmp_path / "page.html").read_text("utf-8")
     finally:
         (tmp_path / feature).rename(copy / "orchestrator/features" / feature)

@@ -180,7 +180,7 @@ def test_measured_steps_lie_in_their_interval(method, way, context, seconds):
     )  # fmt: skip
     gpu = device_named("H200 SXM")
     rates = rates_of(gpu)
-    sure = spread_for(gpu.name, rates.level).of(step_time(step_operators(config), rates))
+    sure = spread_for(gpu.name, rates.level()).of(step_time(step_operators(config), rates))
     assert sure.low < seconds < sure.high < 5 * sure.low
     if way == "activations":
         assert sure.seconds == pytest.approx(seconds, rel=0.05)

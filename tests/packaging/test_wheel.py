@@ -89,17 +89,19 @@ def test_a_wheel_holds_every_module_and_every_file_that_the_code_reads(wheel: Pa
     modules = {f"lmsweep/{path.relative_to(ROOT)}" for name in PACKAGES for path in (ROOT / name).rglob("*.py")}
     assert {name for name in there if name.endswith(".py")} == {*modules, "lmsweep/__init__.py", "lmsweep/__main__.py"}
 
-    reference, assets = ROOT / "analysis" / "reference", ROOT / "analysis" / "report"
+    reference, assets = ROOT / "analysis" / "reference", ROOT / "orchestrator/features/report/assets"
     data = {
         *(ROOT / "orchestrator" / "sweeps").glob("*.yaml"),
         *(ROOT / "analysis" / "notebooks").glob("*.ipynb"),
         *reference.rglob("*.parquet"),
         reference / "SOURCES.md",
         *(ROOT / "orchestrator" / "features").glob("*/*.html"),
+        *(ROOT / "orchestrator" / "features").glob("*/*.yaml"),
         *(ROOT / "trials" / "analytic").glob("*.csv"),
         *(ROOT / "trials" / "analytic" / "rates" / "data").iterdir(),
         *(ROOT / "trials" / "code" / "configurations").iterdir(),
-        *(path for path in assets.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")),
+        ROOT / "analysis" / "tables" / "page.css",
+        *assets.iterdir(),
     }
     expected = {f"lmsweep/{path.relative_to(ROOT)}" for path in data} | {"lmsweep/py.typed"}
     assert {name for name in there if not name.endswith(".py")} == expected

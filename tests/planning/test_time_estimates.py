@@ -18,6 +18,7 @@ from rich.console import Console
 
 from lmsweep.analysis import render
 from lmsweep.orchestrator.cluster.nodes import CpuRates, Node
+from lmsweep.orchestrator.cluster.placement import Placement
 from lmsweep.orchestrator.commands.text.plan_output import plan_output
 from lmsweep.orchestrator.commands.text.plan_text import PlanText
 from lmsweep.orchestrator.planning.durations import needs_operators
@@ -444,6 +445,20 @@ def test_the_wait_of_the_first_trial_for_a_worker_does_not_correct_the_others(tm
     time.sleep(0.3)
     eta.ended(trials[0], Took(first.seconds - first.iterating, first.iterating))
     assert eta.expected(trials[1]) == pytest.approx(before)
+
+
+def test_a_trial_of_two_ranks_takes_two_slots_of_the_time_that_is_left(tmp_path):
+    trials = plan_of(GRID, tmp_path).to_run[:4]
+    places = [Placement(bundle=(("GPU", k),), nodes=1, node_ids=(), slots=4 // k) for k in (1, 1, 2, 2)]
+    trials = [replace(planned, placement=place) for planned, place in zip(trials, places, strict=True)]
+    estimates = Estimates(Store(str(tmp_path)))
+    eta = Eta(trials, {one.index: replace(estimates.of(one), seconds=8.0, iterating=0.0) for one in trials})
+    assert eta.seconds_left() == pytest.approx((1 + 1 + 2 + 2) * 8 / 4)
+    assert eta.needed(trials) == pytest.approx(eta.seconds_left())
+    eta.started(trials[2])
+    assert eta.seconds_left() == pytest.approx(12, abs=0.1)
+    eta.left_out(trials[3])
+    assert eta.seconds_left() == pytest.approx(8, abs=0.1)
 
 
 def test_profiled_iterations_count_as_iterations():

@@ -10,7 +10,7 @@ from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
 from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.shared_runs import model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Event, Stretch, Trace
-from tests.support.whole_steps import small, whole_memory
+from tests.support.whole_steps import five_layers, seconds_to_predict, small, whole_memory
 
 RANKS: dict[str, Any] = {"world_size": 2, "ddp": "fsdp", "d_model": 32, "d_ff": 64, "num_layers": 6, "num_heads": 4}
 RANKS |= {"context_length": 8, "precision": "bf16", "attention": "sdpa"}
@@ -101,3 +101,18 @@ def test_the_allocations_of_a_deep_model_are_put_together_one_by_one(fields: dic
 def test_two_small_models_stand_for_a_deep_one(fields: dict[str, Any]) -> None:
     config = small(**{"num_layers": 5, "device": "cuda"} | fields)
     assert predict(config) == whole_memory(config)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"compile": "block", "precision": "bf16"},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"checkpointing": "block", "accumulate": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_eight_times_as_many_layers_cost_less_than_twice_the_prediction(fields: dict[str, Any]) -> None:
+    seconds_to_predict(five_layers(batch_size=8, **fields))  # what PyTorch keeps
+    few, many = (seconds_to_predict(five_layers(num_layers=layers, **fields)) for layers in (12, 96))
+    assert many < 2 * few, (few, many)

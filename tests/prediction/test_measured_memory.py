@@ -38,7 +38,8 @@ def published_peaks(phase: str) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("phase", "mode", "most", "cells"), [("forward", "train_forward", 0.11, 6), ("step", "train_step", 0.3, 4)]
+    ("phase", "mode", "most", "cells"),
+    [("forward", "train_forward", 0.11, 6), pytest.param("step", "train_step", 0.3, 4, marks=pytest.mark.slow)],
 )
 def test_the_published_peaks_of_2_7b_are_predicted(phase: str, mode: str, most: float, cells: int) -> None:
     seen = 0

@@ -14,7 +14,7 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
-from tests.support.whole_steps import depths_run, small, totals, whole_memory, whole_operators
+from tests.support.whole_steps import depths_run, seconds_to_predict, small, totals, whole_memory, whole_operators
 
 WIDTHS: dict[str, Any] = {
     "vocab_size": 512,
@@ -43,6 +43,8 @@ LATENT: dict[str, Any] = {
     "qk_nope_head_dim": 8,
     "v_head_dim": 16,
 }
+SLIDING = {**WIDTHS, "model_type": "gemma3_text", "sliding_window": 32}
+PERIOD = 5 * ["sliding_attention"] + ["full_attention"]
 QWEN3_MOE = {
     **WIDTHS,
     "model_type": "qwen3_moe",
@@ -61,7 +63,7 @@ MIXTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "every other sparse": ("ABABABABABAB", {**QWEN3_MOE, "num_hidden_layers": 12, "decoder_sparse_step": 2}),
     "sliding and full": (
         "AAABAAABAAABAAABAA",
-        {**WIDTHS, "model_type": "gemma3_text", "num_hidden_layers": 18, "sliding_window": 32}
+        {**SLIDING, "num_hidden_layers": 18}
         | {"layer_types": [("sliding", "full")[place % 4 == 3] + "_attention" for place in range(18)]},
     ),
     "linear and full": (
@@ -166,6 +168,27 @@ def test_a_sequence_of_layers_is_a_beginning_periods_and_an_end(kinds: str, foun
         assert found.kept(1)[found.before : found.before + found.period] == [
             *range(found.before, found.before + found.period)
         ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fields", [{}, {"adapter": "lora", "accumulate": 2, "checkpointing": "block"}], ids=str)
+def test_four_times_as_many_mixed_layers_cost_less_than_twice_the_prediction(
+    fields: dict[str, Any], tmp_path: Path
+) -> None:
+    if "adapter" in fields:
+        pytest.importorskip("peft")
+    few, many = (
+        config(tmp_path, SLIDING | {"num_hidden_layers": len(types), "layer_types": types}, **fields)
+        for types in (5 * PERIOD, 20 * PERIOD)
+    )
+    seconds_to_predict(replace(few, batch_size=4))  # what PyTorch keeps
+    assert seconds_to_predict(many) < 2 * seconds_to_predict(few)
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers_that_leaves_more_than_the_optimizers_state_runs_again(tmp_path: Path) -> None:
+    one = config(tmp_path, MIXTURES["experts alone"][1], precision="fp16")
+    assert predict(one) == whole_memory(one)
 
 
 def test_weights_that_do_not_add_up_are_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

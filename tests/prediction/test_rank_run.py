@@ -44,6 +44,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "over two of four": {"world_size": 4, "reshard": "2"},
     "odd": {"world_size": 4, "d_model": 40, "d_ff": 54, "vocab_size": 51},
     "fsdp x tp": {"world_size": 4, "tp": 2},
+    "tp": {"tp": 2, "ddp": "naive", "precision": "bf16"},
+    "tp, tied and checkpointed": {"tp": 2, "ddp": "naive", "tied_head": True, "checkpointing": "block"},
 }
 
 

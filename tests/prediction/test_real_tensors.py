@@ -44,7 +44,7 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"attention": "naive_softmax", "causal": False},
         {"window": 4},
         {"document_length": 6, "attention": "sdpa", "precision": "bf16"},
-        {"checkpointing": "block", "precision": "bf16"},
+        pytest.param({"checkpointing": "block", "precision": "bf16"}, marks=pytest.mark.slow),  # as selective
         {"checkpointing": "sqrt", "num_layers": 4},
         pytest.param({"checkpointing": "2", "num_layers": 5}, marks=pytest.mark.slow),  # as sqrt does
         {"checkpointing": "nested", "num_layers": 4},
@@ -55,7 +55,7 @@ def counted(config: TrialConfig) -> dict[str, int | None]:
         {"mode": "forward"},
         {"mode": "train_forward", "precision": "bf16"},
         {"batch_size": 4, "accumulate": 2, "zero_grad": "before_backward"},
-        {"batch_size": 4, "accumulate": 4, "mode": "forward_backward"},
+        pytest.param({"batch_size": 4, "accumulate": 4, "mode": "forward_backward"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

@@ -35,9 +35,9 @@ def products_of(config: TrialConfig) -> int:
     [
         {},
         {"precision": "bf16", "attention": "sdpa"},
-        {"checkpointing": "block", "feed_forward": "gelu"},
+        pytest.param({"checkpointing": "block", "feed_forward": "gelu"}, marks=pytest.mark.slow),
         {"optimizer": "adamw_foreach", "loss": "cross_entropy"},
-        {"num_experts": 4, "active_experts": 2},
+        pytest.param({"num_experts": 4, "active_experts": 2}, marks=pytest.mark.slow),
         {"num_experts": 4, "active_experts": 1, "num_kv_heads": 2, "precision": "bf16", "accumulate": 2},
         {"attention": "flex", "window": 8, "precision": "bf16", "checkpointing": "2"},
         {"loss": "chunked", "compile": "block"},
@@ -100,7 +100,7 @@ def test_a_checkpointed_block_computes_its_products_again_up_to_the_last() -> No
         pytest.param(
             {"checkpointing": "sqrt", "num_layers": 9, "attention": "sdpa", "precision": "bf16"}, marks=pytest.mark.slow
         ),
-        {"checkpointing": "nested", "num_layers": 8},
+        pytest.param({"checkpointing": "nested", "num_layers": 8}, marks=pytest.mark.slow),
         {"checkpointing": "2", "compile": "block"},
         pytest.param({"checkpointing": "nested", "compile": "block", "num_layers": 8}, marks=pytest.mark.slow),
         {"ddp": "flat", "world_size": 2},
@@ -135,6 +135,15 @@ def test_an_operator_has_its_place_its_class_and_the_layout_of_its_operands() ->
     (update,) = (one for one in found if one.name == "_fused_adamw_")
     weights = update.shapes[0][0]
     assert 28 * weights <= update.bytes < 28 * weights + 1000  # four tensors read, three written, and counts
+
+
+def test_what_routes_tokens_to_experts_has_kernels_of_its_own_in_compiled_blocks_too() -> None:
+    eager, compiled = (
+        {one.name for one in step_operators(small(num_experts=4, active_experts=2, compile=way)) if ".*" in one.module}
+        for way in ("none", "block")
+    )
+    assert {"topk", "index_add", "index_put_", "sigmoid"} <= eager
+    assert {"topk", "index_add", "index_put_"} <= compiled and "sigmoid" not in compiled
 
 
 def test_compiled_blocks_have_the_same_products_in_fewer_kernels_that_move_less() -> None:
@@ -177,11 +186,15 @@ def test_a_rank_yields_what_it_computes_with_its_part_of_each_weight() -> None:
     def updated(operators: Operators) -> int:
         return sum(one.bytes for one in operators if one.name == "_fused_adamw_")
 
-    def in_blocks(operators: Operators) -> int:
-        return sum(one.count * one.flops for one in operators if one.name == "mm" and "blocks" in one.module)
+    def of_products(operators: Operators) -> int:
+        return sum(one.count * one.flops for one in operators if one.name == "mm")
+
+    def of_exponentials(operators: Operators) -> int:
+        return sum(one.count * one.bytes for one in operators if one.name == "exp" and one.module == "loss")
 
     assert updated(sharded) == pytest.approx(updated(alone) / 4, rel=0.01)
-    assert 2 * in_blocks(divided) == in_blocks(alone) == in_blocks(sharded)
+    assert 2 * of_products(divided) == of_products(alone) == of_products(sharded), "the head's among them"
+    assert 2 * of_exponentials(divided) == of_exponentials(alone) == of_exponentials(sharded)
 
 
 STEP = """

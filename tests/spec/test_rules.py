@@ -48,7 +48,17 @@ UNSUPPORTED: list[tuple[str, dict[str, Any], str]] = [
     ("ddp", {"ddp": "fsdp", "gather": "bf16", "precision": "bf16_pure"}, "precision bf16_pure computes in it"),
     ("ddp", {"ddp": "bucketed", "world_size": 2, "tp": 2}, "tp is measured with ddp naive, zero2, fsdp and hsdp"),
     ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "qk_norm": True}, "tp divides lmsweep's own model"),
-    ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "compile": "block"}, "tp is measured eagerly"),
+    (
+        "ddp",
+        {"ddp": "naive", "world_size": 2, "tp": 2, "loss": "cross_entropy"},
+        "which tp divides; use eager or compiled",
+    ),
+    ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "context_length": 33}, "tp 2 does not divide context_length 33"),
+    (
+        "ddp",
+        {"ddp": "naive", "world_size": 4, "tp": 4, "vocab_size": 5},
+        "leaves a rank without a part of the vocabulary",
+    ),
     ("ddp", {"ddp": "naive", "world_size": 2, "tp": 2, "num_kv_heads": 1}, "tp 2 does not divide heads of keys 1"),
     ("ddp", {"ddp": "mine.py:wrap", "accumulate": 2}, "use accumulate: 1"),
     ("ddp", {"ddp": "fsdp", "optimizer": "sgd"}, "divided weights are measured with AdamW; with sgd"),

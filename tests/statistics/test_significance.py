@@ -24,7 +24,7 @@ def test_equal_cells_at_the_measured_variation_are_called_different_in_one_famil
     assert capped.false <= 0.015 and capped.covered >= 0.94
 
 
-@pytest.mark.parametrize("kind", ["device", "device_capped"])
+@pytest.mark.parametrize("kind", ["device", pytest.param("device_capped", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("times", "noise"), [(3.0, "normal"), (1.0, "t of 3"), (1.0, "bimodal"), (1.0, "by a factor of 2")]
 )

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import psutil
 import pytest
+import typer
 
 from lmsweep.orchestrator.cli import main
 from lmsweep.orchestrator.cluster import nodes
@@ -57,6 +58,7 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
             patch.dict(os.environ, {"COLUMNS": "200"} | environment),
             patch.object(sys, "argv", words),
             patch.object(nodes, "look_at_machine", LOOK if "doctor" in words else machine_as_seen),
+            patch.object(typer.main, "get_command", GROUP),
             warm_programs(),
             warnings.catch_warnings(),
             redirect_stdout(out),
@@ -72,6 +74,8 @@ def answer_here(*arguments: str | Path, terminal: bool = False, **environment: s
 
 
 LOOK = nodes.look_at_machine
+GROUP = cache(typer.main.get_command)
+"""The whole command, which takes a hundredth of a second to build."""
 OF_ONE_TEST = {"PYTEST_CURRENT_TEST", "COLUMNS", "XDG_CACHE_HOME", "PWD"}
 
 

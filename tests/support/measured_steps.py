@@ -35,10 +35,12 @@ def operators_of(parts: Sequence[Part]) -> Operators:
     return tuple(replace(one, count=times * one.count) for times, make, arguments in parts for one in make(*arguments))
 
 
-def measured_steps(name: str) -> Iterator[tuple[float, float]]:
+def measured_steps(name: str, **values: Sequence[str]) -> Iterator[tuple[float, float]]:
     """Yield the seconds of forward and backward, and those of the update, of each step of a set: predicted by the
-    operators in closed form, and measured."""
+    operators in closed form, and measured. values: those of fields to which the steps are limited."""
     rows = load(name)
+    for field, kept in values.items():
+        rows = rows[rows[field].isin(list(kept))]
     rows = rows[(rows["workload"] == "timing") & (rows["metric"] == "device_time") & rows["median"].notna()]
     for _, phases in rows.groupby("measurement_id"):
         config, device = trial_of(phases.iloc[0])
@@ -47,7 +49,7 @@ def measured_steps(name: str) -> Iterator[tuple[float, float]]:
             continue
         rates = rates_of(device)
         time = step_time(operators_of(model_parts(config)), rates)
-        factor = spread_for(device.name, rates.level).factor
+        factor = spread_for(device.name, rates.level()).factor
         yield factor * (time.computing - time.updating), took["forward"] + took.get("backward", 0.0)
         if "optimizer" in took:
             yield factor * time.updating, took["optimizer"]

@@ -1,15 +1,19 @@
 """Small configurations, and what a step of one needs and computes if all its layers and all its iterations are run."""
 
+import time
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.prediction_question import Question
 from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.model.users.hugging_face import layers_of_configuration
 from lmsweep.trials.prediction.depth.operator_growth import grown
 from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.peak_memory import loaded_in_parts, summary
+from lmsweep.trials.prediction.predict import answer_to
+from lmsweep.trials.prediction.shared_runs import forget_runs
 from lmsweep.trials.prediction.without_device.step_run import StepRun, record
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.model_sizes import SIZES
@@ -54,6 +58,15 @@ class Totals(NamedTuple):
 def totals(operators: Operators) -> Totals:
     each = [(one.count, one.count * one.flops, one.count * one.bytes) for one in operators]
     return Totals(*map(sum, zip(*each, strict=True)))
+
+
+def seconds_to_predict(one: TrialConfig) -> float:
+    """CPU seconds of memory and operators, with nothing kept of earlier runs but what PyTorch keeps."""
+    forget_runs()
+    began = time.process_time()
+    found = answer_to(Question(config=one, wants=("memory", "operators")))
+    assert (found.prediction or found.bounds) and found.operators, found
+    return time.process_time() - began
 
 
 def depths_run(one: TrialConfig) -> list[int]:

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import yaml
 
-from lmsweep.orchestrator.features.course.reports.published_numbers import every_number
+from lmsweep.analysis.reference import published
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps, parse_overrides
@@ -303,7 +303,7 @@ def test_a_sweep_may_say_how_long_a_run_of_it_may_take(sweep_of):
 
 
 def test_every_published_table_has_a_grid_of_its_name_in_the_order_of_the_reports():
-    tables = dict.fromkeys(every_number()["source"] + " " + every_number()["table"])
+    tables = dict.fromkeys(published()["source"] + " " + published()["table"])
     assert list(load_sweep("cs336-2025").grids) == list(tables)
 
 

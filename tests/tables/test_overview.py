@@ -90,8 +90,7 @@ def crossing(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> str:
     return Path(attempts.store.location).name
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(("width", "terminal"), [(80, True), (120, False)])
 def test_a_large_store_is_listed_by_the_grids_that_its_results_fill(crossing: str, width: int, terminal: bool) -> None:
     shown = check(crossing, width=width, terminal=terminal)
     assert "results by status" in shown.splitlines()[0] and "Laptop CPU" in shown

@@ -30,13 +30,7 @@ def share_of_scores(convention: FlopConvention, *, causal: Number, window: Numbe
 
 
 def counted_flops(
-    convention: FlopConvention,
-    *,
-    other: Number,
-    attention: Number,
-    forward: Number,
-    backward: Number,
-    share: Number,
+    convention: FlopConvention, *, other: Number, attention: Number, forward: Number, backward: Number, share: Number
 ) -> Number:
     """Return the FLOPs of a phase. other, attention: FLOPs of one forward pass outside attention and in it, over all s²
     scores. forward, backward: number of such passes in the phase. share: share of the scores that is counted."""

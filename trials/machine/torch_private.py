@@ -17,6 +17,7 @@ from torch._C._autograd import DeviceType as DeviceType  # the kind of an event'
 from torch._C._autograd import _KinetoEvent
 from torch._ops import OpOverload as OpOverload  # the type of torch.ops.aten.mm.default
 from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException
 from torch._subclasses.fake_tensor import DynamicOutputShapeException as DynamicOutputShapeException
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
@@ -338,10 +339,8 @@ def takes_list(function: Callable[[list[Any]], list[Any]]) -> Callable[..., Any]
 
 
 def functional_collectives() -> Any:
-    """Return the module by whose functions DTensor communicates."""
-    from torch.distributed import _functional_collectives
-
-    return _functional_collectives
+    """Return the operators by which DTensor communicates."""
+    return torch.ops._c10d_functional
 
 
 def ranks_of_group(argument: object) -> list[int] | None:
@@ -440,6 +439,11 @@ def without_fakes(make: Callable[..., Any]) -> Callable[..., Any]:
             return make(*given, **named)
 
     return made
+
+
+def constants(most: int) -> AbstractContextManager[None]:
+    """A context in which a fake tensor of known values keeps them, if it has no more than this many."""
+    return replaced(fake_tensor, "CONSTANT_NUMEL_LIMIT", most)
 
 
 def no_log_of_fake_operators() -> AbstractContextManager[None]:

@@ -61,11 +61,11 @@ class TrainingStep:
             visits_again()
             add_adapters(self.model, self.blocks, config, math_mode)
         self._own_inputs = Inputs() if config.model_code is None else inputs_of(self.model)
-        self._loss = loss_for(config)
+        self.loss_function = loss_for(config)
         self._head: torch.Tensor | None = None
-        if self._loss.takes_hidden and isinstance(self.model, Transformer):
+        if self.loss_function.takes_hidden and isinstance(self.model, Transformer):
             self.model.returns_hidden, self._head = True, self.model.head.weight
-        elif self._loss.takes_hidden:
+        elif self.loss_function.takes_hidden:
             self._head = give_hidden(self.model, str(config.model_code))
         if math_mode.float8_recipe:
             tokens = config.micro_batch_size * config.context_length
@@ -156,12 +156,12 @@ class TrainingStep:
             made = output if self.config.model_code is None else self._logits_in(output)
             if self._head is not None:
                 with Range("loss"):
-                    self.loss = self._loss.function(made, self._head, targets)
+                    self.loss = self.loss_function.function(made, self._head, targets)
                 return
             self.logits = made
             with Range("loss"):
                 own = users_loss(self._own_inputs, output)
-                self.loss = self._loss.function(self.logits, targets) if own is None else own
+                self.loss = self.loss_function.function(self.logits, targets) if own is None else own
 
     def micro_batch(self, whole: torch.Tensor, index: int) -> torch.Tensor:
         """The rows of a micro-batch: (batch, tokens) to (batch / accumulate, tokens)."""

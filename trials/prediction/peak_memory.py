@@ -11,7 +11,7 @@ from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import LARGE_WORKSPACE, Prediction, cublas_workspace
 from lmsweep.trials.analytic.prediction_question import Room
 from lmsweep.trials.prediction.depth.layer_extrapolation import deepen
-from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.shared_runs import attention_trace, model_trace
 from lmsweep.trials.prediction.without_device.allocation_trace import Trace, held, runs_within
 from lmsweep.trials.prediction.without_device.caching_allocator import MIB, CachingAllocator
@@ -116,7 +116,7 @@ def allocations(
     is_alone = subject == "attention" and config.ddp == "none"
     if is_alone:
         trace = attention_trace(config)
-    elif has_own_code(config) or not (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer):
+    elif config.has_own_code or not (config.ddp == "none" or DDP_VARIANTS[config.ddp].repeats_by_layer):
         trace = of(config)
     else:
         trace = at_full_depth(config, of, deepen, fewest=1 if config.ddp == "none" else 2)

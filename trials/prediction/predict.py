@@ -19,7 +19,6 @@ from lmsweep.trials.analytic.prediction_question import Answer, Question, as_tex
 from lmsweep.trials.analytic.rates.operators import row_of
 from lmsweep.trials.machine.processes import die_with_parent
 from lmsweep.trials.model.training_step import PHASES
-from lmsweep.trials.prediction.depth.shallow_models import has_own_code
 from lmsweep.trials.prediction.flop_count import count_flops
 from lmsweep.trials.prediction.own_code_jobs import LIMIT_SECONDS, answer_with_code
 from lmsweep.trials.prediction.peak_memory import eager_bounds, fits, predict
@@ -85,7 +84,7 @@ def _answered(
 ) -> Iterator[tuple[int, Answer]]:
     """Answer questions about lmsweep's own code in this process and its pool, those about the user's apart from it."""
     users = [batch for batch in batches if batch[0].config.references]
-    if not any(has_own_code(batch[0].config) for batch in users):
+    if not any(batch[0].config.has_own_code for batch in users):
         limit = LARGEST_SECONDS  # transformers' code ends
     yield from answer_batches(answer, [batch for batch in batches if not batch[0].config.references])
     if code:

@@ -10,7 +10,7 @@ from lmsweep.trials.analytic.rates.operators import Operators
 from lmsweep.trials.machine.torch_private import no_log_of_fake_operators
 from lmsweep.trials.model.training_step import PHASES
 from lmsweep.trials.prediction.depth.operator_growth import deepened, regrouped, scaled
-from lmsweep.trials.prediction.depth.shallow_models import at_full_depth, has_own_code
+from lmsweep.trials.prediction.depth.shallow_models import at_full_depth
 from lmsweep.trials.prediction.float8_operators import in_float8
 from lmsweep.trials.prediction.shared_runs import as_run
 from lmsweep.trials.prediction.without_device.fake_device import UnpredictableError
@@ -104,7 +104,7 @@ def _at_full_depth(config: TrialConfig) -> Operators:
 
     layers, fewest = config.num_layers or 0, 1 if config.ddp == "none" else 2
     few = not config.is_hugging_face and layers <= fewest + 2
-    if few or has_own_code(config) or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
+    if few or config.has_own_code or (config.ddp != "none" and DDP_VARIANTS[config.ddp].call == "bucket"):
         return of(config)
     if not config.recomputation.grows_with_layers:
         return _in_groups(config, layers) or of(config)

@@ -237,6 +237,11 @@ class TrialConfig:
         return tuple(value for value in values if value is not None and is_reference(value))
 
     @property
+    def has_own_code(self) -> bool:
+        """Whether it names code that is neither lmsweep's nor a model of Hugging Face."""
+        return bool({*self.references} - {self.model_code if self.is_hugging_face else None})
+
+    @property
     def adapter_arguments(self) -> AdapterArguments:
         """What the adapter is made with. Raises RequestError for wrong arguments."""
         return adapter_arguments(self.adapter_args)

@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Literal
 
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
@@ -65,15 +67,6 @@ BUILT_IN: dict[str, Workload] = {
     for workload in (
         Workload(name="noop", module=f"{_ROOM}.noop", needs="width", may_follow=True, preloads=True, iterations=0),
         Workload(name="ceiling", module=f"{_ROOM}.ceiling", needs="width", protocol=_STEPS, autocasts=False),
-        Workload(
-            name="operators",
-            module=f"{_ROOM}.operators.operator_times",
-            needs="width",
-            autocasts=False,
-            iterations=0,
-            least_seconds=60.0,
-            tables=("operator_times",),
-        ),
         Workload(
             name="collectives",
             module=f"{_ROOM}.collectives",
@@ -155,8 +148,13 @@ BUILT_IN: dict[str, Workload] = {
 
 @cache
 def workloads() -> dict[str, Workload]:
-    """Return lmsweep's workloads and those of installed packages, by name. Raises RequestError if one is wrong."""
-    return with_offered(BUILT_IN, ENTRY_POINTS, Workload)
+    """Return lmsweep's workloads, those of its features and those of installed packages, by name. Raises RequestError
+    if one is wrong."""
+    folders = [
+        path.parent.name for path in sorted(Path(__file__).parents[2].glob("orchestrator/features/*/workload.py"))
+    ]
+    records = [import_module(f"lmsweep.orchestrator.features.{name}.workload").record for name in folders]
+    return with_offered(BUILT_IN | {one.name: one for one in records}, ENTRY_POINTS, Workload)
 
 
 def workload_named(name: str) -> Workload:

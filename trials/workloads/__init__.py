@@ -10,10 +10,9 @@
     precision.py     effects of number formats on sums, types and results
     energy.py        joules per training iteration
     ceiling.py       the rates of a large matrix product and of a large copy
-    operators        the times of single operators over sizes, for predictions
     noop.py          nothing: the overhead of a trial
     nsys_target.py   not a workload: the process that `profile` runs under nsys
 
-To add one, write a module here and its record in `lmsweep.trials.spec.workloads`. Another package can add one too, with
-a module that holds both and an entry point of the group `lmsweep.workloads` that names the record.
+To add one, write a module here and its record in `lmsweep.trials.spec.workloads`. A feature can add one, by a module
+`workload` with its record, and another package, by an entry point of the group `lmsweep.workloads` that names it.
 """

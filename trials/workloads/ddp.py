@@ -5,10 +5,7 @@ from functools import partial
 
 from lmsweep.trials.bench.iterations import host_bound_flags, take_series_of_ranks
 from lmsweep.trials.bench.workbench import Workbench
-from lmsweep.trials.distributed.parallel.data_parallel_step import (
-    DataParallelStep,
-    RankMemory,
-)
+from lmsweep.trials.distributed.parallel.data_parallel_step import DataParallelStep, RankMemory
 from lmsweep.trials.distributed.parallel.step_checks import verify
 from lmsweep.trials.distributed.ranks.coordinator import Team
 from lmsweep.trials.distributed.traffic.comm_trace import (
@@ -74,12 +71,7 @@ def lead(bench: Workbench, team: Team[DataParallelStep]) -> Iterator[Yielded]:
         doubtful += host_bound_flags(worked, [pair.synchronized.step for pair in series.measured])
         yield device_row("step", "device_time", worked)
     yield from pair_rows(
-        config,
-        bench.datasheet,
-        series.warmup,
-        series.measured,
-        doubtful=doubtful,
-        does_not_fit=pairs.does_not_fit,
+        config, bench.datasheet, series.warmup, series.measured, doubtful=doubtful, does_not_fit=pairs.does_not_fit
     )
     yield from _communication(traces)
     yield from report_rows(reports)

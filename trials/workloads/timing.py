@@ -19,14 +19,7 @@ from lmsweep.trials.profiling.device_time import DeviceTime, device_rows, trace_
 from lmsweep.trials.results.measurement import Measurement, one_number
 from lmsweep.trials.results.outcome import Flag
 from lmsweep.trials.spec.config import StepFlops, TrialConfig
-from lmsweep.trials.timing.clock import (
-    Clock,
-    Iteration,
-    clock_for,
-    phase_names,
-    sums_by_name,
-    time_iteration,
-)
+from lmsweep.trials.timing.clock import Clock, Iteration, clock_for, phase_names, sums_by_name, time_iteration
 from lmsweep.trials.timing.validity_flags import flags_of_times
 
 
@@ -140,11 +133,7 @@ def _compile_counts(graphs_at_first: int) -> Iterator[Measurement]:
 
 
 def _times(
-    bench: Workbench,
-    names: Sequence[str],
-    series: Series[Iteration],
-    common: tuple[Flag, ...],
-    flops: StepFlops | None,
+    bench: Workbench, names: Sequence[str], series: Series[Iteration], common: tuple[Flag, ...], flops: StepFlops | None
 ) -> Iterator[Measurement]:
     config, device = bench.config, bench.datasheet
 

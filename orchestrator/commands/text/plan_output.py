@@ -16,6 +16,7 @@ from lmsweep.orchestrator.planning.step_estimate import Estimated, StepEstimate,
 from lmsweep.orchestrator.planning.time_estimate import Estimate
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.rates.intervals import Sure, peak_of_others
 from lmsweep.trials.spec.config import TrialConfig
 
 NO_SECONDS = {"stored": "it is already measured", "predicted_oom": "it will not run", "unsupported": "it will not run"}
@@ -35,6 +36,9 @@ class PlannedTrial(BaseModel):
     device_name: str
     predicted_peak_bytes: int | None
     predicted_peak_reason: str | None
+    predicted_peak_bytes_of_others: tuple[int, int, int] | None = Field(
+        None, description="Of a GPU: middle, least and most that other trainers need, by public stacks."
+    )
     expected_seconds: float | None
     expected_seconds_reason: str | None
     expected_setup_seconds: float | None = Field(
@@ -47,6 +51,7 @@ class PlannedTrial(BaseModel):
         None, description="This field and the next: only of trials whose workloads measure steps of a GPU."
     )
     expected_step_seconds_between: tuple[float, float] | None = None
+    expected_step_seconds_of_others: Sure | None = Field(None, description="Middle and interval, by public stacks.")
     expected_exposed_seconds: float | None = None
     expected_step_source: str | None = None
     expected_step_reason: str | None = None
@@ -104,6 +109,7 @@ def plan_output(
                 predicted_peak_reason=no_peak,
                 expected_seconds=None if no_seconds else estimate.trials[planned.index].seconds,
                 expected_seconds_reason=no_seconds,
+                **_of_others(planned, peak),
                 **_of_steps(None if no_seconds else estimate.trials[planned.index]),
                 **_of_step(steps.of(planned) if steps else None),
             )
@@ -125,6 +131,13 @@ def peak_of(planned: planning.PlannedTrial, predictions: Predictions | None) -> 
     return predictions.of(planned.trial, planned.environment.device_name) if predictions else Refusal("--no-predict")
 
 
+def _of_others(planned: planning.PlannedTrial, peak: Prediction | Bounds | Refusal) -> dict[str, Any]:
+    """Return what other trainers need; empty of a CPU, or if no peak is known."""
+    if not isinstance(peak, Prediction) or planned.trial.config.device_type != "cuda":
+        return {}
+    return {"predicted_peak_bytes_of_others": peak_of_others(peak.peak)}
+
+
 def _of_steps(estimate: Estimate | None) -> dict[str, Any]:
     """Return the predicted steps that a trial's time is made of; empty if results or a time limit give the time."""
     if estimate is None or estimate.steps is None:
@@ -140,6 +153,7 @@ def _of_step(step: Estimated | None) -> dict[str, Any]:
     found = {
         "expected_step_seconds": known and known.seconds,
         "expected_step_seconds_between": known and known.between,
+        "expected_step_seconds_of_others": known and known.others,
         "expected_exposed_seconds": known and known.exposed,
         "expected_step_source": known and known.source,
         "expected_step_reason": step.reason if isinstance(step, Refusal) else None,

@@ -20,6 +20,7 @@ from lmsweep.orchestrator.running.progress.trial_words import SET_DEVICE, SHORT_
 from lmsweep.orchestrator.terminal import format_seconds, on_terminal
 from lmsweep.trials.analytic.memory_bounds import Bounds
 from lmsweep.trials.analytic.memory_prediction import Prediction
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.isolation.virtual_environment import is_made
 from lmsweep.trials.results.environment import is_absent
 from lmsweep.trials.results.roles import Role, fields_with, varying_fields
@@ -27,6 +28,9 @@ from lmsweep.trials.spec.quantities import gib
 
 MOST_ROWS = 60
 """Most trials in the table; --all and --format json list all."""
+BY_OTHERS = "by other trainers"
+"""The column of a step's time as public stacks run it."""
+OTHERS_NEED = "peak memory: other trainers need {1} to {2} % of it, by public stacks"
 MOST_REASONS = 3
 """Most reasons given for unknown values; --format json has all."""
 TONES: dict[str, Tone] = {"stored": "neutral", "predicted_oom": "unclear", "unsupported": "unclear"}
@@ -49,7 +53,7 @@ class PlanText:
         return Listing(
             title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
-            keys=[str(name) for name in frame if name not in ("peak memory", "step", "time", "action")],
+            keys=[str(name) for name in frame if name not in ("peak memory", "step", BY_OTHERS, "time", "action")],
             units={},
             tones=TONES,
             notes=[line for note in self._notes(trials) for line in note.split("\n") if line],
@@ -65,18 +69,23 @@ class PlanText:
     def _notes(self, trials: Sequence[PlannedTrial]) -> list[str]:
         """Return how many trials the table leaves out, why values are unknown, and what a run installs."""
         left = len(self.plan.trials) - len(trials)
-        found = (peak_of(planned, self.predictions) for planned in trials)
+        found = [peak_of(planned, self.predictions) for planned in trials]
         peaks = dict.fromkeys(f"peak memory ?: {one.reason}" for one in found if isinstance(one, Refusal))
+        on_gpu = any(one.trial.config.device_type == "cuda" for one in trials)
+        known = on_gpu and any(isinstance(one, Prediction) for one in found)
+        others = [OTHERS_NEED.format(*peak_of_others(100))] if known else []
         times = dict.fromkeys(f"time ?: {one.reason}" for one in self.estimate.trials.values() if one.reason)
         steps = [self.steps.of(planned) for planned in trials] if self.steps else []
         sources = dict.fromkeys(f"step: {one.source}" for one in steps if isinstance(one, StepEstimate))
+        advice = dict.fromkeys(one.advice or "" for one in steps if isinstance(one, StepEstimate))
         reasons = dict.fromkeys(f"step ?: {one.reason}" for one in steps if isinstance(one, Refusal))
         cores = self.estimate.assumed_cores
         compiling = f"{format_seconds(self.estimate.compiling)} on {cores} cores for each GPU"
         return [
             f"... and {left} more; --all lists them, --format json has more" if left > 0 else "",
-            "\n".join([*islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
+            "\n".join([*others, *islice(peaks, MOST_REASONS), *islice(times, MOST_REASONS)]),
             "\n".join([*islice(sources, MOST_REASONS), *islice(reasons, MOST_REASONS)]),
+            "\n".join(islice(filter(None, advice), MOST_REASONS)),
             self._software(),
             f"compiling: about {compiling}, as that host is not known" if cores and self.estimate.compiling else "",
         ]
@@ -91,7 +100,8 @@ class PlanText:
 
     def _frame(self, trials: Sequence[PlannedTrial]) -> pd.DataFrame:
         steps = self.steps
-        stepping = ["step"] if steps and any(isinstance(steps.of(one), StepEstimate) for one in trials) else []
+        has_step = steps and any(isinstance(steps.of(one), StepEstimate) for one in trials)
+        stepping = ["step", BY_OTHERS] if has_step else []
         varying = varying_fields([planned.trial.config for planned in trials])
         names = [name for name in varying if name not in fields_with(Role.LIMIT)]
         repeated = ["process"] if any(planned.trial.config.processes > 1 for planned in trials) else []
@@ -102,7 +112,7 @@ class PlanText:
                 *(_process_text(one) for _ in repeated),
                 one.trial_id[: SHORT_ID if on_terminal() else None],
                 self._peak_text(one),
-                *(self._step_text(one) for _ in stepping),
+                *(self._step_text(one, name) for name in stepping),
                 self._seconds_text(one),
                 one.action,
             ]
@@ -117,11 +127,11 @@ class PlanText:
             return between(found)
         return gib(found.peak) if isinstance(found, Prediction) else "?"
 
-    def _step_text(self, planned: PlannedTrial) -> str:
+    def _step_text(self, planned: PlannedTrial, column: str) -> str:
         found = self.steps.of(planned) if self.steps else None
         if isinstance(found, StepEstimate):
-            low, high = (f"{seconds * 1e3:.3g}" for seconds in found.between)
-            return f"{found.seconds * 1e3:.3g} ms ({low} to {high})"
+            times = found.others if column != "step" else (found.seconds, *found.between)
+            return "{:.3g} ms ({:.3g} to {:.3g})".format(*(1e3 * one for one in times))
         return "?" if found else "-"
 
     def _seconds_text(self, planned: PlannedTrial) -> str:

@@ -33,10 +33,10 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
     trial_command: repeats a trial here if an identifier is appended; None on a cluster.
     """
     from lmsweep.analysis import load
+    from lmsweep.analysis.answers.headline import headline_of
+    from lmsweep.analysis.answers.store_answers import answers_of, range_headline
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.process_variation import known_variation
-    from lmsweep.analysis.report.answers.headline import headline_of
-    from lmsweep.analysis.report.content import answers_of, range_headline
 
     stored = rows = pd.DataFrame(columns=["status"])
     parts: list[str] = []

@@ -12,6 +12,7 @@ from pydantic import Field, SerializeAsAny
 from lmsweep.analysis.tables.listing import Listing
 from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
 from lmsweep.orchestrator.planning.step_estimate import StepEstimate
+from lmsweep.trials.analytic.rates.intervals import Sure
 from lmsweep.trials.analytic.rates.step_time import explained
 from lmsweep.trials.spec.config import RequestError
 
@@ -33,6 +34,7 @@ class StepOutput:
     device_name: str
     expected_step_seconds: float
     expected_step_seconds_between: tuple[float, float]
+    expected_step_seconds_of_others: Sure
     measured_per_predicted: float
     host_seconds: float
     device_seconds: float
@@ -44,6 +46,10 @@ class StepOutput:
         Mapping[str, Mapping[str, float]], Field(description="Part of the model -> class of operators -> seconds.")
     ]
     classes: dict[str, ClassOfOperators]
+    beyond_autocast: Annotated[
+        Mapping[str, float],
+        Field(description="Part of the model that computes in float32 all the same -> seconds that bf16_pure saves."),
+    ]
 
 
 def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
@@ -54,6 +60,7 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
         device_name=planned.environment.device_name,
         expected_step_seconds=estimate.seconds,
         expected_step_seconds_between=estimate.between,
+        expected_step_seconds_of_others=estimate.others,
         measured_per_predicted=estimate.factor,
         host_seconds=time.launching,
         device_seconds=time.computing,
@@ -66,6 +73,7 @@ def step_output(planned: PlannedTrial, estimate: StepEstimate) -> StepOutput:
             kind: ClassOfOperators(seconds=seconds, source=time.sources[kind])
             for kind, seconds in time.by(lambda one: one.kind).items()
         },
+        beyond_autocast=estimate.beyond_autocast,
     )
 
 
@@ -98,9 +106,12 @@ def _notes(estimate: StepEstimate) -> list[str]:
     bound = "the host launches longer than the device computes" if time.is_host_bound else "the device decides"
     phases = ", ".join(f"{count} in {phase}" for phase, count in launches.items())
     return [
+        *([estimate.advice] if estimate.advice else []),
         f"host: {1e3 * time.launching:.3g} ms for {launches.total()} launches ({phases}); {bound}",
         f"host: {time.host_source}",
         f"steps that were measured took {estimate.factor:.2f} times as long as the sum of their operators",
+        "as other trainers run it: {:.3g} ms ({:.3g} to {:.3g}), learned from public stacks; the first interval is of "
+        "lmsweep's own loop".format(*(1e3 * one for one in estimate.others)),
         *(f"exposed, {name}: {1e3 * part:.3g} ms" for name, part in estimate.parts.items()),
         *(f"{kind}: {source}" for kind, source in time.sources.items()),
     ]

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from rich.console import Console
 
 from lmsweep import trials
+from lmsweep.analysis.tables.render import page_css
 from lmsweep.orchestrator.cluster.placement import LiveNode
 from lmsweep.orchestrator.features.accept import accept_text
 from lmsweep.orchestrator.features.accept.acceptance import Acceptance, Condition, NodeSeen, accept
@@ -139,7 +140,6 @@ def write_page(acceptance: Acceptance, path: Path) -> str:
 def page_of(acceptance: Acceptance, *, made_at: str) -> str:
     """Return the page as HTML."""
     text = (files(__package__) / "accept.html").read_text("utf-8")
-    css = (files("lmsweep.analysis.report") / "report.css").read_text("utf-8")
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    values = {"a": acceptance, "say": accept_text, "css": Markup(css), "made_at": made_at}
+    values = {"a": acceptance, "say": accept_text, "css": Markup(page_css()), "made_at": made_at}
     return template.from_string(text).render(values, version=trials.__version__)

@@ -162,7 +162,7 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
     """Return what published rates, a datasheet or a predicted step let expect; None if nothing does. Their 95 %
     interval is that of a predicted step."""
     rates, settings = rates_of(device), part.settings
-    spread, words = spread_for(device.name, rates.level), "public rates"
+    spread, words = spread_for(device.name, rates.level()), "public rates"
     width, size, ranks = (int(settings[name] or 0) for name in ("d_model", "message_bytes", "world_size"))
     assert settings["precision"] == "bf16" or part.judged.part not in ("product", "copy"), "as the sweep accept says"
     if part.judged.part == "product":
@@ -185,7 +185,7 @@ def _public(part: Process, device: Device, known: Known) -> Expected | None:
         seconds = spread.factor * time.computing  # kernels alone
         shares = time.by(lambda one: one.source)
         source = "; ".join(sorted(name for name, share in shares.items() if share > LEAST_NAMED_SHARE * time.computing))
-        words = "predicted" if rates.level in ("measured", "scaled") else "public rates, predicted"
+        words = "predicted" if rates.level() == "measured" else "public rates, predicted"
     against = f"{words}: {source}"
     return Expected(question="kind", against=against, seconds=seconds, error=spread.deviation) if seconds else None
 

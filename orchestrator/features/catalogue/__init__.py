@@ -42,7 +42,7 @@ def sweeps() -> None:
       lmsweep sweeps
     """
     from lmsweep.orchestrator.commands.text.show_table import show_groups
-    from lmsweep.orchestrator.sweep.sweep import load_sweep
+    from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
     from lmsweep.trials.machine.cpu_affinity import find_gpus, usable_cores
 
     try:
@@ -61,7 +61,10 @@ def sweeps() -> None:
         here = here if able else f"needs {least} GPU{'s' * (least > 1)}" if places else "none run here"
         return f"{len(configs):>3} trials, {here:<13}  {sweep.description}"
 
-    show_groups({question: {name: line(name) for name in names} for question, names in QUESTIONS.items()})
+    there = packaged_sweeps()
+    show_groups(
+        {question: {name: line(name) for name in names if name in there} for question, names in QUESTIONS.items()}
+    )
 
 
 @takes_request("sweep")

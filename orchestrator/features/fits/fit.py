@@ -20,6 +20,8 @@ class Fit:
     """Largest batch of each GPU; 0 if not even one sequence fits, None if it is not predicted."""
     peak_bytes: int | None
     """At that batch, or at one sequence."""
+    peak_bytes_of_others: tuple[int, int, int] | None = None
+    """Middle, least and most that other trainers need for it."""
     budget_bytes: int
     """What a step may use of a GPU."""
     lasting_bytes: int | None = None
@@ -27,7 +29,10 @@ class Fit:
     tokens_per_second: float | None = None
     """Of all GPUs."""
     tokens_per_second_between: tuple[float, float] | None = None
-    """95 % interval."""
+    """95 % interval, as lmsweep's own loop trains."""
+    tokens_per_second_of_others: float | None = None
+    tokens_per_second_of_others_between: tuple[float, float] | None = None
+    """95 % interval, as other trainers do."""
     hours: float | None = None
     """Of the tokens asked for."""
     dollars: float | None = None

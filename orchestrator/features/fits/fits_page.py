@@ -9,7 +9,10 @@ from markupsafe import Markup
 
 from lmsweep import trials
 from lmsweep.analysis.tables.listing import Listing, Tone
+from lmsweep.analysis.tables.render import page_css
+from lmsweep.orchestrator.commands.text.plan_text import OTHERS_NEED
 from lmsweep.orchestrator.features.fits.fit import Fit, FitsOutput
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.spec.quantities import gib
 
 TONES: dict[str, Tone] = {"yes": "good", "no": "bad"}
@@ -39,10 +42,12 @@ def fits_listing(answer: FitsOutput) -> Listing:
         "peak",
         "tokens/s",
         "95 % interval",
+        "by other trainers",
     ]
     columns += ["hours"] * any(one.hours is not None for one in lines)
     columns += ["dollars"] * any(one.dollars is not None for one in lines)
     columns.append("what would fit")
+    known = [OTHERS_NEED.format(*peak_of_others(100))] if any(one.peak_bytes for one in lines) else []
     sources = dict.fromkeys(f"{one.device_name}: {one.source}" for one in lines if one.source)
     return Listing(
         title=f"{answer.model} with {answer.context:,} tokens of context, as predicted",
@@ -50,12 +55,13 @@ def fits_listing(answer: FitsOutput) -> Listing:
         keys=columns[:5],
         units={},
         tones=TONES,
-        notes=[*unknown, *answer.assumed, *list(sources)[:MOST_SOURCES]],
+        notes=[*unknown, *answer.assumed, *known, *list(sources)[:MOST_SOURCES]],
     )
 
 
 def _cells(one: Fit) -> dict[str, str]:
     between, missing = one.tokens_per_second_between, one.missing_bytes
+    others = one.tokens_per_second_of_others_between
     lacks = f"no, {gib(missing)} too much" if missing else "no, by gaps between blocks"
     unknown = one.reason or ""
     return {
@@ -69,6 +75,9 @@ def _cells(one: Fit) -> dict[str, str]:
         "peak": gib(one.peak_bytes) if one.peak_bytes else "?",
         "tokens/s": f"{one.tokens_per_second:,.0f}" if one.tokens_per_second else "-",
         "95 % interval": f"{between[0]:,.0f} to {between[1]:,.0f}" if between else "-",
+        "by other trainers": f"{one.tokens_per_second_of_others:,.0f} ({others[0]:,.0f} to {others[1]:,.0f})"
+        if others and one.tokens_per_second_of_others
+        else "-",
         "hours": f"{one.hours:,.3g}" if one.hours is not None else "-",
         "dollars": f"{one.dollars:,.0f}" if one.dollars is not None else "-",
         "what would fit": one.remedy or unknown,
@@ -82,7 +91,8 @@ def fits_page(answer: FitsOutput) -> str:
     best = _headline(lines)
     most = max((one.tokens_per_second_between[1] for one in lines if one.tokens_per_second_between), default=1.0)
     bars = [[WIDTH * rate / most for rate in _rates(one)] for one in lines]
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(_text(__package__, "fits.html"))
+    text = (files(__package__) / "fits.html").read_text("utf-8")
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(text)
     return template.render(
         title=listing.title,
         headline=best,
@@ -90,7 +100,7 @@ def fits_page(answer: FitsOutput) -> str:
         spent=[name for name in ("hours", "dollars") if name in listing.frame],
         notes=listing.notes,
         width=WIDTH,
-        css=Markup(_text("lmsweep.analysis.report", "report.css")),
+        css=Markup(page_css()),
         version=trials.__version__,
     )
 
@@ -114,7 +124,3 @@ def _headline(lines: Sequence[Fit]) -> str:
 def _rates(one: Fit) -> list[float]:
     between = one.tokens_per_second_between
     return [one.tokens_per_second, *between] if one.tokens_per_second and between else []
-
-
-def _text(package: str, name: str) -> str:
-    return (files(package) / name).read_text("utf-8")

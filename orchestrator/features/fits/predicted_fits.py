@@ -12,6 +12,7 @@ from lmsweep.orchestrator.predicting.predicted_step import predicted_step, sourc
 from lmsweep.trials.analytic.datasheets import capabilities_of
 from lmsweep.trials.analytic.prediction_question import Answer, Question, Room
 from lmsweep.trials.analytic.prices import hourly_dollars
+from lmsweep.trials.analytic.rates.intervals import peak_of_others
 from lmsweep.trials.analytic.rates.operators import from_values
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 from lmsweep.trials.spec.quantities import gib
@@ -127,6 +128,7 @@ def _fit(
         checkpointing=config.checkpointing,
         batch=largest.sure if largest and not reason else None,
         peak_bytes=largest.peak if largest else None,
+        peak_bytes_of_others=peak_of_others(largest.peak) if largest and largest.peak else None,
         budget_bytes=budget_of(device),
         lasting_bytes=largest.lasting if largest else None,
         reason=reason or answer.why_not,
@@ -140,13 +142,15 @@ def _fit(
     layout = request.layout(device, candidate.gpus)
     sized = replace(config, batch_size=fit.batch, nodes=layout.nodes)
     step = predicted_step(from_values(largest.operators), sized, rates.of(datasheet, layout.network))
-    middle, low, high = step.sure
+    (middle, low, high), others = step.sure, step.elsewhere
     step_tokens = fit.batch * config.context_length * candidate.gpus
     hours = tokens / step_tokens * middle / 3600 if tokens else None
     return replace(
         fit,
         tokens_per_second=step_tokens / middle,
         tokens_per_second_between=(step_tokens / high, step_tokens / low),
+        tokens_per_second_of_others=step_tokens / others.seconds,
+        tokens_per_second_of_others_between=(step_tokens / others.high, step_tokens / others.low),
         hours=hours,
         dollars=hours * price * candidate.gpus if hours and price else None,
         source=source_of(step.time),

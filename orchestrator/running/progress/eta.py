@@ -24,6 +24,8 @@ class Running(NamedTuple):
     """time.monotonic() at its start."""
     parts: Parts
     """Estimated seconds of its parts."""
+    slots: float = 1.0
+    """How many slots of its device it takes."""
 
 
 @dataclass(kw_only=True)
@@ -39,7 +41,7 @@ class DeviceEta:
     left: int = 0
     """Trials that have not started."""
     parts_left: Parts = field(default_factory=lambda: np.zeros(2))
-    """Estimates of the trials that have not started."""
+    """Estimates of the trials that have not started, times the slots that each takes."""
     estimated: Parts = field(default_factory=lambda: np.zeros(2))
     """Estimates of the trials that succeeded."""
     taken: Parts = field(default_factory=lambda: np.zeros(2))
@@ -53,14 +55,15 @@ class DeviceEta:
         return float(parts @ factors)
 
     def forget(self, parts: Parts) -> None:
-        """Take a trial from those that have not started."""
+        """Take a trial from those that have not started. parts: times its slots."""
         self.left -= 1
         self.parts_left = self.parts_left - parts
 
     def seconds_left(self, now: float) -> float:
         rest = [max(0.0, self.corrected(one.parts) - (now - one.began)) for one in self.running.values()]
+        taken = sum(one.slots * left for one, left in zip(self.running.values(), rest, strict=True))
         # Rounding may leave the sums of what has not started a little below 0.
-        return max([0.0, (self.corrected(self.parts_left) + sum(rest)) / self.slots, *rest])
+        return max([0.0, (self.corrected(self.parts_left) + taken) / self.slots, *rest])
 
 
 class Eta:
@@ -87,17 +90,19 @@ class Eta:
         for planned in trials:
             name = planned.environment.device_name
             device = self.devices.setdefault(name, DeviceEta(name=name, slots=1, running={}))
-            device.slots = max(device.slots, planned.placement.slots if planned.placement else 1)
+            device.slots = max(device.slots, _side_by_side(planned))
             device.left += 1
-            device.parts_left = device.parts_left + self._parts[planned.index]
+        for planned in trials:
+            device = self.devices[planned.environment.device_name]
+            device.parts_left = device.parts_left + self._slots(planned) * self._parts[planned.index]
 
     def started(self, planned: PlannedTrial) -> None:
         with self._lock:
             device = self.devices[planned.environment.device_name]
             parts = self._parts[planned.index]
             if planned.index not in device.running:  # else it runs again, after its node died
-                device.forget(parts)
-            device.running[planned.index] = Running(time.monotonic(), parts)
+                device.forget(self._slots(planned) * parts)
+            device.running[planned.index] = Running(time.monotonic(), parts, self._slots(planned))
 
     def ended(self, planned: PlannedTrial, took: Took | None) -> None:
         """`took` is what its rows say; None if it failed, which says nothing about other trials."""
@@ -105,7 +110,7 @@ class Eta:
             device = self.devices[planned.environment.device_name]
             if planned.index not in device.running:  # its node died before it could begin
                 self.started(planned)
-            _, parts = device.running.pop(planned.index)
+            parts = device.running.pop(planned.index).parts
             if took is None:
                 device.failed += 1
                 return
@@ -123,7 +128,7 @@ class Eta:
         seconds: dict[str, float] = {}
         for one in trials:
             name = one.environment.device_name
-            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / self.devices[name].slots
+            seconds[name] = seconds.get(name, 0.0) + self.expected(one) / _side_by_side(one)
         return sum(seconds.values()) if self.alone else max(seconds.values(), default=0.0)
 
     def still_expected(self, planned: PlannedTrial) -> float:
@@ -136,7 +141,7 @@ class Eta:
     def left_out(self, planned: PlannedTrial) -> None:
         """Forget a trial that will not begin."""
         with self._lock:
-            self.devices[planned.environment.device_name].forget(self._parts[planned.index])
+            self.devices[planned.environment.device_name].forget(self._slots(planned) * self._parts[planned.index])
 
     def seconds_left(self) -> float:
         with self._lock:
@@ -148,6 +153,10 @@ class Eta:
         """Return the seconds, but no more than until the run ends."""
         return seconds if self._until is None else min(seconds, max(0.0, self._until - now))
 
+    def _slots(self, planned: PlannedTrial) -> float:
+        """Return how many slots of its device a trial takes: one of two ranks takes two GPUs."""
+        return self.devices[planned.environment.device_name].slots / _side_by_side(planned)
+
     @property
     def running(self) -> int:
         with self._lock:
@@ -157,3 +166,8 @@ class Eta:
         """Return time.monotonic() at the start of each running trial, by its index."""
         with self._lock:
             return {index: one.began for device in self.devices.values() for index, one in device.running.items()}
+
+
+def _side_by_side(planned: PlannedTrial) -> int:
+    """Return how many trials like this run at once."""
+    return planned.placement.slots if planned.placement else 1

@@ -16,6 +16,7 @@ from lmsweep.trials.store.store import Store
 from tests.support.command import answer_here, lmsweep
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the GPU is judged, too")
 def test_a_node_is_judged_by_its_history(tmp_path: Path) -> None:
     copy = single_trial(["workloads=ceiling", "d_model=64", "measure_steps=3"])

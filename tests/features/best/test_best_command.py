@@ -37,6 +37,7 @@ def attempts(store: Path) -> dict[str, int]:
     return frame["measurement_id"].value_counts().to_dict()
 
 
+@pytest.mark.slow
 def test_a_search_answers_and_a_run_continues_from_its_results(tmp_path):
     sweep, store = write_sweep(tmp_path, context_length=16, batch_size=[1, 2]), tmp_path / "results"
     done = lmsweep("best", sweep, "--store", store, "--no-predict", "--recipe", **QUIET)

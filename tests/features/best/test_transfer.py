@@ -16,6 +16,8 @@ from lmsweep.trials.analytic.datasheets import device_named
 from tests.support.command import ROOT, answer_here, lmsweep_here
 from tests.support.made_up_results import H200, Attempts, config, samples
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
 ON_H100, ON_H200 = device_named("H100 SXM"), device_named("H200 SXM")
 assert ON_H100 and ON_H200

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.orchestrator.features.course.chosen import SomeResults, rows_of_trials
 from lmsweep.orchestrator.features.course.reports.layouts import measure_of
-from lmsweep.orchestrator.features.course.reports.published_numbers import every_number
 from lmsweep.orchestrator.features.course.reports.report_tables import HERE, PUBLISHED, RATIO, counted
 from lmsweep.orchestrator.features.course.reports.reported import ANSWERS, reported
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from tests.support.command import lmsweep_here
 from tests.support.made_up_results import Attempts, samples
 
-NUMBERS = every_number()
+NUMBERS = published()
 NAMES = NUMBERS["source"] + " " + NUMBERS["table"]
 
 

@@ -37,6 +37,8 @@ def test_the_best_line_is_first_and_what_does_not_fit_says_what_would():
     assert (first["device_name"], first["fits"]) == ("H100 SXM", True)
     low, high = first["tokens_per_second_between"]
     assert low < first["tokens_per_second"] < high
+    least, most = first["tokens_per_second_of_others_between"]
+    assert least < first["tokens_per_second_of_others"] < most and most / least > high / low
     assert first["dollars"] == pytest.approx(2.5 * first["hours"])
     assert first["hours"] == pytest.approx(1e9 / first["tokens_per_second"] / 3600)
     assert by_name["RTX 4090"]["missing_bytes"] > 0
@@ -181,7 +183,10 @@ def test_rates_that_a_store_measured_are_those_of_fits_as_of_a_plan(tiny, tmp_pa
     Store(str(tmp_path)).append(Attempt.begin(trial).rows("operators", rows, machine))
 
     shipped = tiny["H200 SXM"]
-    (measured,) = lmsweep.fits("tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path))
+    (measured,) = lmsweep.fits(
+        "tiny", context=64, devices=["H200"], methods=["full"], store=str(tmp_path), settings=["checkpointing=none"]
+    )
+    assert shipped.checkpointing == "none"
     assert measured.batch == shipped.batch
     assert measured.tokens_per_second < shipped.tokens_per_second
 
@@ -288,6 +293,7 @@ def test_methods_that_need_a_package_are_a_sentence_each_below_the_others():
     ]
 
 
+@pytest.mark.slow
 def test_it_needs_no_ray(tmp_path):
     (tmp_path / "ray.py").write_text("raise ImportError('there is no Ray')")
     path = os.pathsep.join([str(tmp_path), PYTHONPATH])

@@ -1,8 +1,6 @@
 """`lmsweep trial`: one trial in the command's own process, which nothing else would end."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +10,8 @@ from typer.testing import CliRunner
 from lmsweep.orchestrator.commands.app import app
 from lmsweep.orchestrator.features.trial.one_trial import running_words
 from lmsweep.trials.spec.config import RequestError, Trial, TrialConfig
-from tests.support.command import ROOT, start
+from tests.support.clean_process import program_in_clean_process
+from tests.support.command import start
 
 pytestmark = pytest.mark.usefixtures("one_core")
 
@@ -91,8 +90,9 @@ print("came to its end")
         ("exec('time.sleep(1.5)', {'__name__': 'pdb', 'time': time})", 0, "came to its end", ""),
     ],
 )
-def test_the_watchdog_lets_a_trial_within_its_limits_finish(body: str, code: int, said: str, stack: str) -> None:
-    words = [sys.executable, "-c", WATCHED.format(body=body)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+def test_the_watchdog_lets_a_trial_within_its_limits_finish(
+    body: str, code: int, said: str, stack: str, tmp_path: Path
+) -> None:
+    done = program_in_clean_process(WATCHED.format(body=body), tmp_path)
     assert (done.returncode, done.stdout.strip()) == (code, said), done.stderr
     assert stack in done.stderr

@@ -1,7 +1,7 @@
 """The operators of lmsweep's own model in closed form, without a run.
 
 They are as `lmsweep.trials.prediction` records them, except that those of one kind on equally many elements stand as
-one, and that what only experts, adapters and offloading have is left out.
+one, and that what only adapters and offloading have is left out.
 
     model_parts.py           what a step consists of, each priced once for all steps that have it
     block_operators.py       norms, rotary embedding, linear layers, feed-forward, eager or compiled

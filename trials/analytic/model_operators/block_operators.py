@@ -83,6 +83,26 @@ def block_operators(
         yield from float8_linear(form, recipe, rows, inputs, outputs, is_first=is_first, is_last=not after_norm)
     if router:
         yield from linear_operators(form, tokens, d_model, experts, True)
+        yield from _routing(form, hidden * active, gates)
+
+
+def _routing(form: Form, routed: int, gates: int) -> Iterator[Operator]:
+    """Yield what brings tokens to experts and sums what these make of them."""
+    wide, narrow, casts = form.wide, form.narrow, form.casts
+    dtype = form.dtype if wide == 2 else "float32"
+    if form.is_compiled:
+        moved = (narrow, narrow + wide) if form.is_forward else (wide, 2 * wide)
+        rows = [Row("", "", 1, each + 0.5) for each in moved]
+    elif form.is_forward:
+        rows = [Row("index", "", 1, 2 * wide), Row("mul", "strided" + "_cast" * casts, 1, narrow + wide)]
+    else:
+        rows = [Row("index_select", "", 1, 2 * wide), Row("mul", "cast" * casts, 1, 2 * wide + narrow)]
+        rows += [Row("mul", "strided", 1, 2 * wide), Row("_to_copy", "", int(casts), 6), Row("sum", "", 1, wide)]
+        rows += [Row("add_", "", gates - 1, 3 * wide)]
+    yield from form.rows(routed, *rows, dtype=dtype)
+    name, each = ("index_add", 1.25 * wide) if form.is_forward else ("index_put_", 3 * wide)
+    for one in form.rows(routed, Row(name, "", 1, each), dtype=dtype):
+        yield replace(one, name=name)
 
 
 def _fused_rows(form: Form, hidden: int, inner: int, rotated: int, merged: int, gates: int) -> Iterator[Operator]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
+from lmsweep.trials.analytic.datasheets import find_device
 from lmsweep.trials.analytic.rates.hardware import Hardware, find_reference, hardware_of
 from lmsweep.trials.analytic.rates.rate_data import MeasuredOperator, measured_operators
 from lmsweep.trials.analytic.rates.surface import Curve
@@ -19,6 +20,8 @@ FAMILIES = {
     "contiguous": "clone",
     "cat": "clone",
     "index": "embedding",
+    "index_add_": "index_add",
+    "scatter_add_": "scatter_add",
     "silu": "gelu",
     "tanh": "gelu",
     "abs": "mul",
@@ -108,7 +111,8 @@ class ByteRates:
 
     def _family(self, name: str) -> str:
         if name not in self._names:
-            like = (family for start, family in FAMILIES.items() if name.startswith(start))
+            known = ((start, family) for start, family in FAMILIES.items() if family in self._families)
+            like = (family for start, family in known if name.startswith(start))
             self._names[name] = name if name in self._families else next(like, DEFAULT_FAMILY)
         return self._names[name]
 
@@ -123,4 +127,5 @@ def _curves_of(points: tuple[MeasuredOperator, ...]) -> dict[_Key, Curve]:
 
 @cache
 def _reference_curves() -> dict[_Key, Curve]:
-    return _curves_of(tuple(point for point in measured_operators() if point.kind in ("bytes", "optimizer")))
+    points = (one for one in measured_operators() if one.kind in ("bytes", "optimizer"))
+    return _curves_of(tuple(one for one in points if find_device(one.device_name) == find_reference()))

@@ -9,8 +9,8 @@ from typing import Literal
 from lmsweep.trials.analytic.datasheets import Device, device_named, find_device, host_link
 from lmsweep.trials.analytic.rates.rate_data import fastest_products, public_products
 
-Level = Literal["measured", "scaled", "public", "datasheet"]
-"""Measured on this kind of GPU; measured on a GPU with the same chip; published for this kind; a datasheet alone."""
+Level = Literal["measured", "public", "fp32", "datasheet"]
+"""Products measured on this chip; published for this kind of GPU; of float32, by its datasheet; a datasheet alone."""
 
 CHIP = {"H100 SXM": "H200 SXM", "GH200 96GB": "H200 SXM", "GH200 144GB": "H200 SXM"}
 """Device -> a measured one with the same chip and clocks, and other memory, whose products and attention it takes."""

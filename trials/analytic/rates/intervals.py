@@ -25,8 +25,8 @@ EXPECTED_DEVIATION = 0.07
 """Standard deviation of the logarithm of a factor around the expected one: as between one and two ranks."""
 OTHER_GPU = 0.06
 """Standard deviation between GPUs, added if a level has no residual of this chip: as between A100 and H100."""
-SAME_RESIDUALS = {"scaled": "measured"}
-"""Level -> the level whose residuals it takes: `scaled` rates are those of a measured GPU with the same chip."""
+OTHERS = frozenset({"others", "ranks", "public", "fp32", "tuned stacks", "sizes assumed"})
+"""Levels whose steps other trainers ran: the second interval, of a step as these run it, is learned from them."""
 LEAST_COVERED = 0.9
 """Share of each GPU's cells that an interval must contain when it is learned without the source of the cell."""
 DATASHEET_DEVIATION = 2.2
@@ -35,12 +35,14 @@ DATASHEET_DEVIATION = 2.2
 
 class Residual(NamedTuple):
     level: str
-    """What was known: measured (this GPU's rates), public, datasheet, two ranks (steps on two GPUs), or
-    ranks (a training run of many GPUs)."""
+    """What was known: measured (this GPU's rates), public, fp32 (a share of its datasheet), two ranks (steps on two
+    GPUs), ranks (a training run of many GPUs), or others (a step of another trainer, with rates measured)."""
     source: str
     device: str
     log_ratio: float
     """log(measured / predicted)."""
+    kind: str = "dense 16 bit"
+    """Of the model and its products: fp32, MoE, LoRA."""
 
 
 class Timed(Protocol):
@@ -67,8 +69,12 @@ class Spread(NamedTuple):
 
     def of(self, time: Timed) -> Sure:
         """Return the predicted seconds of a step, and the 95 % interval."""
-        width = math.exp(INTERVAL_DEVIATIONS * self.deviation)
-        return Sure(time.at(self.factor), time.at(self.factor / width, 0), time.at(self.factor * width, 1))
+        return Sure(time.at(self.factor), time.at(self.factor / self.width, 0), time.at(self.factor * self.width, 1))
+
+    @property
+    def width(self) -> float:
+        """The factor by which the 95 % interval is wide, each way."""
+        return math.exp(INTERVAL_DEVIATIONS * self.deviation)
 
 
 def spread_from(residuals: Iterable[Residual], near: float | None = None) -> Spread:
@@ -128,30 +134,83 @@ def _moves(residuals: Sequence[Residual]) -> dict[str, float]:
     return {name: sum(moves) / (len(moves) + 1) for name, moves in found.items()}  # one source says half of it
 
 
+def unseen(one: Residual, residuals: Sequence[Residual]) -> Spread | None:
+    """Return the spread of a cell's level on its GPU without its source; None without another source."""
+    return learned(one.level, residuals, one.device, lambda other: other.source != one.source)
+
+
 def judged(one: Residual, residuals: Sequence[Residual]) -> float | None:
-    """Return a cell's distance from its prediction without its source, in standard deviations; None without another
-    source."""
-    spread = learned(one.level, residuals, one.device, lambda other: other.source != one.source)
+    """Return a cell's distance from its prediction without its source, in standard deviations."""
+    spread = unseen(one, residuals)
     return abs(one.log_ratio - math.log(spread.factor)) / spread.deviation if spread else None
 
 
 def widened(level: str, residuals: Sequence[Residual], device: str) -> float:
     """Return the factor by which the spread of a level must grow, so that its intervals contain LEAST_COVERED of the
-    cells of this GPU, or of one with its chip. If neither has cells, they must contain that share of each GPU's."""
-    by_device: dict[str, list[float]] = defaultdict(list)
+    cells of this GPU, and of all with its chip. If there are none, they must contain that share of each GPU's."""
+    groups: dict[str, list[float]] = defaultdict(list)
     for one in residuals:
         if one.level == level and (distance := judged(one, residuals)) is not None:
-            by_device[one.device].append(distance)
-    known = _nearest(device, by_device)
-    counted = [by_device[known]] if known else by_device.values()
-    needed = (sorted(found)[math.ceil(LEAST_COVERED * len(found)) - 1] for found in counted)
-    return max(1.0, *(distance / INTERVAL_DEVIATIONS for distance in needed), 1.0)
+            for group in (one.device, f"chip of {_chip(one.device)}"):
+                groups[group].append(distance / INTERVAL_DEVIATIONS)
+    known = [groups[name] for name in (device, f"chip of {_chip(device)}") if name in groups]
+    return max(1.0, *map(_covering, known or groups.values()), 1.0)
+
+
+def _covering(distances: Sequence[float]) -> float:
+    """Return the distance that LEAST_COVERED of these do not exceed."""
+    return sorted(distances)[math.ceil(LEAST_COVERED * len(distances)) - 1]
 
 
 @cache
 def known_residuals() -> tuple[Residual, ...]:
     """Return the residuals that ship."""
     return rows_of(RESIDUALS_FILE, Residual)
+
+
+def others(experts: bool) -> list[Residual]:
+    """Return the residuals of steps that other trainers ran, as of one level: with or without those of experts."""
+    found = [one for one in known_residuals() if one.level in OTHERS and (experts or "MoE" not in one.kind)]
+    return [one._replace(level="others") for one in found]
+
+
+@cache
+def spread_of_others(device_name: str, experts: bool = False) -> Spread:
+    """Return the spread of a step on a GPU as other trainers run it: over its operators, as all spreads are. experts:
+    whether the model is a mixture of experts."""
+    return covering(others(experts), device_name)
+
+
+class PeakOfOthers(NamedTuple):
+    """Bytes that other trainers need."""
+
+    middle: int
+    least: int
+    most: int
+
+
+def peak_of_others(peak: int) -> PeakOfOthers:
+    """Return the bytes that other trainers need where this loop needs so many."""
+    spread = spread_of_peaks()
+    middle = peak * spread.factor
+    return PeakOfOthers(round(middle), round(middle / spread.width), round(middle * spread.width))
+
+
+@cache
+def spread_of_peaks() -> Spread:
+    """Return the spread of the memory that other trainers need over the predicted peak, alike on all GPUs."""
+    return covering([one._replace(device="") for one in known_residuals() if one.level == "memory"], "")
+
+
+def covering(found: Sequence[Residual], device_name: str) -> Spread:
+    """Return the spread of residuals of one level as wide as contains LEAST_COVERED of all cells, and of those of GPUs
+    with this chip, each held against what the other sources say."""
+    spread = learned(found[0].level, found, device_name)
+    assert spread is not None, "they are of one level"
+    cells = [(one, math.log(without.factor)) for one in found if (without := unseen(one, found))]
+    here = [one for one in cells if _chip(one[0].device) == _chip(device_name)]
+    widths = [_covering([abs(one.log_ratio - middle) for one, middle in group]) for group in (cells, here) if group]
+    return Spread(spread.factor, max(widths) / INTERVAL_DEVIATIONS)
 
 
 @cache
@@ -165,7 +224,7 @@ def spread_for(device_name: str, level: str, ranks: int = 1, subject: Subject = 
         return Spread(alone.factor, max(alone.deviation, spread_for(device_name, level).deviation))
     if level == "datasheet" and ranks == 1:  # no step was predicted from nothing else
         return Spread(1.0, DATASHEET_DEVIATION * spread_for(device_name, "public").deviation)
-    which = SAME_RESIDUALS.get(level, level)
+    which = level
     if ranks > 1:
         which = "two ranks" if ranks == 2 and which == "measured" else "ranks"
     spread = learned(which, known_residuals(), device_name)

@@ -1,10 +1,10 @@
 """The time of a matrix product: tiles in waves over multiprocessors, and bytes, corrected by measured products."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from statistics import geometric_mean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from lmsweep.trials.analytic.rates.hardware import Hardware
 from lmsweep.trials.analytic.rates.operators import Shape
@@ -45,6 +45,16 @@ START_SECONDS = 3.3e-6
 """Seconds of the shortest product, beside its work and bytes."""
 LAYOUT_RATES = {("tf32", "tn"): 0.64, ("float32", "tn"): 0.9}
 """Type and layout of the operands -> its rate over that of the type's other layouts; 1 if not listed."""
+IN_ONE_KERNEL = (0, 9, 10)
+"""Major compute capability of GPUs with one kernel for a grouped product in bf16: PyTorch's of Hopper and of
+Blackwell's modules (ATen/native/cuda/GroupedBlas.cpp), and AMD's (0). Elsewhere, and in other types, it is a loop of a
+product for each group, before which the host waits for the device to learn their sizes."""
+EVEN, EXPECTED, SKEWED = (1.0,), (0.15, 0.5, 1.05, 2.3), (0.0, 0.02, 0.3, 3.68)
+"""Loads: rows of a group over their mean, each of equally many groups. What a loss for balance aims at; an exponential
+distribution; deep layers with random weights. There, loads of Mixtral and Qwen3-MoE deviate by 0.3 to 0.5 of their mean
+in the first layer, 0.9 to 1.7 in the second, 1.4 to 2.1 in those after (docs/lab/2026-11-27-experts.md)."""
+WAIT_SECONDS = 25e-6
+"""Time without work on the device after the host has waited for it: an assumption."""
 LAYOUT_OF = {"forward": "nt", "input_gradient": "nn", "weight_gradient": "tn", "scores": "nt", "values": "nn"}
 """Form of a measured product -> its layout. Float8 has one layout, so its form names it."""
 
@@ -70,6 +80,21 @@ class Product(NamedTuple):
     """Layout of the operands, or all possible layouts if it is not known: nt, nn, tn."""
     is_matrix: bool = True
     """Whether rows have the lengths m, n and k, other than a convolution's."""
+    groups: int = 1
+    """Into how many products a grouped one divides: the experts."""
+    divides_inner: bool = False
+    """Whether the groups divide k, as for gradients of weights, and not m."""
+
+    def of_group(self, share: float) -> "Product":
+        """Return the product of a group with `share` times the mean load."""
+        m, k, weights = self.m, self.k, self.n * (self.m if self.divides_inner else self.k)
+        moved = self.bytes / (m * k + m * self.n + k * self.n + (self.groups - 1) * weights)
+        if self.divides_inner:
+            k = math.ceil(share * k / self.groups)
+        else:
+            m = math.ceil(share * m / self.groups)
+        moved *= m * k + m * self.n + k * self.n
+        return self._replace(m=m, k=k, bytes=round(moved), groups=1, divides_inner=False)
 
     def alignment(self, layout: str) -> int:
         """Return the most bytes, up to ALIGNMENT, that divide the rows of all three matrices."""
@@ -96,65 +121,98 @@ def product_of(name: str, shapes: tuple[Shape, ...], *, bytes: int, dtype: str, 
         m, k = (*matrices, (1, shapes[0][-1]))[0][-2:]
         return Product(1, m, 1, k, bytes, dtype, layouts)
     one, other = matrices
+    if "grouped" in name and len(one) == 2:
+        inner = len(other) == 2
+        groups = [shape for shape in shapes if len(shape) == 1][-1][0] if inner else other[0]
+        return Product(1, one[0], other[-1], one[1], bytes, dtype, layouts, groups=groups, divides_inner=inner)
     batch = math.prod(one[:-2])
     is_matrix = not name.startswith("convolution")
     return Product(batch, one[-2], other[-1], one[-1], bytes, dtype, layouts, is_matrix)
 
 
 class ProductRates:
-    def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator]) -> None:
-        self._hardware = hardware
+    def __init__(self, hardware: Hardware, points: Iterable[MeasuredOperator], *, group_launch: float = 0.0) -> None:
+        """group_launch: the host's seconds for one product of a grouped one."""
+        self._hardware, self._group_launch = hardware, group_launch
         found: dict[_Key, tuple[list[tuple[float, ...]], list[float]]] = {}
         for point in points:
             layout = LAYOUT_OF.get(point.form, point.form)
             product = product_of(point.name, point.shapes, bytes=point.bytes, dtype=point.dtype, layouts=(layout,))
             places, ratios = found.setdefault(_key(product, layout), ([], []))
-            places.append(_place(product))
+            places.append(_place(product, product.groups > 1))
             ratios.append(point.seconds / self.formula(product, layout))
-        # The formula is of aligned rows. Others are over their mean: far from all points, as slow as on average.
-        self._typical = {key: geometric_mean(ratios) for key, (_, ratios) in found.items() if key.alignment < ALIGNMENT}
+        # The formula is of tensor cores and aligned rows. Others are over their mean: far away as on average.
+        means = {key: geometric_mean(ratios) for key, (_, ratios) in found.items()}
+        self._typical = {key: means[key] for key in means if key.alignment < ALIGNMENT or key.dtype == "float32"}
         self._surfaces = {
             key: Surface(places, [ratio / self._typical.get(key, 1.0) for ratio in ratios])
             for key, (places, ratios) in found.items()
         }
 
-    def formula(self, product: Product, layout: str) -> float:
-        """Return the seconds without the correction."""
+    def formula(self, product: Product, layout: str, load: Sequence[float] = EXPECTED) -> float:
+        """Return the seconds without the correction; of a grouped product with this load."""
         hardware = self._hardware
         rate = hardware.rate(product.dtype) * LAYOUT_RATES.get((product.dtype, layout), 1.0)
-        computing = _work(product.batch, product.m, product.n, product.k, hardware.multiprocessors) / rate
+        groups = [product.of_group(share) for share in load] if product.groups > 1 else [product]
+        times = product.batch * product.groups / len(groups)
+        computing = _work(tuple((times, one.m, one.n, one.k) for one in groups), hardware.multiprocessors) / rate
         moving = product.bytes / hardware.bandwidth
         return float((computing**OVERLAP_POWER + moving**OVERLAP_POWER) ** (1 / OVERLAP_POWER)) + START_SECONDS
 
     def seconds(self, product: Product) -> Took:
-        """Return the seconds of a product, the mean of its layouts."""
-        found = [self._of_layout(product, layout) for layout in product.layouts]
+        """Return the seconds of a product, the mean of its layouts. Of a grouped one with the expected load; least and
+        most with other loads."""
+        if product.groups > 1:
+            expected, *others = (self._with_load(product, load) for load in (EXPECTED, EVEN, SKEWED))
+            return Took(expected, min(expected, *others), max(expected, *others))
+        return self._of_layouts(product)
+
+    def loops(self, product: Product) -> bool:
+        """Return whether a grouped product is a loop of a product for each group."""
+        in_one = self._hardware.device.chip.compute[0] in IN_ONE_KERNEL
+        return product.groups > 1 and not (in_one and product.dtype in ("bfloat16", "float8_e4m3fn"))
+
+    def _with_load(self, product: Product, load: Sequence[float]) -> float:
+        if not self.loops(product):
+            return self._of_layouts(product, load).seconds
+        alone = (self._of_layouts(product.of_group(share)).seconds for share in load if share)
+        each = [max(self._group_launch, seconds) for seconds in alone]
+        return WAIT_SECONDS + product.groups / len(load) * sum(each)
+
+    def _of_layouts(self, product: Product, load: Sequence[float] = EXPECTED) -> Took:
+        found = [self._of_layout(product, layout, load) for layout in product.layouts]
         return Took(*(sum(part) / len(found) for part in zip(*found, strict=True)))
 
-    def _of_layout(self, product: Product, layout: str) -> Took:
+    def _of_layout(self, product: Product, layout: str, load: Sequence[float]) -> Took:
         key = _key(product, layout)
         aligned = key._replace(alignment=ALIGNMENT)
-        known = next((one for one in (key, aligned, aligned._replace(layout="nt")) if one in self._surfaces), None)
-        seconds = self.formula(product, layout)
+        likes = [key, aligned, aligned._replace(layout="nt")]
+        likes += [one._replace(kind="one") for one in likes if one.kind == "groups"]  # as the product of all rows
+        known = next((one for one in likes if one in self._surfaces), None)
+        seconds = self.formula(product, layout, load)
         if known:
-            seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(_place(product))
+            place = _place(product, known.kind == "groups")
+            seconds *= self._typical.get(known, 1.0) * self._surfaces[known].at(place)
         if key.alignment == ALIGNMENT or known == key:
             return Took(seconds, seconds, seconds)
         return Took(UNALIGNED_TIME * seconds, seconds, MOST_UNALIGNED * seconds)
 
 
 @lru_cache(maxsize=100_000)
-def _work(batch: int, m: int, n: int, k: int, multiprocessors: int) -> float:
-    """Return the FLOPs that all multiprocessors could do in the time that the best tiles take."""
+def _work(parts: tuple[tuple[float, int, int, int], ...], multiprocessors: int) -> float:
+    """Return the FLOPs that all multiprocessors could do in the time that the best tiles of these products take, which
+    run together: number, m, n, k."""
     best = math.inf
     for rows, columns, efficiency in TILES:
-        tiles = batch * math.ceil(m / rows) * math.ceil(n / columns)
+        each = [(times * math.ceil(m / rows) * math.ceil(n / columns), k) for times, m, n, k in parts]
+        tiles = sum(count for count, _ in each)
+        inner = sum(count * k for count, k in each) / tiles
         for split in SPLITS:
             waves = tiles * split / multiprocessors
-            if split > 1 and (k / split < LEAST_INNER or waves > MOST_WAVES):
+            if split > 1 and (inner / split < LEAST_INNER or waves > MOST_WAVES):
                 break
             balanced = WHOLE_WAVES * math.ceil(waves) + (1 - WHOLE_WAVES) * max(waves, 1.0)
-            work = balanced * multiprocessors * 2 * rows * columns * (k / split + FILL_ELEMENTS) / efficiency
+            work = balanced * multiprocessors * 2 * rows * columns * (inner / split + FILL_ELEMENTS) / efficiency
             best = min(best, work * (SPLIT_SLOWDOWN if split > 1 else 1.0))
     return best
 
@@ -162,7 +220,7 @@ def _work(batch: int, m: int, n: int, k: int, multiprocessors: int) -> float:
 class _Key(NamedTuple):
     """What a surface of rates is of."""
 
-    is_batched: bool
+    kind: Literal["one", "batch", "groups"]
     dtype: str
     layout: str
     alignment: int
@@ -170,8 +228,12 @@ class _Key(NamedTuple):
 
 def _key(product: Product, layout: str) -> _Key:
     dtype = "bfloat16" if product.dtype == "float16" else product.dtype
-    return _Key(product.batch > 1, dtype, layout, product.alignment(layout))
+    kind: Literal["one", "batch", "groups"] = "one"
+    if product.batch > 1 or product.groups > 1:
+        kind = "batch" if product.groups == 1 else "groups"
+    return _Key(kind, dtype, layout, product.alignment(layout))
 
 
-def _place(product: Product) -> tuple[float, ...]:
-    return logs(product.batch, product.m, product.n, product.k)
+def _place(product: Product, is_grouped: bool) -> tuple[float, ...]:
+    each = product.of_group(1.0) if is_grouped else product
+    return logs(product.groups if is_grouped else product.batch, each.m, each.n, each.k)

@@ -10,12 +10,13 @@ from lmsweep.trials.analytic.datasheets import Device, find_device
 from lmsweep.trials.analytic.rates.attention_rates import AttentionRates, attention_of
 from lmsweep.trials.analytic.rates.byte_rates import ByteRates
 from lmsweep.trials.analytic.rates.collective_rates import CollectiveTimes, Point, across, between_gpus, measured_links
-from lmsweep.trials.analytic.rates.hardware import CHIP, REFERENCE, Hardware, Level, hardware_of
+from lmsweep.trials.analytic.rates.hardware import CHIP, SHARE_OF_PEAK, Hardware, Level, hardware_of
 from lmsweep.trials.analytic.rates.operators import Operator, class_of
 from lmsweep.trials.analytic.rates.product_rates import (
     ALIGNMENT,
     MOST_UNALIGNED,
     UNALIGNED_TIME,
+    Product,
     ProductRates,
     product_of,
 )
@@ -28,15 +29,17 @@ LAUNCH_SECONDS = {
     "optimizer": 9e-6,
     "cast": 6e-6,
     "again": 22e-6,
+    "group": 8e-6,
     "adapter": 70e-6,
     "four_bits": 165e-6,
     "compiled": 11e-6,
     "call": 145e-6,
 }
 """What is launched -> the host's seconds for it, on the reference host: a kernel of eager code, of the optimizer; a
-cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a kernel
-of compiled code; a call of compiled code with its guards. Fitted to steps of the shipped sets that the host decides:
-`python -m benchmarks.host_prices` leaves each machine out. Two prices come from fine-tuning steps on one H200
+cast, which autocast mostly launches without Python; a kernel that a checkpoint launches again, through hooks; a product
+of a loop over groups, as a cast with three views (an assumption); a kernel of compiled code; a call of compiled code
+with its guards. Fitted to steps of the shipped sets that the host decides: `python -m benchmarks.host_prices` leaves
+each machine out. Two prices come from fine-tuning steps on one H200
 (docs/lab/2026-11-25-finetuning.md): the first product of an adapter with the Python of PEFT's layer around it, and
 weights in 4 bits that bitsandbytes makes whole."""
 COLLECTIVE_LAUNCH_SECONDS = {"all_gather": 0.73e-3, "reduce_scatter": 0.58e-3, "all_reduce": 0.05e-3}
@@ -54,6 +57,8 @@ ASSUMED = (
     f"multiples of {ALIGNMENT} bytes, not measured"
 )
 
+_SAME_TYPE = {"float16": "bfloat16"}
+EXPECTED_LOAD = "expected load of the experts, in an interval from an even to a skewed one"
 UNSURE_HOST = {False: (0.8, 1.6), True: (0.4, 3.0)}
 """Whether it is an optimizer update -> least and most time of the host's memory and link, over the assumed time."""
 ASSUMED_HOST = "an assumption about the host's memory and link, not measured"
@@ -95,33 +100,37 @@ class Rates:
         hardware: Hardware,
         points: Iterable[MeasuredOperator],
         *,
-        level: Level,
         network: Network | None = None,
         host: float | None = None,
         links: Mapping[int, CollectiveTimes] | None = None,
     ) -> None:
         """host: launch time over that of the reference host, None if unknown. links: measured ones, by ranks."""
         by_kind: dict[str, list[MeasuredOperator]] = {}
+        self._measured: dict[tuple[str, str], str] = {}
+        """Kind and type, by which rates are known -> the device that measured them."""
         for point in points:
             by_kind.setdefault(point.kind, []).append(point)
+            self._measured.setdefault(_type(point), _device_name(point.device_name) or point.device_name)
         self.hardware = hardware
-        self.level: Level = level
         self.hosts = MEASURED_HOSTS if host else HOSTS
         self.host_source = f"its launches were measured, {host:.2g} times those of" if host else "assumed to be like"
         self.host_source += " the reference host"
         self._host = host or 1.0
         self._links = links or {}
         self._network = network
-        self._products = ProductRates(hardware, by_kind.get("product", ()))
+        group_launch = self._host * LAUNCH_SECONDS["group"]
+        self._products = ProductRates(hardware, by_kind.get("product", ()), group_launch=group_launch)
         self._attention = AttentionRates(hardware, by_kind.get("attention", ()))
         self._bytes = ByteRates(hardware, [*by_kind.get("bytes", ()), *by_kind.get("optimizer", ())])
-        self._measured = {
-            words: by_kind[kind][0]
-            for words, kind in (("products", "product"), ("attention", "attention"), ("bytes", "bytes"))
-            if kind in by_kind
-        }
-        """Class -> one of its points."""
         self._known: dict[Operator, Cost] = {}
+
+    def level(self, dtype: str = "bfloat16") -> Level:
+        """Return what is known of products in this type."""
+        if ("product", _SAME_TYPE.get(dtype, dtype)) in self._measured:
+            return "measured"
+        if dtype == "float32":
+            return "fp32"
+        return "datasheet" if "datasheet" in self.hardware.sources["products"] else "public"
 
     def of(self, operator: Operator) -> Cost:
         """Return the cost of one repetition of an operator."""
@@ -134,6 +143,8 @@ class Rates:
         """Return the host's seconds for one launch of an operator."""
         if operator.stream == "communication" and operator.name in COLLECTIVE_LAUNCH_SECONDS:
             return self._host * COLLECTIVE_LAUNCH_SECONDS[operator.name]
+        if "grouped" in operator.name and self._products.loops(product := _product(operator)):
+            return self._host * LAUNCH_SECONDS["group"] * product.groups
         return self._host * (LAUNCH_SECONDS[launched(operator)] + LAUNCH_SECONDS["call"] * operator.calls)
 
     def connects(self, ranks: int) -> bool:
@@ -175,14 +186,7 @@ class Rates:
             seconds = self.hardware.host_seconds(operator.name, operator.bytes)
             return Cost(seconds, ASSUMED_HOST, UNSURE_HOST[operator.name.endswith("update_on_host")])
         if kind == "products":
-            product = product_of(
-                operator.name,
-                operator.shapes,
-                bytes=operator.bytes,
-                dtype=operator.dtype,
-                layouts=_layouts(operator),
-            )
-            seconds, least, most = self._products.seconds(product)
+            seconds, least, most = self._products.seconds(_product(operator))
             unsure = least / seconds, most / seconds
         elif kind == "attention":
             seconds = self._attention.seconds(attention_of(operator))
@@ -197,11 +201,14 @@ class Rates:
                 elements=max(map(prod, operator.shapes), default=1),
                 is_cold=cold,
             )
-        source = sources[kind]
-        if kind in self._measured:
-            here = self.hardware.device.name
-            where = here if _device_name(self._measured[kind].device_name) == here else f"{REFERENCE}, the same chip"
-            source = f"{kind} measured on {where}"
+        source, here, words = sources[kind], self.hardware.device.name, kind
+        dtype = _SAME_TYPE.get(operator.dtype, operator.dtype) if kind == "products" else ""
+        if dtype == "float32":
+            source, words = f"{SHARE_OF_PEAK[dtype]:.0%} of float32 on the datasheet of {here}, not measured", "float32"
+        if where := self._measured.get((kind.removesuffix("s") if dtype else kind, dtype)):
+            source = f"{words} measured on {where}" + (", the same chip" if where != here else "")
+        if "grouped" in operator.name:
+            return Cost(seconds, f"{source}, with an {EXPECTED_LOAD}", unsure)
         return Cost(seconds, source if unsure == NO_ASSUMPTION else ASSUMED, unsure)
 
 
@@ -220,6 +227,11 @@ def launched(operator: Operator) -> str:
     return "cast" if operator.name == "_to_copy" else "eager"
 
 
+def _product(operator: Operator) -> Product:
+    size, dtype = operator.bytes, operator.dtype
+    return product_of(operator.name, operator.shapes, bytes=size, dtype=dtype, layouts=_layouts(operator))
+
+
 def _layouts(operator: Operator) -> tuple[str, ...]:
     """Return the layouts that a product's operands may have."""
     if operator.layout:
@@ -230,23 +242,15 @@ def _layouts(operator: Operator) -> tuple[str, ...]:
 @cache
 def rates_of(device: Device, network: Network | None = None) -> Rates:
     """Return the rates of a device from what ships: measured there or on the same chip, published, or a datasheet."""
-    hardware = hardware_of(device)
-    points = _points_of(device)
-    level: Level = "datasheet"
-    if points:
-        level = "measured" if any(_device_name(point.device_name) == device.name for point in points) else "scaled"
-    elif "datasheet" not in hardware.sources["products"]:
-        level = "public"
-    return Rates(hardware, points, level=level, network=network)
+    return Rates(hardware_of(device), _points_of(device), network=network)
 
 
 def rates_with(device: Device, measured: MeasuredRates, network: Network | None = None) -> Rates:
-    """Return the rates of a device: for each kind the measured ones, else those that ship."""
+    """Return the rates of a device: for each kind and type the measured ones, else those that ship."""
     found = [point for point in measured.operators if _device_name(point.device_name) == device.name]
-    kinds = {point.kind for point in found}
+    types = {_type(point) for point in found}
     shipped = rates_of(device, network)
-    level: Level = "measured" if {"product", "attention"} <= kinds else shipped.level
-    rest = [point for point in _points_of(device) if point.kind not in kinds]
+    rest = [point for point in _points_of(device) if _type(point) not in types]
     links = {
         ranks: measured_links(device, ranks, points)
         for (name, ranks), points in measured.collectives.items()
@@ -255,20 +259,23 @@ def rates_with(device: Device, measured: MeasuredRates, network: Network | None 
     host = measured.hosts.get(device.name)
     if not (found or links or host):
         return shipped
-    return Rates(shipped.hardware, [*found, *rest], level=level, network=network, host=host, links=links)
+    return Rates(shipped.hardware, [*found, *rest], network=network, host=host, links=links)
 
 
 def _points_of(device: Device) -> list[MeasuredOperator]:
-    """Return the measured operators of a device, or those of the device with the same chip."""
-    chip = CHIP.get(device.name)
-    here = [point for point in measured_operators() if _device_name(point.device_name) == device.name]
-    if here or chip is None:
-        return here
-    return [
-        point
-        for point in measured_operators()
-        if _device_name(point.device_name) == chip and point.kind in ("product", "attention")
-    ]
+    """Return the measured operators of a device, and products and attention in types that only devices with the same
+    chip have measured."""
+    named = [(_device_name(one.device_name) or "", one) for one in measured_operators()]
+    here, chip = [one for name, one in named if name == device.name], CHIP.get(device.name, device.name)
+    alike = [one for name, one in named if CHIP.get(name, name) == chip and one.kind in ("product", "attention")]
+    known = {_type(one) for one in here}
+    return here + [one for one in alike if _type(one) not in known]
+
+
+def _type(point: MeasuredOperator) -> tuple[str, str]:
+    """Return kind and type, by which rates are known; grouped products are a kind of their own."""
+    kind = "grouped" if point.kind == "product" and "grouped" in point.name else point.kind
+    return kind, point.dtype if point.kind == "product" else ""
 
 
 @cache

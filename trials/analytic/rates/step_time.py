@@ -134,6 +134,12 @@ class StepTime:
         return self.launching > self.computing
 
     @property
+    def product_type(self) -> str:
+        """The type of the products that take most time."""
+        times = self.by(lambda one: one.operator.dtype if one.kind == "products" else "")
+        return next(filter(None, times), "bfloat16")
+
+    @property
     def sources(self) -> dict[str, str]:
         """Class -> the source of the rates for most of its time, and of the rates that are assumed."""
         time: dict[tuple[str, str], float] = defaultdict(float)
@@ -166,6 +172,21 @@ def step_time(operators: Operators, rates: OperatorRates) -> StepTime:
         hosts=rates.hosts,
         host_source=rates.host_source,
     )
+
+
+LEAST_SAVED = 0.02
+"""Least share of the device's time in forward and backward that is worth a word."""
+
+
+def saved_in_16_bits(time: StepTime, rates: OperatorRates) -> dict[str, float]:
+    """Return module -> the seconds that its products and attention in float32 would take less in bfloat16, for modules
+    with which that shortens the step."""
+    saved: dict[str, float] = defaultdict(float)
+    for part in time.parts:
+        if part.operator.dtype == "float32" and part.kind in ("products", "attention"):
+            narrow = replace(part.operator, dtype="bfloat16", bytes=part.operator.bytes // 2, count=1)
+            saved[part.operator.module] += part.seconds - part.operator.count * rates.of(narrow).seconds
+    return {name: seconds for name, seconds in saved.items() if seconds > LEAST_SAVED * time.computing}
 
 
 def in_tf32(operators: Operators) -> Operators:

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmsweep.trials.distributed.parallel.fully_sharded import FullyShard
-from lmsweep.trials.distributed.parallel.gradient_sync import Naive
 from lmsweep.trials.distributed.parallel.sharded_optimizer import (
     sharded_optimizer,
     shards_state,
     users_sharded_optimizer,
     whole_optimizer,
 )
+from lmsweep.trials.distributed.parallel.tensor_parallel import DividedNaive
 from lmsweep.trials.distributed.parallel.users_wrapper import UsersWrapper
-from lmsweep.trials.distributed.parallel.world import Mesh, World, divided_optimizer
+from lmsweep.trials.distributed.parallel.world import Mesh, World
 from lmsweep.trials.distributed.ranks.process_group import Synchronizer
 from lmsweep.trials.model.adapted_layers import scales_of_stored
 from lmsweep.trials.model.optimizer import make_optimizer
@@ -62,7 +62,7 @@ def build_rank_model(config: TrialConfig, math_mode: MathMode, world: World) -> 
     training.inputs, training.targets = (whole[index] for whole in batches)
     model = training.model
     if mesh and config.tp > 1:
-        world.divide_layers(training.blocks, mesh)
+        world.divide_layers(training, mesh)
     synchronizer = _synchronizer(training, config, world, mesh)
     training.model = synchronizer.model
     if config.mode == "train_step":
@@ -70,9 +70,7 @@ def build_rank_model(config: TrialConfig, math_mode: MathMode, world: World) -> 
             training.optimizer = sharded_optimizer(model, config)
         elif shards_users_state:
             training.optimizer = users_sharded_optimizer(training.model, config)
-        elif config.tp > 1:
-            training.optimizer = divided_optimizer(model, config)
-        elif is_reference(config.ddp) or config.fully_shards:  # the weights may be other parameters than the module's
+        elif is_reference(config.ddp) or mesh:  # the weights may be other parameters than the module's
             training.optimizer = make_optimizer(training.model, config)
     return RankModel(
         training=training,
@@ -90,7 +88,7 @@ def _synchronizer(training: TrainingStep, config: TrialConfig, world: World, mes
     if mesh and config.fully_shards:
         return FullyShard(training.model, training.blocks, config, mesh.data)
     if mesh:
-        return Naive(training.model, group=mesh.data.get_group())
+        return DividedNaive(training.model, mesh.data, mesh.tensor)
     return world.synchronizers[config.ddp](training.model, config.bucket_bytes)
 
 

@@ -23,8 +23,9 @@ def verify(team: Team[DataParallelStep], config: TrialConfig) -> Iterator[Measur
 
 
 def _rounds_as(config: TrialConfig) -> NumberFormats:
-    # Weights that are gathered in bfloat16 are rounded to it.
-    return PRECISIONS["bf16_pure" if config.gather == "bf16" else config.precision]
+    # Weights that are gathered in bfloat16 are rounded to it, and so are gradients that tp's layers send in 16 bits.
+    sends_narrow = config.gather == "bf16" or (config.tp > 1 and PRECISIONS[config.precision].is_narrow)
+    return PRECISIONS["bf16_pure" if sends_narrow else config.precision]
 
 
 def _allowed_error(config: TrialConfig) -> float:

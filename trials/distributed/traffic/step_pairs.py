@@ -1,6 +1,7 @@
 """Pairs of steps with and without synchronization: their difference is the exposed communication time."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -56,12 +57,23 @@ def try_local_step(step: DataParallelStep) -> DoesNotFit | None:
         return DoesNotFit("the gathered weights do not fit in memory")
 
     def run() -> None:
-        # tp's layers add up their parts by this function of PyTorch's, whose result is a new tensor.
-        with step.local(), replaced(functional_collectives(), "all_reduce", lambda tensor, *_, **__: tensor.clone()):
+        with step.local(), ExitStack() as stack:
+            # Compiled code has its collectives inside. Eager code takes no less memory.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            for name, alone in _ALONE.items():
+                stack.enter_context(replaced(functional_collectives(), name, alone))
             step.run()
             step.forget_gradients()
 
     return _if_it_fits(run)
+
+
+_ALONE: dict[str, Callable[..., torch.Tensor]] = {
+    "all_reduce": lambda tensor, *_: tensor.clone(),
+    "all_gather_into_tensor": lambda tensor, ranks, _: torch.cat([tensor] * ranks),
+    "reduce_scatter_tensor": lambda tensor, _, ranks, __: tensor.chunk(ranks)[0].clone(),
+}
+"""What tp's layers send by -> a function of this rank alone whose result is as large."""
 
 
 def _if_it_fits(run: Callable[[], T]) -> T | DoesNotFit:

@@ -58,10 +58,14 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model, **factory))
 
     def forward(self, x: Tensor) -> Tensor:
-        with Range("norm"):
-            wide = at_least_float32(x)
-            normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
-            return (normed * self.weight).to(x.dtype)
+        return rms_norm(x, self.weight)
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    with Range("norm"):
+        wide = at_least_float32(x)
+        normed = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + NORM_EPSILON)
+        return (normed * weight).to(x.dtype)
 
 
 class RotaryEmbedding(nn.Module):

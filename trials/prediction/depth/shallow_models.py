@@ -73,11 +73,6 @@ def at_full_depth(
     return run(config)
 
 
-def has_own_code(config: TrialConfig) -> bool:
-    """Return whether a step runs code that is neither lmsweep's nor a model of Hugging Face."""
-    return bool({*config.references} - {config.model_code if config.is_hugging_face else None})
-
-
 def pairs_of(config: TrialConfig, fewest: int) -> Iterator[ShallowPair]:
     """Return pairs of shallow models, of at least `fewest` layers; empty for a model of the user's own."""
     if config.is_hugging_face:

@@ -53,10 +53,11 @@ def everything_freed(stretches: Trace) -> Stretch:
     return Stretch(phase="dropped", events=[(piece, -size) for piece, size in alive.items()])
 
 
-def leaves_nothing(iteration: Trace) -> bool:
-    """Whether the iteration frees what it allocates and nothing else, so that the next one has the same events."""
-    events = [event for stretch in iteration for event in stretch.events]
-    return {piece for piece, change in events if change > 0} == {piece for piece, change in events if change < 0}
+def leaves_only(phase: str | None, iteration: Trace) -> bool:
+    """Whether the iteration frees what it allocates and nothing else, except for what it allocates in this phase."""
+    made = {piece: one.phase for one in iteration for piece, change in one.events if change > 0}
+    freed = {piece for one in iteration for piece, change in one.events if change < 0}
+    return freed <= made.keys() and {made[piece] for piece in made.keys() - freed} <= {phase}
 
 
 def without_lasting(iteration: Trace) -> Trace:

@@ -7,7 +7,9 @@ replaces what another device does otherwise.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,9 +19,14 @@ from lmsweep.trials.machine.torch_private import (
     GROUPED_MM,
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
     OpOverload,
+    constants,
+    functional_collectives,
     replaced,
+    returns_view,
+    schema_name,
 )
 from lmsweep.trials.memory.storage_tracker import CUDA_BLOCK, FAKE, StorageTracker
 from lmsweep.trials.model.optimizer import MatricesAndOthers, OptimizerOfCopies
@@ -32,6 +39,10 @@ from lmsweep.trials.spec.ways.compilations import EAGER
 
 Replaced = Mapping[OpOverload, Callable[..., object]]
 """PyTorch's operator -> what runs in its place."""
+MEAN, CHOICES = "expected_mean", "expected_choices"
+"""Attributes of tensors of integers: the mean of their values; of indices, how many choices there were."""
+MOST_COUNTS = 4096
+"""Most integers whose values are kept: more than a layer has experts."""
 
 
 class UnpredictableError(Exception):
@@ -44,7 +55,8 @@ class Fakes(FakeTensorMode):
     def __init__(self, replaced: Replaced | None = None) -> None:
         """`replaced` are operators that run otherwise than on the CPU."""
         super().__init__(allow_non_fake_inputs=True)
-        self._replaced = {GROUPED_MM: _grouped_product, **(replaced or {})}
+        waited = functional_collectives().wait_tensor.default  # it returns its argument; as PyTorch fakes it, a copy
+        self._replaced: Replaced = {GROUPED_MM: _grouped_product, waited: lambda tensor: tensor, **(replaced or {})}
 
     def __deepcopy__(self, memo: object) -> "Fakes":
         return self
@@ -58,8 +70,9 @@ class Fakes(FakeTensorMode):
     ) -> object:
         """Return the operator's result without its values."""
         kwargs = kwargs or {}
-        other = self._replaced.get(func)
-        return other(*args, **kwargs) if other else super().dispatch(func, types, args, kwargs)
+        if func in self._replaced:
+            return self._replaced[func](*args, **kwargs)
+        return _expected(self, func, args, partial(super().dispatch, func, types, args, kwargs))
 
 
 def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: object, **__: object) -> Tensor:
@@ -72,13 +85,65 @@ def _grouped_product(a: Tensor, b: Tensor, offsets: Tensor | None = None, *_: ob
     return a.new_empty(a.shape[0], rows, outer) if a.dim() == b.dim() else a.new_empty(rows, outer)
 
 
+def _expected(mode: FakeTensorMode, func: OpOverload, args: Sequence[Any], run: Callable[[], Any]) -> Any:
+    """Return an operator's result, as `run` returns it without values, with what is expected of its values.
+
+    By these, some operators choose the size of theirs: how many tokens go to each expert. What is chosen among a number
+    of experts comes from `topk`, `argmax` or `sort`; all of them are expected to be chosen equally often.
+    """
+    name = schema_name(func).removeprefix("aten::")
+    first = args[0] if args and isinstance(args[0], FakeTensor) else None
+    if first is None or first.constant is not None:
+        return run()
+    mean, choices = (getattr(first, each, None) for each in (MEAN, CHOICES))
+    if name == "nonzero" and mean is not None:
+        if mean == 1 and first.dim() == 1 and len(first) <= MOST_COUNTS:
+            return _known(mode, torch.arange(len(first))[:, None])
+        return first.new_empty(max(1, round(mean * first.numel())), first.dim(), dtype=torch.int64)
+    if name == "_local_scalar_dense" and mean is not None:
+        return mean >= 0.5 if first.dtype == torch.bool else round(mean)
+    if name == "bincount" and choices:
+        return _known(mode, _evenly(first.numel(), choices, choices))
+    result = run()
+    # Of what is chosen the indices, or else the sorted integers.
+    made = (
+        result[first.is_floating_point()] if name in ("topk", "sort", "max") and isinstance(result, tuple) else result
+    )
+    is_count = name in ("scatter", "sum", "_to_copy") or returns_view(func)  # a mask may be floating-point numbers
+    if not isinstance(made, FakeTensor) or not made.numel() or (made.is_floating_point() and not is_count):
+        return result
+    ratio, noted = first.numel() / made.numel(), cast(Any, made)
+    if name in ("topk", "sort", "max", "argmax") and first.is_floating_point():
+        noted.expected_choices = round(ratio * (made.shape[-1] if made.dim() == first.dim() else 1))
+    elif choices:
+        noted.expected_choices = choices
+        noted.expected_mean = 1 / choices if name == "eq" else mean
+    if name == "scatter" and isinstance(args[2], Tensor):
+        noted.expected_mean = args[2].numel() / made.numel()
+    elif mean is not None:
+        mean *= ratio if name in ("sum", "any") else 1.0
+        noted.expected_mean = min(1.0, mean) if made.dtype == torch.bool else mean
+        if name == "sum" and made.dim() == 1 and len(made) <= MOST_COUNTS:
+            parts = min(len(made), choices or len(made))  # a mask may have more classes than there are choices
+            return _known(mode, _evenly(round(mean * parts), parts, len(made)).to(made.dtype))
+    return result
+
+
+def _evenly(total: int, parts: int, of: int) -> Tensor:
+    return torch.tensor([total * (i + 1) // parts - total * i // parts if i < parts else 0 for i in range(of)])
+
+
+def _known(mode: FakeTensorMode, values: Tensor) -> Any:
+    return mode.fake_tensor_converter.from_real_tensor(mode, values, make_constant=True)
+
+
 @contextmanager
 def fake_device(config: TrialConfig) -> Iterator[tuple[StorageTracker, Fakes]]:
     """A context with the operators of the trial's device: a tracker of fake storages, and the mode that makes them.
     Raises UnpredictableError if the step needs values."""
     tracker = StorageTracker(FAKE, block=block_of(config))
     try:
-        with nothing_cached(), unpacked_batches(config), tracker, device_operators(config):
+        with nothing_cached(), unpacked_batches(config), tracker, device_operators(config), constants(MOST_COUNTS):
             yield tracker, Fakes(OUTPUTS if config.device_type == "cuda" else None)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UnpredictableError(f"the step depends on values, not only on shapes: {error.func}") from error

@@ -34,6 +34,7 @@ from lmsweep.trials.machine.torch_private import (
     without_fakes,
 )
 from lmsweep.trials.memory.storage_tracker import StorageTracker
+from lmsweep.trials.model.training_step import TrainingStep
 from lmsweep.trials.prediction.without_device.allocation_trace import Recorder
 from lmsweep.trials.prediction.without_device.fake_device import (
     Fakes,
@@ -117,8 +118,8 @@ class FakeWorld(World):
         made: Mesh = without_fakes(super().mesh)(config)
         return made
 
-    def divide_layers(self, blocks: list[nn.Module], mesh: Mesh) -> None:
-        super().divide_layers(blocks, mesh)
+    def divide_layers(self, training: TrainingStep, mesh: Mesh) -> None:
+        super().divide_layers(training, mesh)
         self._layers_divided()
 
 

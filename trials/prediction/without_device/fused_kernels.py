@@ -17,6 +17,8 @@ SMALL_SHARE = 0.25
 backward and not computed again."""
 
 
+UNFUSED = frozenset(("sort", "topk", "index_put_", "index_add", "index_add_", "scatter_add", "scatter_add_"))
+"""What has a kernel of its own in compiled code, too: in 16 bits Inductor calls PyTorch's."""
 UNFUSED_REDUCTIONS = ("max_all", "amax_columns", "scale")
 """Reductions whose result no operator of the same kernel can read."""
 
@@ -109,7 +111,7 @@ def fused(seen: Sequence[Seen], is_compiled: Callable[[Operator], bool], *, acro
         bytes_of |= results
         cast[same] = list(results)
         compiled = is_compiled(operator)
-        fuses = compiled and class_of(operator) == "bytes"
+        fuses = compiled and class_of(operator) == "bytes" and operator.name not in UNFUSED
         part = (operator.phase, operator.is_again, None if across_layers else block) if fuses else None
         joined = [] if part is None or _sums_columns(operator) else _to_join(operands, part, made_by, read_by)
         if joined:

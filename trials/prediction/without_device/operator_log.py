@@ -260,7 +260,8 @@ def known_of(func: OpOverload) -> Known | None:
 
 def _flops_of(func: OpOverload, name: str) -> Callable[[tuple[Shape, ...], object], int] | None:
     if name in ("_grouped_mm", "_scaled_grouped_mm"):
-        return lambda shapes, _: 2 * shapes[0][-2] * shapes[0][-1] * shapes[1][-1]
+        # Each row meets the weights of its group alone; of two batches, each product is its own.
+        return lambda shapes, _: 2 * prod(shapes[0][-2:] if len(shapes[1]) == 2 else shapes[0]) * shapes[1][-1]
     if name in ("mm", "bmm", "addmm", "baddbmm", "_scaled_mm"):
         count = flop_registry[all_overloads(func)]
         return lambda shapes, _: int(count(*shapes))

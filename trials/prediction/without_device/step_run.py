@@ -27,7 +27,7 @@ from lmsweep.trials.prediction.without_device.allocation_trace import (
     Recorder,
     Trace,
     allocations,
-    leaves_nothing,
+    leaves_only,
     repeated,
     with_ordered_frees,
     without_lasting,
@@ -94,12 +94,12 @@ def record(config: TrialConfig, rank: int | None = None, *, repeats: bool = True
         with log.watching(running.model):
             for index in range(ITERATIONS if leaves_something(config) else 1):
                 last, begun = recorder.trace[begun:], len(recorder.trace)
-                if repeats and index == 1 and _creates_only_state(config):
+                if repeats and index == 1 and _creates_only_state(config, last):
                     second = without_lasting(last)
                     recorder.trace += repeated(second, recorder.pieces)
                     recorder.trace += repeated(second, recorder.pieces + allocations(second))
                     break
-                if repeats and index > 1 and leaves_nothing(last):
+                if repeats and index > 1 and leaves_only(None, last):
                     recorder.trace += repeated(last, recorder.pieces)
                     continue
                 log.begin_iteration()
@@ -119,10 +119,12 @@ def leaves_something(config: TrialConfig) -> bool:
     return config.ddp != "none" or config.mode == "train_step" or leaves_gradients
 
 
-def _creates_only_state(config: TrialConfig) -> bool:
-    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more."""
-    plain = config.ddp == "none" and not config.references and config.mode == "train_step"
-    return plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
+def _creates_only_state(config: TrialConfig, first: Trace) -> bool:
+    """Whether the first iteration differs from those that follow by the state that AdamW creates, and no more: a model
+    of transformers may leave a loss scale or a cache, too."""
+    plain = config.ddp == "none" and not config.has_own_code and config.mode == "train_step"
+    only_state = plain and config.zero_grad == "after_step" and config.optimizer.startswith("adamw_")
+    return only_state and (not config.is_hugging_face or leaves_only("optimizer", first))
 
 
 @dataclass(frozen=True, kw_only=True)

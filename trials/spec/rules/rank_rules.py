@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.reference import is_reference
 from lmsweep.trials.spec.ways.ddp_variants import DDP_VARIANTS
-from lmsweep.trials.spec.ways.losses import HIDDEN_LOSSES
+from lmsweep.trials.spec.ways.losses import DIVIDED, HIDDEN_LOSSES
 from lmsweep.trials.spec.ways.optimizers import SHARDED
 from lmsweep.trials.spec.ways.precisions import PRECISIONS
 from lmsweep.trials.spec.words import FLOAT8_PRECISIONS, NARROW_PRECISIONS
@@ -77,9 +77,12 @@ def _of_tensor_parallel(c: TrialConfig) -> Iterator[str]:
         yield f"tp is measured with ddp naive, zero2, fsdp and hsdp, not with {c.ddp}"
     if c.model_code is not None or c.num_experts is not None or c.qk_norm:
         yield "tp divides lmsweep's own model, without experts and without norms of queries and keys"
-    if c.compiles:
-        yield "tp is measured eagerly; use compile: none"
-    for name, count in (("heads of keys", c.num_kv_heads or c.num_heads or 1), ("d_ff", c.d_ff or 1)):
+    if c.loss not in DIVIDED:
+        yield f"loss {c.loss} reads all logits of a token, which tp divides; use {' or '.join(DIVIDED)}"
+    if c.vocab_size <= (c.tp - 1) * -(-c.vocab_size // c.tp):
+        yield f"tp {c.tp} leaves a rank without a part of the vocabulary; vocab_size is {c.vocab_size}"
+    counts = {"heads of keys": c.num_kv_heads or c.num_heads or 1, "d_ff": c.d_ff or 1}
+    for name, count in {**counts, "context_length": c.context_length}.items():
         if count % c.tp:
             yield f"tp {c.tp} does not divide {name} {count}"
 

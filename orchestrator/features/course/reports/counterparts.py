@@ -8,11 +8,11 @@ import pandas as pd
 
 from lmsweep.analysis.data.columns import is_null
 from lmsweep.analysis.data.results import Results
-from lmsweep.analysis.reference import ITERATIONS
+from lmsweep.analysis.reference import ITERATIONS, published
 from lmsweep.orchestrator.features.course.reports.from_times import FROM_TIMES
 from lmsweep.orchestrator.features.course.reports.from_workloads import FROM_WORKLOADS
 from lmsweep.orchestrator.features.course.reports.here import Here
-from lmsweep.orchestrator.features.course.reports.published_numbers import conditions, every_number, pairs_of
+from lmsweep.orchestrator.features.course.reports.published_numbers import conditions, pairs_of
 from lmsweep.trials.results.outcome import Status
 
 _MODES = {
@@ -42,7 +42,7 @@ class Counterparts:
     def __init__(self, results: Results, rows: pd.DataFrame) -> None:
         """results: of the trials of the table's grid. rows: of `published`, those of the table."""
         self.results, self.rows, self.frame = results, rows, results.everything
-        self._report = every_number()[every_number()["source"] == rows["source"].iloc[0]]
+        self._report = published().query("source == @rows.source.iloc[0]")
         pairs = pairs_of(results)
         pairs = pairs[pairs.index.isin(self._report.index)]
         if rows["device"].nunique() > 1:  # its columns, or its rows, are devices

@@ -11,15 +11,9 @@ from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 
 
 @cache
-def every_number() -> pd.DataFrame:
-    """Return `published`; the index is the place of a number among all."""
-    return published()
-
-
-@cache
 def conditions() -> list[str]:
     """Return the fields of a trial that reports state."""
-    return [name for name in every_number() if name in CONFIG_FIELDS]
+    return [name for name in published() if name in CONFIG_FIELDS]
 
 
 @lru_cache(1)  # of the parts of a table

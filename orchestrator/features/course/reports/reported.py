@@ -10,12 +10,12 @@ from functools import cache, lru_cache, partial
 import pandas as pd
 
 from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.reference import published
 from lmsweep.analysis.tables.pivot import Table
 from lmsweep.orchestrator.features.course import pictures as draw
 from lmsweep.orchestrator.features.course.problem_tables import Make, with_values
 from lmsweep.orchestrator.features.course.problems import Problem
 from lmsweep.orchestrator.features.course.reports.layouts import Layout, parts_of
-from lmsweep.orchestrator.features.course.reports.published_numbers import every_number
 from lmsweep.orchestrator.features.course.reports.report_tables import HERE, report_table, value_of
 from lmsweep.trials.spec.config import RequestError
 
@@ -42,9 +42,9 @@ _PROBLEM_OF = {table: problem for problem, tables in ANSWERS.items() for table i
 def reported() -> dict[str, Problem]:
     """Return the tables of the reports, in their order."""
     found = {}
-    tables = every_number()["source"] + " " + every_number()["table"]
+    tables = published()["source"] + " " + published()["table"]
     for name in tables.unique():
-        (source, table), rows = name.split(), every_number()[tables == name]
+        (source, table), rows = name.split(), published()[tables == name]
         parts = [*parts_of(name, rows)]
         titles = [name, *(f"{name} ({number})" for number in range(2, len(parts) + 1))]
         # Its figures draw the table that was made last.

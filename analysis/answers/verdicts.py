@@ -1,0 +1,180 @@
+"""The answer to a question of the page: each option against the baseline, cell by cell."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.answers.question import DEVICE, Option, Question
+from lmsweep.analysis.comparison.cell_verdicts import CLAIMED, CLOCKS
+from lmsweep.analysis.comparison.claim import Claim, claim_of
+from lmsweep.analysis.comparison.compare import Comparison, ResultKey, compare
+from lmsweep.analysis.comparison.pairing import ApartError, Obstacle
+from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.trials.results.roles import determines
+from lmsweep.trials.spec.config import RequestError
+
+COPY_MARK = "/copy "
+"""Part of the identifiers of copied rows."""
+
+OPTION = "option"
+"""The column with the name of the option that a cell compares with the baseline."""
+
+CLAIM_COLUMNS = (
+    *("value", "baseline", "contrast", "ratio", "ratio_low", "ratio_high", "verdict", "p", "flags"),
+    *("half", "kind", "itself", "places", "least"),
+    *(f"{clock}_{name}" for clock in CLOCKS for name in CLAIMED),
+)
+"""The columns of `Comparison.cells` that an answer keeps for each cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    question: Question
+    cells: pd.DataFrame
+    """A row for each cell of each option: the columns of its result, OPTION, CLAIM_COLUMNS, `gain`, `gain_low`,
+    `gain_high`, and the ResultKey of both results, `one` and `other`."""
+    keys: list[str]
+    """The columns in which cells of one option differ."""
+    unit: str
+    apart: Sequence[Obstacle] = ()
+    """The fields that prevent pairing, if no option has a cell in common with the baseline."""
+    changes: Mapping[str, Claim] = field(default_factory=dict)
+    """For ordered options: the option at which a value changed -> the change, against the option before."""
+    refused: tuple[str, Sequence[str]] = ("", ())
+    """If nothing could be compared: the headline, and sentences about what helps."""
+
+    @property
+    def timed(self) -> bool:
+        return self.unit == "s"
+
+    @property
+    def baseline(self) -> str:
+        return self.question.options[0].name
+
+    def of(self, option: str) -> pd.DataFrame:
+        return self.cells[self.cells[OPTION] == option]
+
+    def claim(self, option: str, cells: pd.DataFrame | None = None, *, against: str = "") -> Claim:
+        """Return the claim of an option's cells. cells: a selection of them, or the cells against another baseline."""
+        cells = self.of(option) if cells is None else cells
+        return claim_of(cells, option, against or self.baseline, timed=self.timed)
+
+
+def answer(question: Question) -> Answer | None:
+    """Return the answer; None if no option has a cell in common with the baseline, unless two devices are asked for."""
+    baseline, *others = question.options
+    parts, unit, refused = [], "s", None
+    try:
+        found = _compared_at_once(question) if len(others) > 1 else _compared(question, baseline, others[0])
+        parts, unit = [_cells(found, others)], found.unit
+    except RequestError as error:
+        refused = error
+    if refused and len(others) > 1:  # some options have no counterpart
+        for option in others:
+            with suppress(RequestError):
+                found = _compared(question, baseline, option)
+                parts, unit = [*parts, _cells(found, [option])], found.unit
+    if not parts:
+        asked = question.fields == (DEVICE,) and len(others) == 1
+        return _refused(question, baseline, others[0], refused) if asked and refused else None
+    cells = pd.concat(parts, ignore_index=True)
+    determined = {*question.fields, *question.across, *determines(*question.fields, *question.across), DEVICE}
+    determined -= {DEVICE} if DEVICE not in question.fields else set()
+    names = [name for name in varying_keys(cells, [], []) if name not in determined]
+    # Not the value: of one phase it is device time in some cells, and wall time in others.
+    cells = cells.assign(part=cells["value"].map(_phase))
+    shown = [*names, "part"] if cells["part"].nunique() > 1 else names
+    return Answer(question=question, cells=cells, keys=shown, unit=unit)
+
+
+def _phase(value: str) -> str:
+    return value.partition(".")[0]
+
+
+def _compared(question: Question, one: Option, other: Option) -> Comparison:
+    between = {name: (one.values[name], other.values[name]) for name in question.fields}
+    between = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
+    return compare(
+        one.rows,
+        other.rows,
+        between=between,
+        across=question.across,
+        values=question.measure.values,
+        variation=question.variation,
+    )
+
+
+def cells_of_pair(question: Question, one: Option, other: Option) -> pd.DataFrame:
+    """Return the cells of an option against another. Raises RequestError without a common one."""
+    return _cells(_compared(question, one, other), [other])
+
+
+def _compared_at_once(question: Question) -> Comparison:
+    """Compare all options with the baseline in one call of `compare`, which pairs rows with equal values. For each
+    option the baseline's rows are copied, with the values of the option and identifiers of their own."""
+    baseline, *others = question.options
+    if not question.fields:
+        raise RequestError("the options have the same values: each is compared alone")
+    copies = []
+    for place, option in enumerate(others):
+        size = len(baseline.rows)
+        values = {name: option.rows[name].iloc[:1] for name in question.fields}
+        same = {name: pd.array(one.array.take([0] * size), dtype=one.dtype) for name, one in values.items()}
+        named = {name: baseline.rows[name] + f"{COPY_MARK}{place}" for name in ("attempt_id", "measurement_id")}
+        copies.append(baseline.rows.assign(**same, **named))
+    across = (*question.across, *(determines(*question.fields) - {*question.fields}))
+    whole = pd.concat(copies, ignore_index=True)
+    return compare(
+        whole,
+        pd.concat([one.rows for one in others]),
+        between={},
+        across=across,
+        values=question.measure.values,
+        variation=question.variation,
+        options=question.fields,
+    )
+
+
+def _cells(found: Comparison, options: Sequence[Option]) -> pd.DataFrame:
+    """The cells of these options, with all columns of the option's result."""
+    frame, timed = found.cells, found.unit == "s"
+    names = list(ResultKey._fields)
+    rows = pd.concat([option.rows.assign(**{OPTION: option.name}) for option in options])
+    rows = rows.drop_duplicates(names).set_index(names)
+    known = np.array([key is not None for key in found.results[1]], dtype=bool)
+    keys = [key for key in found.results[1] if key is not None]
+    held = rows.reindex(pd.MultiIndex.from_tuples(keys, names=names)).reset_index()
+    ends = ("ratio", "ratio_high", "ratio_low") if timed else ("ratio", "ratio_low", "ratio_high")
+    gains = [1 / frame[end] if timed else frame[end] for end in ends]
+    columns = dict(zip(("gain", "gain_low", "gain_high"), gains, strict=True))
+    columns |= {name: frame[name] for name in CLAIM_COLUMNS if name in frame}
+    one = [key and key._replace(measurement_id=key.measurement_id.partition(COPY_MARK)[0]) for key in found.results[0]]
+    columns |= {"one": pd.Series(one, dtype=object), "other": pd.Series(found.results[1], dtype=object)}
+    added = {name: column.to_numpy()[known] for name, column in columns.items()}
+    return held.drop(columns=["flags"]).assign(**added)
+
+
+def _refused(question: Question, one: Option, other: Option, error: RequestError) -> Answer:
+    """The answer about two devices without a common cell: the fields that prevent pairing, and what helps."""
+    apart = error.apart if isinstance(error, ApartError) else []
+    why = f"{str(error)[:1].upper()}{str(error)[1:]}."
+    if apart:
+        why = "Measure one of them again with the values of the other"
+        fields = [name for name, *_ in apart]
+        try:
+            _compared(replace(question, across=(*question.across, *fields)), one, other)
+            why += f", or allow the difference with `--across {','.join(fields)}`."
+        except RequestError:  # no cell would have a single counterpart
+            why += "."
+    ran = [sorted(set(map(str, side.rows["sweep"]))) for side in (one, other)]
+    details = [why]
+    if not set(ran[0]) & set(ran[1]):
+        words = [f"{side.name} ran {', '.join(names)}" for side, names in zip((one, other), ran, strict=True)]
+        details.insert(0, f"They ran different sweeps: {'; '.join(words)}. Run one of them on both.")
+    return Answer(
+        question=question, cells=pd.DataFrame({OPTION: []}), keys=[], unit="s", apart=apart,
+        refused=(f"{other.name} against {one.name}: no cell in common", details),
+    )  # fmt: skip

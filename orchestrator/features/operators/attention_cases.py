@@ -1,0 +1,96 @@
+"""Fused attention by kernel, context, head width and mask: forward with what backward needs, and backward."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
+
+KERNELS = {
+    "_scaled_dot_product_flash_attention": SDPBackend.FLASH_ATTENTION,
+    "_scaled_dot_product_efficient_attention": SDPBackend.EFFICIENT_ATTENTION,
+    "sdpa_cudnn": SDPBackend.CUDNN_ATTENTION,
+}
+"""Name of an operator -> the kernel that PyTorch must use."""
+BATCH_TOKENS = 16384
+"""Tokens of all sequences of a batch, unless one sequence is longer."""
+HEADS_WIDTH = 2048
+"""Width of all heads together."""
+HEADS = (64, 80, 96, 128, 256)
+BACKWARD_WORK = 2.5
+"""FLOPs of backward per FLOP of forward: five products, as it computes the scores again, instead of two."""
+FEW = (4, 12, 64)
+"""Batch, heads and head width of a small model, which do not fill a GPU at short contexts."""
+
+
+def attention_cases(extent: Extent) -> Iterator[Case]:
+    if extent.recipe:
+        return  # float8 is for linear layers
+    for name, kernel in KERNELS.items():
+        able = {head for head in HEADS if _runs(extent, kernel, head)}
+        for batch, heads, context, head in _shapes(extent):
+            for is_causal in (True, False) if head in (64, 128) else (True,):
+                if head in able:
+                    yield from _both(extent, name, kernel, (batch, heads, context, head), is_causal=is_causal)
+
+
+def _shapes(extent: Extent) -> Iterator[tuple[int, int, int, int]]:
+    for head in HEADS:
+        if head > extent.width:
+            continue
+        heads = max(1, min(HEADS_WIDTH, extent.width) // head)
+        for context in extent.powers(256):
+            yield max(1, min(BATCH_TOKENS, extent.tokens) // context), heads, context, head
+    batch, few, head = FEW
+    for context in extent.powers(256)[:4]:
+        yield batch, few, context, head
+
+
+def _runs(extent: Extent, kernel: SDPBackend, head: int) -> bool:
+    """Return whether PyTorch has this kernel here, tried with few positions."""
+    try:
+        _operands(extent, kernel, (1, 1, 128, head), is_causal=True, backward=True)()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _both(
+    extent: Extent, name: str, kernel: SDPBackend, shape: tuple[int, int, int, int], *, is_causal: bool
+) -> Iterator[Case]:
+    batch, heads, context, head = shape
+    flops = 4 * batch * heads * context**2 * head // (2 if is_causal else 1)
+    moved = extent.dtype.itemsize * batch * heads * context * head
+    for backward in (False, True):
+
+        def make(backward: bool = backward) -> Callable[[], object]:
+            return _operands(extent, kernel, shape, is_causal=is_causal, backward=backward)
+
+        yield Case(
+            kind="attention",
+            name=f"{name}_backward" if backward else name,
+            shapes=(shape,) * (4 if backward else 3),
+            dtype=extent.type_name,
+            bytes=moved * (8 if backward else 4),
+            flops=round(flops * (BACKWARD_WORK if backward else 1)),
+            is_causal=is_causal,
+            is_cold=False,
+            make=make,
+        )
+
+
+def _operands(
+    extent: Extent, kernel: SDPBackend, shape: Sequence[int], *, is_causal: bool, backward: bool
+) -> Callable[[], object]:
+    q, k, v = inputs = [extent.random(*shape).requires_grad_() for _ in range(3)]
+
+    def forward() -> torch.Tensor:
+        with sdpa_kernel(kernel):
+            return scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    if not backward:
+        return forward
+    output, gradient = forward(), extent.random(*shape)
+    return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)

@@ -1,0 +1,250 @@
+"""Operators whose time is that of the bytes they move: element-wise, norms, embeddings, routing, optimizers."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
+from lmsweep.trials.machine.torch_private import LOG_SOFTMAX_BACKWARD, SOFTMAX_BACKWARD
+
+aten = torch.ops.aten
+Call = Callable[[], object]
+Make = Callable[[], Call]
+"""Makes operands, and returns the call."""
+ROWS = 1024
+"""Elements of a row that is normalized."""
+HEAD = 128
+"""Columns of a weight of a norm of heads, whose gradient is summed over all rows."""
+VOCABULARY = 32768
+EXPERTS, ACTIVE = 128, 8
+"""Experts, and how many of them a token goes to."""
+CACHED_BYTES = 2**25
+"""Operands up to this size are also timed where the last call left them in the L2 cache."""
+
+
+def byte_cases(extent: Extent) -> Iterator[Case]:
+    """Sizes go up to `tokens` rows of `width`, four bytes each."""
+    if extent.recipe:
+        yield from _casting(extent)
+        return
+    for size in _sizes(extent.tokens * extent.width):
+        for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
+            yield from _element_wise(extent, size, is_cold=is_cold)
+            yield from _normalizing(extent, size, is_cold=is_cold)
+    for size in _sizes(extent.tokens * extent.width):
+        yield from _embedding(extent, size)
+        yield from _routing(extent, size)
+        yield from _optimizers(extent, size)
+        yield from _four_bits(extent, size)
+
+
+def _sizes(most: int) -> list[int]:
+    size = 2**14
+    found: list[int] = []
+    while size <= most or not found:
+        found.append(size)
+        size *= 4
+    return found
+
+
+def _case(extent: Extent, name: str, size: int, moved: float, make: Make, **more: Any) -> Case:
+    fields = {"kind": "bytes", "dtype": str(extent.dtype).removeprefix("torch."), "shapes": ((size,),)} | more
+    return Case(name=name, bytes=round(moved), flops=0, make=make, **fields)
+
+
+def _call(extent: Extent, function: Callable[..., object], *shapes: tuple[int, ...]) -> Make:
+    """Return what makes random operands of these shapes, and then the call of the function with them."""
+    return lambda: partial(function, *(extent.random(*shape) for shape in shapes))
+
+
+def _element_wise(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    item, whole = extent.dtype.itemsize, (size,)
+    wide = torch.float32 if item == 2 else torch.bfloat16
+
+    def copy() -> Call:
+        one, out = extent.random(size), extent.random(size, dtype=wide)
+        return lambda: out.copy_(one)
+
+    def heads() -> torch.Tensor:
+        return extent.random(size // 64 // 16, 16, 64).transpose(0, 1)
+
+    def strided(dtype: torch.dtype = extent.dtype) -> Call:
+        one, other = heads(), extent.random(16, size // 64 // 16, 64, dtype=dtype)
+        out = torch.empty_like(other)
+        return lambda: torch.add(one, other, out=out)
+
+    def casting() -> Call:
+        one, other = extent.random(size), extent.random(size, dtype=torch.float32)
+        out = torch.empty_like(other)
+        return lambda: torch.add(one, other, out=out)
+
+    def transposed() -> Call:
+        rows = 2 ** (size.bit_length() // 2)
+        one, other = extent.random(size // rows, rows).t(), extent.random(rows, size // rows)
+        out = torch.empty_like(other)
+        return lambda: torch.add(one, other, out=out)
+
+    add = _call(extent, lambda one, other, out: torch.add(one, other, out=out), whole, whole, whole)
+    mul = _call(extent, lambda one, out: torch.mul(one, 1.5, out=out), whole, whole)
+    total = _call(extent, lambda one: one.sum(0), (max(1, size // ROWS), min(size, ROWS)))
+    cast = size * (item + wide.itemsize)
+    yield _case(extent, "add", size, 3 * item * size, add, is_cold=is_cold)
+    yield _case(extent, "add_strided", size, 3 * item * size, strided, is_cold=is_cold)
+    yield _case(extent, "add_transposed", size, 3 * item * size, transposed, is_cold=is_cold)
+    if item == 2:
+        yield _case(extent, "add_cast", size, 10 * size, casting, is_cold=is_cold)
+        yield _case(extent, "add_strided_cast", size, 10 * size, partial(strided, torch.float32), is_cold=is_cold)
+    yield _case(extent, "mul", size, 2 * item * size, mul, is_cold=is_cold)
+    yield _case(extent, "_to_copy", size, cast, copy, is_cold=is_cold)
+    yield _case(extent, "gelu", size, 2 * item * size, _call(extent, functional.gelu, whole), is_cold=is_cold)
+    yield _case(extent, "clone", size, 2 * item * size, lambda: heads().contiguous, is_cold=is_cold)
+    yield _case(extent, "sum", size, item * size, total, is_cold=is_cold)
+    of_head = _call(extent, lambda one: one.sum(0), (size // HEAD, HEAD))
+    yield _case(extent, "sum_columns", size, item * size, of_head, is_cold=is_cold)
+
+
+def _casting(extent: Extent) -> Iterator[Case]:
+    """What a cast to float8 with a scale is made of beside element-wise operators."""
+    narrow = torch.float8_e4m3fn
+
+    def cast(size: int) -> Call:
+        one, out = extent.random(size, dtype=torch.float32), extent.random(size, dtype=torch.float32).to(narrow)
+        return lambda: out.copy_(one)
+
+    def transposed(size: int) -> Call:
+        return extent.random(size // ROWS, ROWS).to(narrow).t().contiguous
+
+    for size in _sizes(extent.tokens * extent.width):
+        for is_cold in (True, False) if size * extent.dtype.itemsize <= CACHED_BYTES else (True,):
+            largest = _call(extent, torch.max, (size,))
+            by_row = _call(extent, partial(torch.amax, dim=-1, keepdim=True), (size // ROWS, ROWS))
+            by_column = _call(extent, partial(torch.amax, dim=0, keepdim=True), (size // ROWS, ROWS))
+            absolute = _call(extent, torch.abs, (size,))
+            float8 = {"dtype": "float8_e4m3fn", "is_cold": is_cold}
+            yield _case(extent, "abs", size, 4 * size, absolute, is_cold=is_cold)
+            yield _case(extent, "max_all", size, 2 * size, largest, is_cold=is_cold)
+            yield _case(extent, "amax", size, 2 * size, by_row, is_cold=is_cold)
+            yield _case(extent, "amax_columns", size, 2 * size, by_column, is_cold=is_cold)
+            yield _case(extent, "_to_copy", size, 5 * size, partial(cast, size), **float8)
+            yield _case(extent, "clone", size, 2 * size, partial(transposed, size), **float8)
+
+
+def _normalizing(extent: Extent, size: int, *, is_cold: bool) -> Iterator[Case]:
+    item, rows = extent.dtype.itemsize, max(1, size // ROWS)
+
+    def norm_backward() -> Call:
+        x, weight, gradient = extent.random(rows, ROWS), extent.random(ROWS), extent.random(rows, ROWS)
+        _, mean, scale = torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5)
+        wanted = [True, True, True]
+        return lambda: aten.native_layer_norm_backward(gradient, x, [ROWS], mean, scale, weight, weight, wanted)
+
+    def softmax_backward() -> Call:
+        x, gradient = torch.softmax(extent.random(rows, ROWS), -1), extent.random(rows, ROWS)
+        return lambda: SOFTMAX_BACKWARD(gradient, x, -1, x.dtype)
+
+    norm = _call(
+        extent, lambda x, weight: torch.native_layer_norm(x, [ROWS], weight, weight, 1e-5), (rows, ROWS), (ROWS,)
+    )
+    softmax = _call(extent, lambda x: torch.softmax(x, -1), (rows, ROWS))
+    shape: dict[str, Any] = {"shapes": ((rows, ROWS),), "is_cold": is_cold}
+    moved = item * rows * ROWS
+    yield _case(extent, "native_layer_norm", size, 2 * moved, norm, **shape)
+    yield _case(extent, "native_layer_norm_backward", size, 3 * moved, norm_backward, **shape)
+    yield _case(extent, "_softmax", size, 2 * moved, softmax, **shape)
+    yield _case(extent, "_softmax_backward_data", size, 3 * moved, softmax_backward, **shape)
+
+
+def _embedding(extent: Extent, size: int) -> Iterator[Case]:
+    vocabulary, rows = min(VOCABULARY, max(2, size // ROWS)), max(1, size // ROWS)
+    item = extent.dtype.itemsize
+
+    def tokens() -> torch.Tensor:
+        return torch.randint(vocabulary, (rows,), device=extent.device)
+
+    def embedding() -> Call:
+        return partial(functional.embedding, tokens(), extent.random(vocabulary, ROWS))
+
+    def embedding_backward() -> Call:
+        return partial(aten.embedding_dense_backward, extent.random(rows, ROWS), tokens(), vocabulary, -1, False)
+
+    shape = ((vocabulary, ROWS), (rows,))
+    yield _case(extent, "embedding", size, 2 * item * rows * ROWS, embedding, shapes=shape)
+    moved = item * ROWS * (2 * rows + vocabulary)
+    yield _case(extent, "embedding_dense_backward", size, moved, embedding_backward, shapes=shape)
+    if size >= VOCABULARY:
+        logits = (size // VOCABULARY, VOCABULARY)
+        log_softmax = _call(extent, lambda x: torch.log_softmax(x, -1), logits)
+        yield _case(extent, "_log_softmax", size, 2 * item * size, log_softmax, shapes=(logits,))
+        backward = _call(extent, lambda x, y: LOG_SOFTMAX_BACKWARD(x, y, -1, x.dtype), logits, logits)
+        yield _case(extent, "_log_softmax_backward_data", size, 3 * item * size, backward, shapes=(logits,))
+
+
+def _routing(extent: Extent, size: int) -> Iterator[Case]:
+    """What a mixture of experts does with its tokens: scores, order, and sums over the experts of a token."""
+    rows, item = max(ACTIVE, size // ROWS), extent.dtype.itemsize
+    tokens, scores = rows // ACTIVE, max(1, size // EXPERTS)
+
+    def places() -> torch.Tensor:
+        return torch.randperm(rows, device=extent.device) // ACTIVE
+
+    def put() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.index_put_((which,), values, accumulate=True)
+
+    def add() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.index_add(0, which, values)
+
+    def gather() -> Call:
+        return partial(torch.gather, extent.random(tokens, ROWS), 0, places()[:, None].expand(-1, ROWS))
+
+    def scatter() -> Call:
+        into, which, values = extent.random(tokens, ROWS), places(), extent.random(rows, ROWS)
+        return lambda: into.scatter_add(0, which[:, None].expand(-1, ROWS), values)
+
+    def order() -> Call:
+        return partial(torch.sort, torch.randint(EXPERTS, (rows,), device=extent.device))
+
+    moved, shapes = item * rows * ROWS, ((tokens, ROWS), (rows,), (rows, ROWS))
+    yield _case(extent, "index_put_", size, 3 * moved, put, shapes=shapes)
+    for name, make in (("index_add", add), ("scatter_add", scatter)):
+        yield _case(extent, name, size, moved * (1 + 2 / ACTIVE) + 8 * rows, make, shapes=shapes)
+    yield _case(extent, "gather", size, 2 * moved + 8 * rows, gather, shapes=shapes[:2])
+    yield _case(extent, "sort", rows, 24 * rows, order, dtype="int64")
+    best = _call(extent, lambda x: x.topk(ACTIVE), (scores, EXPERTS))
+    yield _case(
+        extent, "topk", size, scores * (item * (EXPERTS + ACTIVE) + 8 * ACTIVE), best, shapes=((scores, EXPERTS),)
+    )
+
+
+def _optimizers(extent: Extent, size: int) -> Iterator[Case]:
+    """AdamW of weights, gradients and states of one type."""
+
+    def adamw(**how: Any) -> Call:
+        parts = [torch.nn.Parameter(extent.random(max(1, size // 8))) for _ in range(8)]
+        for one in parts:
+            one.grad = torch.randn_like(one)
+        return torch.optim.AdamW(parts, **how).step
+
+    for name, moves, how in (("_fused_adamw_", 7, {"fused": True}), ("_foreach_adamw_", 26, {"foreach": True})):
+        moved = extent.dtype.itemsize * moves * size
+        yield _case(extent, name, size, moved, partial(adamw, **how), kind="optimizer")
+
+
+def _four_bits(extent: Extent, size: int) -> Iterator[Case]:
+    """Weights that bitsandbytes makes whole from 4 bits, with a float32 for each 64."""
+    if extent.dtype != torch.bfloat16 or extent.device == "cpu" or find_spec("bitsandbytes") is None:
+        return
+
+    def whole() -> Call:
+        library = import_module("bitsandbytes").functional
+        stored, state = library.quantize_4bit(extent.random(size // ROWS, ROWS), quant_type="nf4")
+        return partial(library.dequantize_4bit, stored, state)
+
+    moved = size * (extent.dtype.itemsize + 1 / 2 + 4 / 64)
+    yield _case(extent, "lmsweep::dequantize_4bit", size, moved, whole)

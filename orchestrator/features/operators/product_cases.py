@@ -1,0 +1,161 @@
+"""Matrix products: of linear layers in the three layouts of training, of experts, of attention, and of float8."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+
+from lmsweep.orchestrator.features.operators.cases import Case, Extent
+from lmsweep.trials.analytic.rates.product_rates import EXPECTED
+from lmsweep.trials.machine.torch_private import GROUPED_MM
+from lmsweep.trials.model.float8 import float8_product
+
+Make = Callable[[], Callable[[], object]]
+VOCABULARIES = (50304, 128256)
+"""Vocabularies of GPT-2 (padded) and Llama 3."""
+UNALIGNED = (50257, 50258, 50260)
+"""Vocabularies whose rows are multiples of 2, 4 and 8 bytes in 16 bits: GPT-2's own, and its neighbours."""
+UNALIGNED_LAYER = (4267, 1600)
+"""A feed-forward layer of 8/3 of its inputs, not rounded."""
+EXPERTS = ((8, 4096, 14336), (32, 2880, 2880), (64, 2048, 1024), (128, 2048, 768))
+"""Number, width and inner width of the experts of Mixtral, gpt-oss-20b, OLMoE and Qwen3-30B-A3B."""
+ACTIVE = 8
+"""Rows of a grouped product for each token."""
+LAYOUTS = ("forward", "input_gradient", "weight_gradient")
+"""x Wᵀ, y W and yᵀ x, with x (tokens, inputs), y (tokens, outputs) and W (outputs, inputs)."""
+FEWEST_TOKENS = 256
+FLOAT8 = {"fast": ("tensorwise", False), "rows": ("rowwise", False), "exact": ("tensorwise", True)}
+"""Form of a float8 product -> recipe of its scales, and whether it is summed in float32. Forward is fast, with one
+scale or one a row; backward of torchao's recipes is exact, with one scale."""
+
+
+def product_cases(extent: Extent) -> Iterator[Case]:
+    layers = dict.fromkeys(
+        layer
+        for width in extent.widths
+        for layer in ((width, width), (3 * width, width), (4 * width, width), (width, 4 * width))
+    )
+    heads = [
+        (vocabulary, width)
+        for vocabulary in VOCABULARIES
+        for width in extent.widths[::3]
+        if vocabulary <= 16 * extent.width
+    ]
+    for outputs, inputs in (*layers, *heads):
+        for tokens in extent.powers(FEWEST_TOKENS):
+            if not extent.recipe:
+                for layout in LAYOUTS:
+                    yield _linear(extent, tokens, outputs, inputs, layout)
+            elif outputs not in VOCABULARIES:
+                yield from _float8(extent, tokens, outputs, inputs)
+    if not extent.recipe:
+        yield from _batched(extent)
+        if extent.dtype == torch.bfloat16:  # of other types it is a loop of products
+            yield from _grouped(extent)
+        yield from _unaligned(extent)
+
+
+def _unaligned(extent: Extent) -> Iterator[Case]:
+    """Products some of whose rows cannot be read 16 bytes at a time, which float8 does not have."""
+    heads = [(vocabulary, width) for vocabulary in UNALIGNED for width in extent.widths[::5]]
+    for outputs, inputs in (UNALIGNED_LAYER, *heads):
+        for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
+            for layout in LAYOUTS if outputs <= 16 * extent.width else ():
+                yield _linear(extent, tokens, outputs, inputs, layout)
+
+
+def _grouped(extent: Extent) -> Iterator[Case]:
+    experts = [one for one in EXPERTS if one[1] <= extent.width] or [(8, extent.width, extent.width)]
+    for groups, width, inner in experts:
+        for outputs, inputs in ((2 * inner, width), (width, inner)):
+            for tokens in extent.powers(4 * FEWEST_TOKENS, 4):
+                for layout in LAYOUTS:
+                    yield _of_experts(extent, groups, ACTIVE * tokens, outputs, inputs, layout)
+
+
+def _of_experts(extent: Extent, groups: int, rows: int, outputs: int, inputs: int, layout: str) -> Case:
+    """A grouped product with the expected load."""
+    one, other = {
+        "forward": ((rows, inputs), (groups, inputs, outputs)),
+        "input_gradient": ((rows, outputs), (groups, outputs, inputs)),
+        "weight_gradient": ((outputs, rows), (rows, inputs)),
+    }[layout]
+
+    def make() -> Callable[[], object]:
+        x, y = extent.random(*one), extent.random(*other)
+        if layout == "forward":
+            y = extent.random(groups, outputs, inputs).transpose(1, 2)
+        elif layout == "weight_gradient":
+            x = extent.random(rows, outputs).t()
+        loads = torch.tensor([EXPECTED[i % len(EXPECTED)] for i in range(groups)], device=extent.device)
+        ends = (loads.cumsum(0) * rows / loads.sum()).round().int()
+        return lambda: GROUPED_MM(x, y, ends)
+
+    moved = extent.dtype.itemsize * (rows * inputs + groups * inputs * outputs + rows * outputs)
+    return _case(extent, "_grouped_mm", layout, (one, other, (groups,)), moved, 2 * rows * inputs * outputs, make)
+
+
+def _linear(extent: Extent, tokens: int, outputs: int, inputs: int, layout: str) -> Case:
+    m, n, k = {
+        "forward": (tokens, outputs, inputs),
+        "input_gradient": (tokens, inputs, outputs),
+        "weight_gradient": (outputs, inputs, tokens),
+    }[layout]
+
+    def make() -> Callable[[], object]:
+        if layout == "forward":
+            one, other = extent.random(m, k), extent.random(n, k).t()
+        elif layout == "input_gradient":
+            one, other = extent.random(m, k), extent.random(k, n)
+        else:
+            one, other = extent.random(k, m).t(), extent.random(k, n)
+        out = torch.empty(m, n, dtype=extent.dtype, device=extent.device)
+        return lambda: torch.mm(one, other, out=out)
+
+    moved = extent.dtype.itemsize * (m * k + k * n + m * n)
+    return _case(extent, "mm", layout, ((m, k), (k, n)), moved, 2 * m * n * k, make)
+
+
+def _float8(extent: Extent, tokens: int, outputs: int, inputs: int) -> Iterator[Case]:
+    """The products of a layer, whose operands have one layout. The gradients of inputs and of weights differ in their
+    sizes only, so a size has one or the other, by turns."""
+    by_turns = tokens.bit_length() % 2
+    backward = (outputs, inputs, tokens) if by_turns else (tokens, inputs, outputs)
+    for form, (recipe, exact) in FLOAT8.items():
+        m, n, k = backward if exact else (tokens, outputs, inputs)
+
+        def make(m: int = m, n: int = n, k: int = k, recipe: str = recipe, exact: bool = exact) -> Callable[[], object]:
+            return float8_product(extent.random(m, k), extent.random(k, n), recipe, exact=exact)
+
+        moved = m * k + k * n + 2 * m * n
+        one = _case(extent, "_scaled_mm", form, ((m, k), (k, n)), moved, 2 * m * n * k, make)
+        yield replace(one, dtype="float8_e4m3fn")
+
+
+def _batched(extent: Extent) -> Iterator[Case]:
+    """Scores and weighted values of attention that is written out."""
+    for head in (64, 128):
+        for context in extent.powers(FEWEST_TOKENS)[:5]:
+            batch = max(1, min(96, 2**27 // context**2))
+            for form, m, n, k in (
+                ("scores", context, context, head),
+                ("values", context, head, context),
+            ):
+                yield _batch(extent, form, batch, m, n, k)
+
+
+def _batch(extent: Extent, form: str, batch: int, m: int, n: int, k: int) -> Case:
+    def make() -> Callable[[], object]:
+        one = extent.random(batch, m, k)
+        other = extent.random(batch, n, k).transpose(1, 2) if form == "scores" else extent.random(batch, k, n)
+        return lambda: torch.bmm(one, other)
+
+    moved = extent.dtype.itemsize * batch * (m * k + k * n + m * n)
+    return _case(extent, "bmm", form, ((batch, m, k), (batch, k, n)), moved, 2 * batch * m * n * k, make)
+
+
+def _case(
+    extent: Extent, name: str, form: str, shapes: tuple[tuple[int, ...], ...], moved: int, flops: int, make: Make
+) -> Case:
+    kind, dtype = "product", extent.type_name
+    return Case(kind=kind, name=name, form=form, shapes=shapes, dtype=dtype, bytes=moved, flops=flops, make=make)

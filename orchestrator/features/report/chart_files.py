@@ -1,0 +1,261 @@
+"""The charts of a page as files, drawn by Matplotlib from what the page's script draws with Plotly."""
+
+import re
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmsweep.analysis.tables.render import page_css
+from lmsweep.orchestrator.features.report.content import Content, content_of
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.local_folder import LocalFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = ("svg", "png")
+MARKERS, STYLES = "osD^XPvh", ("-", "--", ":", "-.")
+"""In the order of the page's symbols and dashes."""
+
+_NO_DATE = {"Date": None}
+"""Metadata of an SVG: without a date, the same chart is the same file."""
+
+POINTS_PER_INCH = 72
+"""Matplotlib states font sizes in points and figure sizes in inches."""
+
+LETTERS_PER_AXIS = 110
+"""Letters that fit beside each other along an axis. A piece that is narrower than its name shows no name."""
+
+
+def write_charts(
+    location: str,
+    folder: str | Path,
+    others: Sequence[str] = (),
+    prices: Sequence[Price] = (),
+    across: Sequence[str] = (),
+    *,
+    history: bool = False,
+    image: str = "svg",
+) -> list[Path]:
+    """Write every chart of the page of a store into the folder and return the files. image: one of FORMATS. The other
+    arguments are those of `content_of`. Raises RequestError as it does, without Matplotlib, and if a file cannot be
+    written."""
+    if image not in FORMATS:
+        raise RequestError(f"--format {image}: write svg or png")
+    if not find_spec("matplotlib"):
+        raise RequestError("--charts needs Matplotlib: pip install 'lmsweep[figures]'")
+    content, folder, written = content_of(location, others, prices, across, history=history), Path(folder), list[Path]()
+    target = LocalFolder(folder, aside="")
+    try:
+        for name, drawn in drawn_charts(content, image):
+            stem = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")[:80]
+            path = folder / f"{len(written) + 1:03}-{stem}.{image}"
+            target.put(path.name, drawn)
+            written.append(path)
+    except OSError as error:
+        raise RequestError(f"--charts {folder}: cannot be written ({error.strerror})") from error
+    return written
+
+
+def drawn_charts(content: Content, image: str = "svg") -> Iterator[tuple[str, bytes]]:
+    """Yield the name of each chart of a page and its file; none without Matplotlib. image: one of FORMATS."""
+    if not find_spec("matplotlib"):
+        return
+    with _style():
+        for name, figure in charts(content):
+            drawn = BytesIO()
+            figure.savefig(drawn, format=image, dpi=150, metadata=_NO_DATE if image == "svg" else None)
+            yield name, drawn.getvalue()
+
+
+def _style() -> AbstractContextManager[None]:
+    """Matplotlib's settings. Text of an SVG is text, which readers find and select."""
+    import matplotlib as mpl
+
+    return mpl.rc_context(
+        {
+            "svg.hashsalt": "lmsweep", "svg.fonttype": "none", "font.size": 9, "text.parse_math": False,
+            "axes.spines.top": False, "axes.spines.right": False,
+            "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True,
+        }
+    )  # fmt: skip
+
+
+def charts(content: Content) -> "Iterator[tuple[str, Figure]]":
+    """Yield the name of each chart and its figure: those of the views, then those of the sections."""
+    for view in content.views:
+        for value, chart in view.charts.items():
+            yield f"{view.name} {value}", _lines(dict(chart), is_log=not view.compared)
+    for section in content.sections:
+        for one in section.figures:
+            yield f"{section.title} {one.title}", _figure(f"{section.title}: {one.title}", one.traces, one.layout)
+
+
+def palette() -> list[str]:
+    """Return the page's colours of lines on white paper."""
+    return re.findall(r"--line-\d: light-dark\((#\w+)", page_css())
+
+
+def _lines(chart: dict[str, Any], *, is_log: bool) -> "Figure":
+    """Lines with intervals: a panel for each of the chart's."""
+    colours, panels = palette(), chart["panels"] or [""]
+    figure, grid = _axes(len(panels))
+    for trace in chart["traces"]:
+        axes, inside = grid[trace["panel"]], np.setdiff1d(np.arange(len(trace["x"])), trace["out"])
+        x, y = np.array(trace["x"], float), np.array(trace["y"], float)
+        reach = np.array([trace["below"], trace["above"]], float)
+        look, dash = colours[trace["colour"] % len(colours)], trace["dash"]
+        style = STYLES[dash % len(STYLES)] if chart["ordered"] else "none"
+        axes.errorbar(
+            x[inside], y[inside], yerr=reach[:, inside], color=look, linestyle=style, label=trace["name"] or None,
+            marker=MARKERS[dash % len(MARKERS)], markersize=4, capsize=2,
+        )  # fmt: skip
+        if trace["out"]:
+            axes.plot(x[trace["out"]], y[trace["out"]], "x", color=look)
+    logs = [is_log and all(value > 0 for trace in chart["traces"] for value in trace["y"]), chart["ticks"][0] > 0]
+    for axes, name in zip(grid, panels, strict=True):
+        axes.set_title(name, loc="left", fontsize=9)
+        if logs[0]:
+            _make_logarithmic(axes, "y")
+        axes.set_xscale("log" if chart["numeric"] and logs[1] else "linear")
+        turned = 0 if sum(map(len, chart["labels"])) < 60 else 25
+        axes.set_xticks(chart["ticks"], chart["labels"], rotation=turned, ha="right" if turned else "center")
+        axes.xaxis.minorticks_off()
+        axes.set_xlabel(chart["x"])
+        if not is_log:
+            axes.axhline(0, color="#59636e", linewidth=0.8)
+    title = chart["title"] if not is_log else f"{chart['title']} ({chart['unit']})"
+    below = 0.0 if not turned else np.sin(np.radians(turned)) * max(map(_width, chart["labels"]))
+    return _finished(figure, grid, title, chart["legend"], below=below)
+
+
+def _figure(title: str, traces: list[Any], layout: Any) -> "Figure":
+    """Bars, areas, lines or points of one trial."""
+    from matplotlib.collections import PolyCollection
+
+    colours = palette()
+    figure, (axes,) = _axes(1, height=max(3.8, layout.get("height", 380) / 100))
+    bars = [one for one in traces if one["type"] == "bar"]
+    rows = [] if layout.get("icicle") else list(dict.fromkeys(name for one in bars for name in one["y"]))
+    ends = np.zeros(len(rows))
+    areas: list[Any] = []
+    for one in traces:
+        look = one.get("colour", 0) % len(colours)
+        x, y = _numbers(one["x"]), one["y"] if one["type"] == "bar" else _numbers(one["y"])
+        name = one["name"] if one.get("showlegend", True) else None
+        if one["type"] == "bar" and rows:
+            at = np.array([rows.index(row) for row in y])
+            across = np.stack([ends[at], ends[at] + x, ends[at] + x, ends[at]], axis=1)
+            down = at[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])
+            axes.add_collection(
+                PolyCollection([*np.stack([across, down], axis=2)], facecolors=colours[look], label=name)
+            )
+            ends[at] += x
+        elif one["type"] == "bar":
+            axes.barh(y, x, 0.96, one["base"], color=colours[look], alpha=0.5, edgecolor="white", label=name)
+            least = layout["xaxis"]["range"][1] / LETTERS_PER_AXIS
+            for text, start, length, level in zip(one["text"], one["base"], x, y, strict=True):
+                if length > least * len(text):
+                    axes.text(start + length / 2, level, text, ha="center", va="center", fontsize=7)
+        elif one.get("stackgroup"):
+            areas.append((x, y, look, name))
+        elif one["mode"] == "markers":
+            axes.plot(x, y, "o", color=colours[look], label=name)
+        elif one.get("line", {}).get("width") != 0:
+            axes.plot(x, y, color=colours[look], label=name)
+    if areas:
+        heights, looks, names = zip(
+            *((np.nan_to_num(y), colours[look], name) for _, y, look, name in areas), strict=True
+        )
+        axes.stackplot(areas[0][0], heights, step="post", linewidth=0, labels=names, colors=looks)
+    if rows:
+        axes.set(xlim=(0, 1.05 * ends.max()), ylim=(-0.6, len(rows) - 0.4))
+        axes.set_yticks(range(len(rows)), rows)
+    for key, axis in (("xaxis", axes.xaxis), ("yaxis", axes.yaxis)):
+        said = layout.get(key, {})
+        axis.set_label_text(said.get("title", {}).get("text", ""))
+        if said.get("type") == "log":
+            _make_logarithmic(axes, key[0])
+        if "tickvals" in said:
+            axis.set_ticks(said["tickvals"], said["ticktext"])
+        if "range" in said and said.get("type") != "log":
+            axes.set(**{f"{key[0]}lim": said["range"]})
+    ticks = layout.get("yaxis", {}).get("ticktext", rows) or ["0.0000"]
+    return _finished(figure, [axes], title, layout.get("legend", {}).get("title", {}).get("text", ""), ticks)
+
+
+def _make_logarithmic(axes: "Axes", name: str) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set(**{f"{name}scale": "log"})
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _numbers(values: Any) -> NDArray[np.float64]:
+    if isinstance(values, dict):
+        return np.frombuffer(b64decode(values["bdata"]), dtype=f"<{values['dtype']}").astype(float)
+    return np.array(values, float)
+
+
+def _axes(count: int, height: float = 3.8) -> "tuple[Figure, list[Axes]]":
+    from matplotlib.figure import Figure
+
+    across = min(count, 3)
+    down = -(-count // across)
+    figure = Figure(figsize=(8.0 if across == 1 else 4.0 * across, height if down == 1 else 3.0 * down))
+    grid = figure.subplots(down, across, squeeze=False, sharey=count > 1)
+    for unused in grid.ravel()[count:]:
+        unused.set_axis_off()
+    return figure, list(grid.ravel()[:count])
+
+
+def _finished(
+    figure: "Figure", grid: "list[Axes]", title: str, legend: str, rows: Sequence[str] = ("0.0000",), below: float = 0.0
+) -> "Figure":
+    """Add title and legend, and leave room for them, the rows' names and turned labels of `below` points.
+
+    Matplotlib's own layout would draw each chart twice more to find this out.
+    """
+    wide, high = figure.get_size_inches() * POINTS_PER_INCH
+    heading = fill(title, 95)
+    figure.suptitle(heading, x=6 / wide, y=1 - 6 / high, ha="left", va="top", fontsize=10, fontweight="bold")
+    entries = [entry for axes in grid for entry in zip(*axes.get_legend_handles_labels(), strict=True)]
+    named = {name: handle for handle, name in entries}
+    right = 10.0
+    if len(named) > 1:
+        figure.legend(named.values(), named.keys(), title=legend, loc="center right", frameon=False, fontsize=8)
+        right += max([*(42 + _width(name, 8) for name in named), 12 + _width(legend, 9)])
+    left = 12 + max(map(_width, rows)) + 14 * any(axes.get_ylabel() for axes in grid)
+    panels = 16 * any(axes.get_title(loc="left") for axes in grid)
+    top, bottom = 12 + 14 * (heading.count("\n") + 1) + panels, 36 + below
+    down, across = grid[0].get_gridspec().get_geometry()  # type: ignore[union-attr]  # each is of a grid
+    between = (bottom + panels, 14.0)
+    figure.subplots_adjust(
+        left / wide, bottom / high, 1 - right / wide, 1 - top / high,
+        wspace=between[1] * across / (wide - left - right - between[1] * (across - 1)),
+        hspace=between[0] * down / (high - top - bottom - between[0] * (down - 1)),
+    )  # fmt: skip
+    return figure
+
+
+@cache
+def _width(text: str, size: float = 9) -> float:
+    """Return how wide a text is, in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    return text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)[0] if text else 0.0

@@ -1,0 +1,129 @@
+"""What a page holds, before it is drawn: the answers with their headline, the views and the sections."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pandas as pd
+
+from lmsweep.analysis.answers.headline import headline_of
+from lmsweep.analysis.answers.question import Asked, asked_in
+from lmsweep.analysis.answers.store_answers import MOST_ANSWERS, SOFTWARE, answers_of, range_headline
+from lmsweep.analysis.answers.verdicts import Answer
+from lmsweep.analysis.comparison.pairs import NoCounterpartError
+from lmsweep.analysis.comparison.side_by_side import SideBySide, beside
+from lmsweep.analysis.data.columns import check_key
+from lmsweep.analysis.metrics.kernels import classified
+from lmsweep.analysis.reference import PUBLISHED
+from lmsweep.orchestrator.features.report.drilled import result_numbers
+from lmsweep.orchestrator.features.report.history import headline_of_history, histories
+from lmsweep.orchestrator.features.report.joined import Joined, joined
+from lmsweep.orchestrator.features.report.sections import Section, sections_of
+from lmsweep.orchestrator.features.report.summary import Summary, summarize
+from lmsweep.orchestrator.features.report.views import View, views_of_answer
+from lmsweep.orchestrator.features.report.workload_views import QUESTIONS, views_of_workloads
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    results: Joined
+    question: str
+    """The question of the sweep, if the headline answers it."""
+    first: Answer | None
+    """The answer that the headline is about, if it is about one."""
+    headline: str
+    details: Sequence[str]
+    summary: Summary
+    views: Sequence[View]
+    sections: Sequence[Section]
+
+
+def content_of(
+    store: str | Store,
+    others: Sequence[str] = (),
+    prices: Sequence[Price] = (),
+    across: Sequence[str] = (),
+    *,
+    history: bool = False,
+) -> Content:
+    """Return what the page of this store, or of the store at this location, holds.
+
+    others: names for `side_by_side`, shown beside the store. across: keys in which compared devices may differ, besides
+    those of their software. history: the page answers what changed from state to state of the user's code, or from date
+    to date. Raises RequestError without store or results, for a price that fits no device, and for keys that
+    no result has.
+    """
+    for name in across:
+        check_key(name, "--across")
+    with warnings.catch_warnings():
+        if history:  # earlier states of the code are what it shows
+            warnings.filterwarnings("ignore", message=".* earlier state")
+        location = store.location if isinstance(store, Store) else store
+        results = joined(store, others, prices, history=history)
+        frame = results.measurements
+        if frame.empty:
+            raise RequestError(f"{location} holds no results; add some with: lmsweep run quick --store {location}")
+        asked = None if history else asked_in(frame)
+        answers = list(histories_of(results, across) if history else answers_of(results.attempts, across))
+        if asked and not asked.compare and not others:  # it does not ask for these devices to be compared
+            answers = [one for one in answers if len(one.cells)]
+        first = answers[0] if answers else None
+        published = _beside_published(next(iter(results.named.values())).attempts) if PUBLISHED in others else None
+        numbers = result_numbers(frame)
+        where = location if len(results.named) == 1 else ""
+        views = [view for one in answers if len(one.cells) for view in views_of_answer(one, numbers)]
+        sections: Sequence[Section] = ()
+        if not (history and others):  # several stores of a device have several results for a cell of a table
+            views += views_of_workloads(frame, numbers, where)
+            sections = sections_of(results, published, first)
+    summary = summarize(frame)
+    shares, worded = _profile_headline(results, asked), headline_of_history if history else headline_of
+    about = "profile" if shares else asked.where.get("workload") if asked and not asked.compare else None
+    answered = first is None or first.question.text or about is not None
+    numbers_only = shares or range_headline(frame) or summary.headline
+    headline, details = worded(first) if first and about is None else (numbers_only, ())
+    if published and published.summary:
+        headline, details = published.summary, [f"{headline}."]  # what was asked for comes first
+    if about is not None:  # it asks for numbers; what is faster comes after them
+        views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
+    return Content(
+        results=results, question=asked.ask if asked and answered else "", first=first, headline=headline,
+        details=details, summary=summary, views=views, sections=sections,
+    )  # fmt: skip
+
+
+def _beside_published(attempts: pd.DataFrame) -> SideBySide | None:
+    with suppress(NoCounterpartError):
+        return beside(attempts, PUBLISHED)
+    return None
+
+
+def histories_of(results: Joined, across: Sequence[str]) -> Iterator[Answer]:
+    """Yield what changed over time. Raises RequestError if there is one stage only."""
+    found = list(histories(results.attempts, (*SOFTWARE, *across)))
+    if not found:
+        raise RequestError(
+            "--history: no device has a cell in two states of the code, or on two days; name further stores, or "
+            "measure again later"
+        )
+    yield from found[:MOST_ANSWERS]
+
+
+def _profile_headline(results: Joined, asked: Asked | None) -> str:
+    """Which share of a step's kernel time matrix products take, of a store that is about profiles."""
+    counts = results.measurements.drop_duplicates("measurement_id")["workload"].value_counts()
+    about = asked.where.get("workload") == "profile" if asked and not asked.compare else counts.index[0] == "profile"
+    if "profile" not in counts or not about:
+        return ""
+    try:
+        kernels = classified(results.details("kernels", "profile"))
+    except RequestError:
+        return ""
+    times = kernels.groupby(["measurement_id", "environment_id", "kind"])["time"].sum().unstack(fill_value=0)
+    share = 100 * times.get("matmul", 0.0) / times.sum(axis=1)
+    ends = dict.fromkeys(f"{one:.0f}" for one in (share.min(), share.max()))
+    return f"Matrix products take {' to '.join(ends)} % of a step's kernel time, in {len(share)} profiles"

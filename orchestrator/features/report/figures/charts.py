@@ -1,0 +1,259 @@
+"""Charts that the page contains ready to draw: memory timelines, kernel time by range, rooflines."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from lmsweep.analysis.data.columns import in_order, label, natural_ranks
+from lmsweep.analysis.data.pooled_rows import RESULT
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.metrics.allocations import CATEGORIES, PHASES, memory_timeline
+from lmsweep.analysis.metrics.kernels import KINDS, STEP_PHASES, classified, short_name
+from lmsweep.analysis.metrics.roofline import roofline
+from lmsweep.analysis.tables.number_format import choose_unit, number_text
+from lmsweep.analysis.tables.pivot import varying_keys
+from lmsweep.orchestrator.features.report.drilled import JsonObject
+from lmsweep.trials.results.metrics import Unit
+from lmsweep.trials.spec.config import RequestError
+
+MOST_FIGURES = 60
+"""Figures per section; they are of the store's first trials in natural order."""
+
+_DECADES = {"dtick": "D2", "tickformat": "~r"}
+"""Ticks of a logarithmic axis at 1, 2 and 5."""
+
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up")
+"""Symbols of precisions, where colours distinguish devices."""
+
+_NAMED_KERNELS = 4
+"""Number of kernels that a bar's tooltip names, the longest first."""
+
+
+class Figure(NamedTuple):
+    title: str
+    traces: list[JsonObject]
+    """Plotly traces, with `colour`, an index into the page's colours, and `lines`, the lines of each point's tooltip.
+    Texts are not escaped: the page does that."""
+    layout: JsonObject
+    top: float = 0.0
+    """The end of the axis that two figures of a section share if they are compared; 0 if they share none."""
+
+
+def timelines(results: Results) -> Iterator[Figure]:
+    """Yield the memory timeline of each trial, by category. Raises RequestError if the store has none.
+
+    The tooltip of a category names the line of code that holds the most of it at the peak.
+    """
+    trials = [
+        (title, rows, memory_timeline(rows)) for title, rows in each_trial(results.details("timelines", "memory"))
+    ]
+    sums = [points.groupby("position")["bytes"].sum() for _, _, points in trials]
+    unit = choose_unit("B", [float(totals.max()) for totals in sums])
+    asked = _most_held(results, unit)
+    for (title, rows, points), totals in zip(trials, sums, strict=True):
+        trial = tuple(rows[RESULT].iloc[0])
+        peak = float(totals.max())
+        wide = points.pivot_table(index="position", columns="category", values="bytes", observed=True, aggfunc="last")
+        traces: list[JsonObject] = [
+            {
+                "type": "scatter", "mode": "lines", "stackgroup": "allocated", "name": name, "colour": colour,
+                "line": {"shape": "hv", "width": 0.5},
+                "x": _packed(wide.index.to_numpy(), "i4"), "y": _packed(wide[name].to_numpy() / unit.size, "f4"),
+                "hovertemplate": f"{name} %{{y:.4~r}} {unit.name}{asked.get((*trial, name), '')}<extra></extra>",
+            }
+            for colour, name in enumerate(CATEGORIES) if name in wide and wide[name].any()
+        ]  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines", "name": "total", "colour": len(CATEGORIES) - 1, "showlegend": False,
+                "line": {"width": 0}, "x": _packed(totals.index.to_numpy(), "i4"),
+                "y": _packed(totals.to_numpy() / unit.size, "f4"),
+                "hovertemplate": f"total %{{y:.4~r}} {unit.name}<extra></extra>",
+            }
+        )  # fmt: skip
+        limits = _memory_limits(peak, rows["device_memory"].iloc[0], unit)
+        starts = points.groupby("phase", observed=True)["position"].min()
+        layout: JsonObject = {
+            "xaxis": {"title": {"text": "allocations and frees"}},
+            "yaxis": {"title": {"text": f"allocated ({unit.name})"}, "rangemode": "tozero"},
+            "hovermode": "x unified",
+            "shapes": [
+                *({"type": "line", "x0": at, "x1": at, "yref": "paper", "y0": 0, "y1": 1} for at in starts),
+                *({"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at} for at in limits),
+            ],
+            "annotations": [
+                *({"xref": "paper", "x": 1, "xanchor": "right", "y": at, "yanchor": "bottom", "text": text}
+                  for at, text in limits.items()),
+                *({"x": at, "y": 1, "yref": "paper", "yanchor": "bottom", "xanchor": "left", "text": str(name)}
+                  for name, at in starts.items() if name in PHASES[:-1]),
+            ],
+        }  # fmt: skip
+        yield Figure(title=title, traces=traces, layout=layout, top=1.08 * max(limits))
+
+
+def _most_held(results: Results, unit: Unit) -> dict[tuple[str, ...], str]:
+    """Trial and category -> the tooltip's line about the largest piece at the peak; empty without allocations."""
+    try:
+        rows = held_at_peak(results.details("allocations", "memory"))
+    except RequestError:
+        return {}
+    held = rows.groupby([*RESULT, "category", "piece"], sort=False)["held"].sum().reset_index()
+    largest = held.sort_values("held").drop_duplicates([*RESULT, "category"], keep="last")
+    names = largest[[*RESULT, "category"]].itertuples(index=False, name=None)
+    return {
+        name: f"<br>at the peak {number_text(size / unit.size)} {unit.name} from {escape(piece)}"
+        for name, size, piece in zip(names, largest["held"].astype(float), largest["piece"].astype(str), strict=True)
+    }
+
+
+def _memory_limits(peak: float, capacity: int | None, unit: Unit) -> dict[float, str]:
+    """Lines across a timeline, in `unit`: the peak, and the device's memory unless it is far above."""
+    said = f"peak {number_text(peak / unit.size)} {unit.name}"
+    if capacity is None or pd.isna(capacity):
+        return {peak / unit.size: said}
+    lines = {peak / unit.size: f"{said}, {100 * peak / capacity:.0f} % of the device"}
+    if peak > capacity / 2:
+        lines[capacity / unit.size] = f"the device: {number_text(capacity / unit.size)} {unit.name}"
+    return lines
+
+
+def kernels(results: Results) -> Iterator[Figure]:
+    """Yield the kernel time of each range of each profiled trial. Raises RequestError without profiles."""
+    trials = [(title, classified(rows)) for title, rows in each_trial(results.details("kernels", "profile"))]
+    unit = choose_unit("s", [float(found.groupby("range")["time"].sum().max()) for _, found in trials])
+    for title, found in trials:
+        by_range = found.groupby("range").agg(phase=("phase", "first"), time=("time", "sum"))
+        ordered = by_range.sort_values("time").sort_values("phase", key=_from_bottom, kind="stable").index
+        whole = by_range["time"].sum()
+        times = found.groupby(["range", "kind"])["time"].sum().unstack(fill_value=0).loc[ordered]
+        longest = _longest(found, unit)
+        traces: list[JsonObject] = [
+            {
+                "type": "bar", "orientation": "h", "name": kind.replace("_", " "), "colour": colour,
+                "y": list(ordered), "x": list(times[kind] / unit.size),
+                "lines": [longest.get((kind, name), []) for name in ordered],
+            }
+            for colour, kind in enumerate(KINDS) if kind in times
+        ]  # fmt: skip
+        layout: JsonObject = {
+            "barmode": "stack", "height": 120 + 24 * len(ordered),
+            "annotations": [
+                {
+                    "x": time / unit.size, "y": name, "xanchor": "left",
+                    "text": f"{number_text(time / unit.size)} {unit.name}, {100 * time / whole:.0f} %",
+                }
+                for name, time in zip(by_range.index.astype(str), by_range["time"], strict=True)
+            ],
+            "xaxis": {"title": {"text": f"kernel time per step ({unit.name}), {number_text(whole / unit.size)} in all"},
+                      "range": [0, 1.25 * by_range["time"].max() / unit.size]},
+        }  # fmt: skip
+        yield Figure(title=title, traces=traces, layout=layout, top=1.25 * by_range["time"].max() / unit.size)
+
+
+def rooflines(results: Results) -> Iterator[Figure]:
+    """Yield the roofline of each device with the steps whose minimum memory traffic is known."""
+    steps = roofline(results.measurements)
+    steps = steps[steps[["rate", "intensity", "roof"]].notna().all(axis=1)]
+    on_devices = {str(device): rows for device, rows in steps.groupby("device_name")}
+    if len(on_devices) > 1:
+        yield _roofline("all devices", on_devices)
+    for device, on_device in on_devices.items():
+        yield _roofline(device, {device: on_device})
+
+
+def _roofline(title: str, on_devices: Mapping[str, pd.DataFrame]) -> Figure:
+    steps = pd.concat(on_devices.values())
+    left, right = steps["intensity"].min() / 30, steps["intensity"].max() * 4
+    traces: list[JsonObject] = []
+    for number, (device, on_device) in enumerate(on_devices.items()):
+        keys = varying_keys(on_device, ["model", "context_length"], [])
+        by_precision = on_device.iloc[np.argsort(natural_ranks(on_device, "precision"), kind="stable")]
+        for index, (precision, rows) in enumerate(by_precision.groupby("precision", sort=False)):
+            several = len(on_devices) > 1
+            name = f"{device}, {precision}" if several else str(precision)
+            level = rows["ceiling"].fillna(rows["peak"]).max()
+            bandwidth = rows["bandwidth"].max()
+            bend = [left, level / bandwidth, right]
+            colour = number if several else index
+            look = index if several else 0
+            traces.append(
+                {
+                    "type": "scatter", "mode": "lines", "name": f"{name}: limit", "colour": colour,
+                    "line": {"dash": _DASHES[look % len(_DASHES)]},
+                    "x": bend, "y": [min(level, x * bandwidth) / 1e12 for x in bend], "hoverinfo": "skip",
+                }
+            )  # fmt: skip
+            traces.append(
+                {
+                    "type": "scatter", "mode": "markers", "name": name, "colour": colour,
+                    "x": list(rows["intensity"]), "y": list(rows["rate"] / 1e12),
+                    "marker": {"size": 8, "symbol": _SYMBOLS[look % len(_SYMBOLS)]},
+                    "lines": [_step_lines(row, keys) for _, row in rows.iterrows()],
+                }
+            )  # fmt: skip
+    layout: JsonObject = {
+        "xaxis": {"type": "log", "title": {"text": "Arithmetic intensity (FLOP/byte)"}, **_DECADES},
+        "yaxis": {"type": "log", "title": {"text": "Matrix products (TFLOP/s)"}, **_DECADES},
+        "legend": {"title": {"text": "device, precision" if len(on_devices) > 1 else "precision"}},
+    }
+    return Figure(title=title, traces=traces, layout=layout)
+
+
+def _step_lines(row: pd.Series, keys: list[str]) -> list[str]:
+    share = f"{number_text(100 * row['of_roof'])} % of the limit"
+    return [f"{number_text(row['rate'] / 1e12)} TFLOP/s, {share}", *(f"{name} {label(row[name])}" for name in keys)]
+
+
+def _from_bottom(phases: pd.Series) -> pd.Series:
+    """Sort keys that put forward last, because Plotly draws the last bar at the top."""
+    return -phases.map(STEP_PHASES.index)
+
+
+def _longest(kernels: pd.DataFrame, unit: Unit) -> dict[tuple[str, str], list[str]]:
+    """Kind and range -> the time and name of their longest kernels."""
+    found: dict[tuple[str, str], list[str]] = {}
+    times = kernels.groupby(["kind", "range", kernels["kernel"].map(short_name)])["time"].sum().reset_index()
+    longest = times.sort_values("time", ascending=False, kind="stable").groupby(["kind", "range"]).head(_NAMED_KERNELS)
+    for kind, part, name, time in longest.itertuples(index=False, name=None):
+        found.setdefault((kind, part), []).append(f"{number_text(time / unit.size)} {unit.name}  {name}")
+    return found
+
+
+def each_trial(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the keys that distinguish each trial, as a text, and its rows, for the first MOST_FIGURES trials."""
+    first = rows.drop_duplicates(RESULT)
+    names = varying_keys(first, ["model", "context_length"], [])
+    first = in_order(first, names).head(MOST_FIGURES)
+    groups = dict(list(rows.groupby(RESULT)))
+    for trial in first.itertuples():
+        title = ", ".join(f"{name} {label(getattr(trial, name))}" for name in names)
+        yield title, groups[trial.measurement_id, trial.environment_id]
+
+
+def _packed(numbers: ArrayLike, kind: str) -> dict[str, str]:
+    return {"dtype": kind, "bdata": b64encode(np.asarray(numbers).astype(f"<{kind}").tobytes()).decode()}
+
+
+_NAMING = ["function", "operator", "line", "category", "phase"]
+
+
+def held_at_peak(allocations: pd.DataFrame) -> pd.DataFrame:
+    """Return the allocations held at the peak, with the columns `held`, bytes times the count `at_peak`, and `piece`.
+
+    A piece is named by the function and line that allocated it, or the operator, or else by its category and phase.
+    """
+    rows = allocations[allocations["at_peak"] > 0]
+    names = [_name(*texts) for texts in rows[_NAMING].itertuples(index=False, name=None)]
+    return rows.assign(held=rows["bytes"] * rows["at_peak"], piece=names)
+
+
+def _name(function: object, operator: object, line: object, category: str, phase: str) -> str:
+    known = [name for name in (function, operator) if isinstance(name, str)]
+    where = [line.rpartition("/")[2]] if isinstance(line, str) else []
+    return " ".join([*known[:1], *where]) or f"{category} in {phase}"

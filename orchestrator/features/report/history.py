@@ -1,0 +1,129 @@
+"""The history of what was measured: states of the user's code, stores or days in order, and where something changed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from lmsweep.analysis.answers.question import DEVICE, STORE, Option, Question, measures_of
+from lmsweep.analysis.answers.verdicts import Answer, answer, cells_of_pair
+from lmsweep.analysis.comparison.claim import BETTER, WORSE, Claim, words
+from lmsweep.analysis.data.code_states import SHOWN_DIGITS
+from lmsweep.analysis.data.process_variation import KIND, Known, known_variation
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.statistics.significance import SIGNIFICANCE
+from lmsweep.trials.statistics.variation import PRIORS, Kind
+
+MOST_STAGES = 30
+"""Number of the newest stages that are shown: each is compared twice."""
+
+LEAST_STEPS = 5
+"""Minimum number of steps of a kind whose median estimates its variation: one or two of them may be changes."""
+
+MEDIAN_STEP = 0.6745 * 2**0.5
+"""The median of the absolute difference of two normal numbers, in their standard deviations."""
+
+
+def histories(frame: pd.DataFrame, software: Sequence[str]) -> Iterator[Answer]:
+    """Yield the answer about the stages of each device and measure, with its changes.
+
+    frame: rows of all attempts, with the column `store`; software: keys in which stages may differ.
+    """
+    for device, rows in frame.groupby(DEVICE, sort=False):
+        for measure in measures_of(rows):
+            measured = rows[rows["workload"] == measure.workload]
+            options = stages(measured)[-MOST_STAGES:]
+            if len(options) < 2:
+                continue
+            place = f" on {device}" if frame[DEVICE].nunique() > 1 else ""
+            over = "store" if measured[STORE].nunique() > 1 else "date"
+            over = "state of the code" if measured["code_digest"].notna().any() else over
+            known = _variation(options)
+            question = Question(
+                fields=(), measure=measure, options=options, across=("code", *software), over=over, variation=known,
+                text=f"{measure.name[:1].upper()}{measure.name[1:]}{place}: what changed, and when?",
+            )  # fmt: skip
+            if found := answer(question):
+                yield replace(found, changes=changes(found))
+
+
+def stages(rows: pd.DataFrame) -> list[Option]:
+    """Return the rows of each stage, the oldest first, named by the stage and its first day. A stage is a state of the
+    user's code; without such code a store; in a single store a day. Each version of PyTorch has its own stages."""
+    own = rows["code_digest"].notna()
+    rows = rows[own] if own.any() else rows
+    day = rows["started_at"].dt.strftime("%Y-%m-%d")
+    if own.any():
+        named = rows["code_revision"].where(~rows["code_dirty"].fillna(True).astype(bool), rows["code_digest"])
+        key, names = rows["code_digest"], named.fillna(rows["code_digest"]).str[:SHOWN_DIGITS]
+    elif rows[STORE].nunique() > 1:
+        key = names = rows[STORE]
+    else:
+        key = names = day
+    torch = rows["torch_version"].fillna("")
+    several = torch.nunique() > 1
+    groups = rows.assign(day=day, name_=names).groupby([key.rename("key_"), torch.rename("torch_")], sort=False)
+    found = []
+    for (_, version), of_stage in sorted(groups, key=lambda one: one[1]["started_at"].min()):
+        first = of_stage.sort_values("started_at").iloc[0]
+        words = dict.fromkeys([str(first["name_"]), *([f"torch {version}"] if several else []), str(first["day"])])
+        found.append(Option(", ".join(words), {}, of_stage.drop(columns=["day", "name_"])))
+    return found
+
+
+def _variation(options: Sequence[Option]) -> Known:
+    """The variation between processes: from repetitions within a stage and, of kinds that many stages measured, from
+    the steps between these. Pooled over all stages, a real change would count as variation. As one of many steps it
+    hardly moves their median. A step to a stage of another kind says nothing of either."""
+    known = dict(known_variation(*(one.rows for one in options)))
+    cell = ["measurement_id", "phase", "metric"]
+    first = [one.rows[one.rows["median"].gt(0)].drop_duplicates(cell) for one in options]
+    rows = pd.concat(first, ignore_index=True)
+    rows = rows.assign(log=np.log(rows["median"].to_numpy(float)))
+    steps = rows.assign(step=rows.groupby([*cell, KIND])["log"].diff().abs()).dropna(subset="step")
+    for names, of_kind in steps.groupby([DEVICE, KIND]):
+        key = cast(tuple[str, Kind], names)
+        freedom = float(of_kind.groupby(cell).size().max())
+        if freedom < LEAST_STEPS:
+            continue
+        squares = freedom * (of_kind["step"].median() / MEDIAN_STEP) ** 2
+        known[key] = known.get(key, PRIORS[key[1]]).updated(squares, freedom)
+    return known
+
+
+def changes(found: Answer) -> dict[str, Claim]:
+    """Return the stages where something changed: the claim against the stage of the last change. The comparison with
+    the stage of the last change also finds a slow drift. Holm's method corrects for the number of stages, as for the
+    number of cells: 5 % of the histories without a change show a false one."""
+    first, *others = found.question.options
+    last = first
+    changed: dict[str, Claim] = {}
+    for stage in others:
+        try:
+            cells = found.of(stage.name) if last is first else cells_of_pair(found.question, last, stage)
+        except RequestError:  # no cell in common
+            continue
+        deciding = cells.loc[cells["verdict"].isin([*BETTER, *WORSE]), "p"].min()
+        corrected = deciding * (len(others) - len(changed))
+        claim = found.claim(stage.name, cells, against=last.name)
+        if claim.verdict in ("better", "worse") and corrected < SIGNIFICANCE:
+            changed[stage.name] = claim
+            last = stage
+    return changed
+
+
+def headline_of_history(found: Answer) -> tuple[str, Sequence[str]]:
+    """Return the newest change, and sentences about the others."""
+    options = found.question.options
+    thing, *of = found.question.over.split(" ")
+    count = " ".join([str(len(options)), f"{thing}s", *of])
+    measure = f"{found.question.measure.name[:1].upper()}{found.question.measure.name[1:]}"
+    said = [words(claim) for claim in found.changes.values()]
+    if not said:
+        newest = found.claim(options[-1].name).verdict
+        none = "no change that counts" if newest == "same" else "cannot tell whether anything changed"
+        return f"{measure}: {none} in {count}", []
+    more = [f"{one}." for one in reversed(said[:-1])]
+    return f"{measure}: {said[-1]}", [f"{len(said)} change{'s'[: len(said) > 1]} in {count}.", *more]

@@ -1,0 +1,72 @@
+"""The results of the page's store and of the stores beside it, joined as if they were one store."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+
+import pandas as pd
+
+from lmsweep.analysis.answers.question import STORE
+from lmsweep.analysis.data.load import of_present_devices
+from lmsweep.analysis.data.results import Results, nothing
+from lmsweep.analysis.reference import PUBLISHED, stores
+from lmsweep.trials.analytic.prices import Price
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.store import Store
+
+
+class Joined(Results):
+    """The results of several stores.
+
+    A device in several stores is called `DEVICE (STORE)` in all but the first; with `history`, it keeps its name.
+    """
+
+    def __init__(self, named: Mapping[str, Results], prices: Sequence[Price] = (), *, history: bool = False) -> None:
+        self.named, self.history = dict(named), history
+        super().__init__(next(iter(self.named.values())).store, prices=prices)
+
+    @cached_property
+    def attempts(self) -> pd.DataFrame:
+        return self._together({name: of_present_devices(one.attempts) for name, one in self.named.items()})
+
+    @cached_property
+    def everything(self) -> pd.DataFrame:
+        return self._together({name: one.everything for name, one in self.named.items()})
+
+    def details(self, table: str, workload: str) -> pd.DataFrame:
+        found = {}
+        for name, one in self.named.items():
+            with suppress(RequestError):  # this store has none
+                found[name] = one.details(table, workload)
+        if not found:
+            raise nothing(workload)
+        return self._together(found)
+
+    def _together(self, frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        first, *others = ({*one.everything["device_name"]} for one in self.named.values())
+        parts = []
+        for name, frame in frames.items():
+            part = frame.assign(**{STORE: name})
+            place = list(self.named).index(name)
+            in_earlier_stores = set().union(first, *others[: place - 1]) if place else set()
+            repeats = part["device_name"].isin(in_earlier_stores)
+            if repeats.any():
+                if not self.history:
+                    part["device_name"] = part["device_name"].mask(repeats, part["device_name"] + f" ({name})")
+                part["environment_id"] = part["environment_id"].mask(repeats, part["environment_id"] + f" {name}")
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def joined(
+    store: str | Store, others: Sequence[str] = (), prices: Sequence[Price] = (), *, history: bool = False
+) -> Joined:
+    """Return the results of a store and beside it. Raises RequestError where there is no store, or it is empty."""
+    location = store.location if isinstance(store, Store) else store
+    locations: dict[str, str | Store] = {location: store}
+    locations |= {name: stores().get(name, name) for name in others if name != PUBLISHED}
+    named: dict[str, Results] = {}
+    for name, place in locations.items():
+        short = name.rstrip("/").rpartition("/")[2] or name
+        named[name if short in named else short] = Results(place)
+    return Joined(named, prices, history=history)

@@ -1,0 +1,219 @@
+"""A chart of points: which key is the x axis, which lines there are, in which panel, colour and dash each is."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from lmsweep.analysis.data.columns import NO_VALUE, label, natural_ranks
+from lmsweep.analysis.tables.measured_grids import independent
+from lmsweep.orchestrator.features.report.drilled import JsonObject
+from lmsweep.trials.results.roles import Role, fields_with
+
+COLOURS, DASHES = 7, 4
+"""How many colours and dashes tell lines apart; page.css and charts.js have as many."""
+
+Codes: TypeAlias = dict[str, NDArray[np.int64]]
+"""Name of a key -> the rank of its value at each point."""
+Key: TypeAlias = tuple[int, ...]
+"""What distinguishes a line from others: ranks of values."""
+
+UNUSED_LABELS = {"none", NO_VALUE}
+"""Labels of a field that a configuration does not use."""
+MOST_LINES, MOST_PANELS = 8, 12
+"""Lines of one panel, and panels of a chart; what is left is counted below it."""
+FEW_LINES, FEW_PANELS = 6, 6
+"""A reader follows so many lines in one panel, and so many panels on a screen."""
+
+
+def chart_of(
+    points: pd.DataFrame,
+    keys: Sequence[str],
+    *,
+    title: str,
+    unit: str,
+    colour: str = "",
+    order: Sequence[str] = (),
+    over: str = "",
+) -> JsonObject:
+    """Return the lines of these points for the page's script; empty if there are none.
+
+    points: the columns `keys`, `y`, `low`, `high` in the printed unit, `text`, `cell` (its number on the page) and
+    `limit`, the y of a cross for what ran out of memory, else NaN. colour: the key that colours show if it is a line's;
+    order: its values as the legend lists them. over: the key of the x axis, if it is known.
+    """
+    shown = points[points["y"].notna() | points["limit"].notna()]
+    codes = {name: natural_ranks(shown, name) for name in keys} if len(shown) else {}
+    if order and colour in codes:
+        codes[colour] = shown[colour].map(list(order).index).to_numpy()
+    free = independent(codes)  # the table has the sizes that follow others, such as the batch size for so many tokens
+    kept = [name for name in codes if name in free or not pd.api.types.is_numeric_dtype(points[name])]
+    differing = [name for name in kept if len(set(codes[name])) > 1]
+    if shown["y"].notna().sum() < 2 or not differing:
+        return {}
+    x = (
+        over
+        if over in differing
+        else max(differing, key=lambda name: _worth_as_x(shown, codes, differing, name, colour))
+    )
+    inside = [name for name in differing if name != x]
+    lines = _groups(codes, inside, len(shown))
+    facet = _facets(inside, lines)
+    of_line = [name for name in inside if name not in facet]
+    panels: dict[Key, list[Key]] = {}
+    left = 0
+    for key in sorted(lines):
+        panel = tuple(key[inside.index(name)] for name in facet)
+        if (panel not in panels and len(panels) == MOST_PANELS) or len(panels.setdefault(panel, [])) == MOST_LINES:
+            left += 1
+        else:
+            panels[panel].append(key)
+    first = {name: dict(zip(codes[name], map(label, shown[name]), strict=True)) for name in inside}
+
+    of_line = _without_protocol(of_line, inside, [*lines])
+    switched = [name for name in of_line if not UNUSED_LABELS.isdisjoint(first[name].values())]
+    often = Counter(text for name in of_line for text in set(first[name].values()))
+
+    def words(key: Key) -> str:
+        """The values of a line, but `none`; with the field's name if it is switched on, or another has such a value."""
+        texts = {name: first[name][key[inside.index(name)]] for name in of_line}
+        said = {name: text for name, text in texts.items() if text not in UNUSED_LABELS} or texts
+        return ", ".join(
+            f"{name} {text}" if name in switched or often[text] > 1 else text for name, text in said.items()
+        )
+
+    numbers = _numbers(shown, x)
+    looks = _looks([key for of_panel in panels.values() for key in of_panel], inside, of_line, colour)
+    beside = {name: place for place, name in enumerate(dict.fromkeys(map(words, lines)))}
+    drawn, traces = shown[["y", "low", "high", "limit", "text", "cell"]], []
+    for place, of_panel in enumerate(panels.values()):
+        for key in of_panel:
+            name = words(key)
+            aside = 0.0 if numbers is not None or x in ("model", over) else min(0.09, 0.6 / len(beside))
+            shift = aside * (beside[name] - (len(beside) - 1) / 2)
+            hue, dash = looks[key]
+            rows = lines[key][np.argsort(codes[x][lines[key]], kind="stable")]
+            traces.append(
+                _trace(drawn.iloc[rows], codes[x][rows], numbers, shift)
+                | {"name": name, "panel": place, "colour": hue, "dash": dash}
+            )
+    labels = dict(sorted(zip(codes[x], map(label, shown[x]), strict=True)))
+    return {
+        "title": title,
+        "unit": unit,
+        "x": x,
+        "ticks": [numbers[code] for code in labels] if numbers is not None else list(map(int, labels)),
+        "labels": list(labels.values()),
+        "numeric": numbers is not None,
+        "ordered": numbers is not None or x in ("model", over),
+        "legend": ", ".join([name for name in of_line if name not in switched] or of_line),
+        "panels": [
+            ", ".join(_panel_part(name, first[name][code]) for name, code in zip(facet, one, strict=True))
+            for one in panels
+        ],
+        "traces": traces,
+        "left": left,
+    }
+
+
+def _without_protocol(names: list[str], inside: Sequence[str], lines: Sequence[Key]) -> list[str]:
+    """The keys by which lines are named: how long each was measured is left out if they differ without it."""
+    kept = [name for name in names if name not in fields_with(Role.PROTOCOL)]
+    return kept if len({tuple(key[inside.index(name)] for name in kept) for key in lines}) == len(lines) else names
+
+
+def _panel_part(name: str, text: str) -> str:
+    return text if name in ("model", "mode", "option", "part", "value") else f"{name} {text}"
+
+
+def _groups(codes: Codes, names: Sequence[str], count: int) -> dict[Key, NDArray[np.int64]]:
+    found: dict[Key, list[int]] = {}
+    for place in range(count):
+        found.setdefault(tuple(int(codes[name][place]) for name in names), []).append(place)
+    return {key: np.array(places) for key, places in found.items()}
+
+
+def _worth_as_x(
+    points: pd.DataFrame, codes: Codes, names: Sequence[str], name: str, colour: str
+) -> tuple[bool, bool, int]:
+    """How good the key is as x axis, to be compared: not the colour, several points a line, then the most usual key."""
+    others = [codes[other] for other in names if other != name]
+    lines = len(set(zip(*others, strict=True))) if others else 1
+    worth = 3 if name == "context_length" else 2 if name == "model" else int(_numbers(points, name) is not None)
+    return name != colour or len(names) == 1, len(points) / lines >= 1.5, worth
+
+
+def _numbers(points: pd.DataFrame, name: str) -> dict[int, float] | None:
+    """The numbers of a key by its code, if all its values are numbers."""
+    column = points[name]
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column) or column.isna().any():
+        return None
+    return dict(zip(natural_ranks(points, name).tolist(), map(float, column), strict=True))
+
+
+def _facets(names: Sequence[str], lines: dict[Key, Any]) -> list[str]:
+    """The keys that divide many lines into the fewest panels and lines of the legend, of these at most MOST_LINES."""
+    if len(lines) <= FEW_LINES:
+        return []
+    tried = []
+    for chosen in (choice for size in range(3) for choice in combinations(names, size)):
+        panels, legend = (
+            len({tuple(key[names.index(name)] for name in of) for key in lines})
+            for of in (chosen, [name for name in names if name not in chosen])
+        )
+        if panels <= MOST_PANELS:
+            tried.append((max(legend - MOST_LINES, 0), panels > FEW_PANELS, panels + legend, list(chosen)))
+    return min(tried, key=lambda one: one[:3])[3]
+
+
+def _looks(
+    lines: Sequence[Key], inside: Sequence[str], names: Sequence[str], colour: str
+) -> dict[Key, tuple[int, int]]:
+    """The colour and dash of each line: the same for the same values in every panel."""
+
+    def part(key: Key, of: Sequence[str]) -> Key:
+        return tuple(key[inside.index(name)] for name in of)
+
+    def places(of: Sequence[str]) -> dict[Key, int]:
+        return {one: place for place, one in enumerate(sorted({part(key, of) for key in lines}))}
+
+    count = {name: len(places([name])) for name in names}
+    few = [name for name in names if count[name] <= COLOURS]
+    shade = colour if colour in few else max(few, key=lambda name: count[name], default=None)
+    shaded, rest = [shade] if shade else [], [name for name in names if name != shade]
+    hues, dashes, whole = places(shaded), places(rest), places(names)
+    if len(dashes) == 1 and len(hues) <= COLOURS:  # colours and dashes both tell lines apart
+        return {key: (hues[part(key, shaded)], hues[part(key, shaded)] % DASHES) for key in lines}
+    if len(hues) <= COLOURS and len(dashes) <= DASHES:
+        return {key: (hues[part(key, shaded)], dashes[part(key, rest)]) for key in lines}
+    return {key: (whole[part(key, names)] % COLOURS, whole[part(key, names)] // COLOURS % DASHES) for key in lines}
+
+
+def _trace(
+    rows: pd.DataFrame, codes: NDArray[np.int64], numbers: dict[int, float] | None, shift: float
+) -> dict[str, Any]:
+    at = [numbers[int(code)] if numbers is not None else int(code) + shift for code in codes]
+    out = rows["y"].isna().to_numpy()
+    y = rows["y"].where(~out, rows["limit"])
+
+    def reach(end: pd.Series) -> list[float | None]:
+        return [_short(abs(one)) if pd.notna(one) else 0 for one in (end - rows["y"]).astype(float)]
+
+    return {
+        "x": [_short(one) for one in at],
+        "y": [_short(one) for one in y],
+        "above": reach(rows["high"]),
+        "below": reach(rows["low"]),
+        "text": rows["text"].to_list(),
+        "cell": [int(one) for one in rows["cell"]],
+        "out": [int(one) for one in np.flatnonzero(out)],
+    }
+
+
+def _short(value: float) -> float:
+    """Six digits, which no screen can show."""
+    return float(f"{value:.6g}")

@@ -1,0 +1,188 @@
+"""The sections of the page below the results, each present only if the store has its data."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from lmsweep.analysis.answers.question import DEVICE, Option
+from lmsweep.analysis.answers.verdicts import Answer
+from lmsweep.analysis.comparison.environment_diff import environment_diff
+from lmsweep.analysis.comparison.explanation import PROFILE, Side, explain
+from lmsweep.analysis.comparison.side_by_side import SideBySide
+from lmsweep.analysis.data.results import Results
+from lmsweep.analysis.presets import PRESETS
+from lmsweep.analysis.presets.limits_tables import sizes_that_fit
+from lmsweep.analysis.tables.listing import Listing
+from lmsweep.analysis.tables.number_format import number_text
+from lmsweep.analysis.tables.pivot import Table
+from lmsweep.analysis.tables.render import render
+from lmsweep.analysis.tables.text_table import Markup, sheet_of
+from lmsweep.orchestrator.features.report.figures import charts, icicle, pareto, pieces
+from lmsweep.orchestrator.features.report.figures.charts import Figure
+from lmsweep.orchestrator.features.report.views import html_of
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+
+MOST_LINES = 300
+"""Preset tables with more lines are left out of the page; `lmsweep table` prints them."""
+
+MOST_EXPLAINED = 3
+"""Options of the headline whose difference from the baseline is explained."""
+
+STEP = ["trial_id", "environment_id", "mode", "code"]
+"""What identifies a step, whichever workload measured it."""
+
+MOST_RESULTS = 3000
+"""The page of a store with more attempts has no preset tables: nearly all would be too long."""
+
+
+_DRAWN: tuple[tuple[str, str, Callable[[Results], Iterator[Figure]], str], ...] = (
+    (
+        *("pareto", "Pareto front", pareto.fronts),
+        "Speed against the peak memory of a step and against its cost. Full circles are the front: no other cell is as "
+        "good in time, memory and money, and better in one. The line joins the best in the two shown.",
+    ),
+    ("memory", "Memory", charts.timelines, "Memory allocated during one iteration, by category."),
+    (
+        *("pieces", "Largest pieces", pieces.largest_pieces),
+        "What holds the most memory at the peak, by the line of code that asked for it.",
+    ),
+    (
+        *("roofline", "Roofline", charts.rooflines),
+        "Steps under the limits of their device, as measured or else from its datasheet. Only eager steps with naive "
+        "attention are shown: theirs is the minimum memory traffic that is known.",
+    ),
+    (
+        *("kernels", "Kernels", charts.kernels),
+        "Kernel time of a step by part of the model. Hover over a bar to see its longest kernels.",
+    ),
+    (
+        *("icicle", "Step by part", icicle.icicles),
+        "A profiled step from top to bottom: its phases, the parts of the model, their kernels. The wider, the longer. "
+        "Drag to zoom in.",
+    ),
+)
+"""Sections of charts: anchor, title, what draws them, and the words below the title."""
+
+
+class NamedTable(NamedTuple):
+    name: str
+    question: str
+    caption: str
+    conditions: str
+    html: str
+    csv: str
+
+
+class Section(NamedTuple):
+    id: str
+    title: str
+    words: str
+    figures: Sequence[Figure] = ()
+    tables: Sequence[NamedTable] = ()
+
+
+BESIDE = "As printed by lmsweep compare --with published."
+
+
+def sections_of(results: Results, published: SideBySide | None, found: Answer | None) -> list[Section]:
+    """Return the sections for which these results have data, in the order of the page.
+
+    published: the results beside published numbers, if they were asked for and have counterparts.
+    """
+    made = [
+        _causes(results, found),
+        _beside(published),
+        _what_fits(results),
+        *(Section(id_, title, words, _figures(draw, results)) for id_, title, draw, words in _DRAWN),
+        Section(
+            *("tables", "Preset tables", "As printed by lmsweep table --preset NAME."),
+            tables=list(_named_tables(results)),
+        ),
+        _environments(found),
+    ]
+    return [section for section in made if section.figures or section.tables]
+
+
+def _causes(results: Results, found: Answer | None) -> Section:
+    """What the difference of a step consists of, for the first options of the headline that were profiled."""
+    tables: list[NamedTable] = []
+    if found:
+        for option in found.question.options[1:][:MOST_EXPLAINED]:
+            with suppress(RequestError):  # the store lacks profiles of this option, or of the baseline
+                causes = _explained(results, found, option)
+                tables.append(_named(causes, option.name, "As printed by lmsweep compare --explain."))
+    words = (
+        "Kernels by part of the model and phase: the parts, idle time and what is unexplained add up to the difference."
+    )
+    return Section("causes", "What the difference consists of", words, tables=tables)
+
+
+def _explained(results: Results, found: Answer, option: Option) -> Listing:
+    question, kernels = found.question, results.details("kernels", PROFILE)
+    baseline, variation = question.options[0], question.variation
+    between = {name: (baseline.values[name], option.values[name]) for name in question.fields}
+    steps = [one.rows[STEP].drop_duplicates() for one in (baseline, option)]
+    one, two = (Side(results.attempts.merge(of_side, on=STEP), kernels, results.store.location) for of_side in steps)
+    differing = {name: sides for name, sides in between.items() if sides[0] != sides[1]}
+    return explain(one, two, between=differing, across=question.across, known=variation or {}).listing()
+
+
+def _beside(published: SideBySide | None) -> Section:
+    tables = []
+    if published:
+        tables = [_named(one, "with published", BESIDE) for one in published.brief()]
+        tables += [
+            _named(one, f"cells {place}", one.title.splitlines()[-1]) for place, one in enumerate(published.cells(), 1)
+        ]
+    words = "Numbers for the same part of the same model, or the same attention: first by table, then cell by cell."
+    return Section("beside", "Side by side", words, tables=tables)
+
+
+def _environments(found: Answer | None) -> Section:
+    """What differs between the environments of two devices."""
+    tables = []
+    if found and found.question.fields == (DEVICE,) and len(found.question.options) == 2:
+        one, other = found.question.options
+        listing = environment_diff(one.rows, other.rows, (one.name, other.name))
+        tables = [_named(listing, "environments", "Fields in which the two devices' environments differ.")]
+    return Section("differences", "What differs", "Between the environments of the two devices.", tables=tables)
+
+
+def _what_fits(results: Results) -> Section:
+    tables, sentences = [], []
+    for workload in dict.fromkeys(results.measurements["workload"]):
+        rows = results.of(workload)
+        trials = rows.drop_duplicates(["measurement_id", "environment_id"])
+        out = trials[trials["status"].isin([Status.OOM, Status.PREDICTED_OOM])]
+        if out.empty:
+            continue
+        count = f"{len(out)} of {len(trials)} trials of the workload {workload}"
+        memory = [f"{number_text(float(size) / 2**30)} GiB" for size in sorted(out["device_memory"].dropna().unique())]
+        sentences.append(f"{count} did not fit{' into ' + ' or '.join(memory) if memory else ''}.")
+        listing = sizes_that_fit(rows, "Largest sizes that fitted, and smallest that did not")
+        question = (
+            f"Context lengths and batch sizes of the workload {workload}, from the trials that ran out of memory."
+        )
+        tables.append(_named(listing, f"what fits: {workload}", question))
+    return Section("fits", "What fits", " ".join(sentences), tables=tables)
+
+
+def _figures(draw: Callable[[Results], Iterator[Figure]], results: Results) -> list[Figure]:
+    with suppress(RequestError):  # the store has no data for this section
+        return list(draw(results))
+    return []
+
+
+def _named_tables(results: Results) -> Iterator[NamedTable]:
+    if results.measurements["attempt_id"].nunique() > MOST_RESULTS:
+        return
+    for name, preset in PRESETS.items():
+        with suppress(RequestError):  # the store lacks the results that this table shows
+            if len(table := preset.make(results)) <= MOST_LINES:
+                yield _named(table, name, preset.question)
+
+
+def _named(table: Table | Listing, name: str, question: str) -> NamedTable:
+    words = sheet_of(table, Markup())
+    return NamedTable(name, question, words.caption, words.conditions, html_of(table), render(table, "csv"))

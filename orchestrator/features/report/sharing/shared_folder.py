@@ -1,0 +1,102 @@
+"""Writes a folder with the results of a store, to commit or to send."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from lmsweep.analysis.data.load import load
+from lmsweep.analysis.data.open_store import INDEX, open_store
+from lmsweep.analysis.metrics.status import counts
+from lmsweep.orchestrator.features.report.chart_files import drawn_charts
+from lmsweep.orchestrator.features.report.content import Content, content_of
+from lmsweep.orchestrator.features.report.page import page_with
+from lmsweep.orchestrator.features.report.sharing.allowed import Allowed, private_words
+from lmsweep.trials.results.environment import ENVIRONMENT_FIELDS
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.store.parquet_file import TABLES, encode
+from lmsweep.trials.store.store import Store
+
+ENVIRONMENT = (*ENVIRONMENT_FIELDS, "accelerator_type", "host_cpu", "host_cores", "host_memory", "lmsweep_version")
+
+
+class Shared(NamedTuple):
+    files: list[str]
+    bytes: int
+    """Bytes of all files."""
+
+
+def share(store: str, folder: str | Path) -> Shared:
+    """Write the results of a store into a new or empty folder, without names of machines and people, and artifacts.
+
+    `results/` is a store with one file per table; report.html, environment.json, README.md with the headline and, if
+    Matplotlib is installed, chart.svg; files.json lists the files for readers at an https address. Raises RequestError:
+    no results, or the folder holds something.
+    """
+    target = Path(folder).expanduser()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RequestError(f"{target} exists already; give the name of a new folder")
+    source = open_store(store)
+    if not source.exists() or load(source).empty:
+        raise RequestError(f"{store} holds no results; measure some with: lmsweep run quick")
+    tables = {name: table for name in TABLES if len(table := source.read(name)[0])}
+    allowed = Allowed(private_words(tables.values()))
+    try:
+        for name, table in tables.items():
+            encoded = encode(allowed.table(table), compression="zstd")
+            path = target / "results" / name / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(encoded)
+        results = Store(str(target / "results"))
+        results.location = "results"  # as commands on the page name it
+        content = content_of(results)
+        (target / "report.html").write_text("".join(page_with(content)), "utf-8")
+        frame = load(results, pooled=False)
+        environments = json.loads(_environments(frame).to_json(orient="records"))
+        (target / "environment.json").write_text(json.dumps(environments, indent=2) + "\n", "utf-8")
+        _, picture = next(drawn_charts(content), ("", b""))
+        if picture:
+            (target / "chart.svg").write_bytes(picture)
+        (target / "README.md").write_text(_summary(frame, content, picture=bool(picture)), "utf-8")
+        stored = sorted(str(path.relative_to(target)) for path in (target / "results").rglob("*.parquet"))
+        (target / INDEX).write_text(json.dumps(stored, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise RequestError(f"{target}: cannot be written ({error.strerror})") from error
+    files = [path for path in sorted(target.rglob("*")) if path.is_file()]
+    return Shared([str(path.relative_to(target)) for path in files], sum(path.stat().st_size for path in files))
+
+
+def _environments(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[[name for name in ENVIRONMENT if name in frame]].drop_duplicates().reset_index(drop=True)
+
+
+def _summary(frame: pd.DataFrame, content: Content, *, picture: bool) -> str:
+    began = frame["started_at"].agg(["min", "max"]).dt.strftime("%Y-%m-%d")
+    version = frame["lmsweep_version"].max()
+    days = " to ".join(dict.fromkeys(began))
+    devices = _environments(frame)[["device_name", "torch_version"]].drop_duplicates()
+    lines = [f"- {row.device_name}, torch {row.torch_version}" for row in devices.itertuples()]
+    return "\n".join(
+        (
+            f"# {content.question or 'Results of lmsweep'}",
+            "",
+            f"**{content.headline}.**" + "".join(f" {text}" for text in content.details),
+            "",
+            *(["![The first chart of report.html](chart.svg)", ""] if picture else []),
+            f"Measured {days} with lmsweep {version} on",
+            "",
+            *lines,
+            "",
+            counts(frame).to_markdown(index=False),
+            "",
+            "`report.html` opens in any browser. `results` is a store of plain Parquet files:",
+            "",
+            "    lmsweep table results",
+            "    lmsweep compare mine results",
+            "",
+            "Names of machines and people, folders, messages of errors, and artifacts were taken out.",
+            "",
+        )
+    )

@@ -1,0 +1,107 @@
+"""The views of what each workload measured: its medians as a chart, and as the table that `lmsweep table` prints."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from lmsweep.analysis.comparison.compare import ResultKey
+from lmsweep.analysis.data.selection import unit_of, values_in
+from lmsweep.analysis.tables.number_format import choose_unit
+from lmsweep.analysis.tables.pivot import default_layout, pivot
+from lmsweep.analysis.tables.render import render
+from lmsweep.analysis.tables.text_table import Markup as Written
+from lmsweep.analysis.tables.text_table import sheet_of
+from lmsweep.orchestrator.features.report.drilled import JsonObject, value_text
+from lmsweep.orchestrator.features.report.lines import chart_of
+from lmsweep.orchestrator.features.report.views import View, html_of, named_grids
+from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.spec.config import RequestError
+
+MOST_ROWS = 3000
+"""Maximum number of rows of a table of the page; `lmsweep table` prints longer ones."""
+
+QUESTIONS = {
+    "timing": "How long does a training step take?",
+    "energy": "How much energy does a step use?",
+    "memory": "How much memory does a step need?",
+    "profile": "Where does the time of a step go?",
+    "attention": "How long does attention take?",
+    "loss": "What do the output head and the loss take?",
+    "precision": "How far do reduced precisions drift?",
+    "ddp": "What does communication cost?",
+    "collectives": "How fast is each collective?",
+    "ceiling": "How fast is a large matrix product?",
+}
+"""The question that the view of each workload answers, in the order of the page."""
+
+
+def views_of_workloads(frame: pd.DataFrame, numbers: dict[ResultKey, int], where: str) -> Iterator[View]:
+    """Yield the medians of each workload. where: the location in the command that prints the same table, if any."""
+    order = [*QUESTIONS, *sorted({*map(str, frame["workload"])} - {*QUESTIONS})]
+    several, known = frame["workload"].nunique() > 1, values_in(frame)
+    for workload in sorted({*map(str, frame["workload"])}, key=order.index):
+        rows = frame[frame["workload"] == workload]
+        condition = {"workload": workload} if several else {}
+        name = QUESTIONS.get(workload, f"What did {workload} measure?")
+        with suppress(RequestError):  # several results would share a cell
+            if not known or set(default_layout(rows).values) <= {*known}:
+                views = [_of_workload(frame, name, condition, numbers, where)]
+                grids = {} if views[0].fits else named_grids(rows, f"{name} By")
+                parts = [
+                    _of_workload(frame, one, condition | grid.where, numbers, where) for one, grid in grids.items()
+                ]
+                yield from parts if len(parts) > 1 else views
+
+
+def _of_workload(
+    frame: pd.DataFrame, name: str, condition: dict[str, str], numbers: dict[ResultKey, int], where: str
+) -> View:
+    layout = default_layout(frame, where=condition)._asdict()
+    table = pivot(frame, **layout, where=condition)
+    found = table.cells.assign(cell=range(len(table.cells)))
+    cell_numbers = iter(replace(table, cells=found).wide("cell").to_numpy().ravel())  # in the order of the HTML
+    names = list(ResultKey._fields)
+    results = [numbers[ResultKey(*key)] for key in found[names].itertuples(index=False, name=None)]
+    cells = [[value, result] for value, result in zip(found["value"], results, strict=True)]
+    keys = [*layout["rows"], *(name for name in layout["cols"] if name not in layout["rows"])]
+    charts: dict[str, JsonObject] = {}
+    together = set(found["workload"]) == {"profile"} and len(layout["values"]) > 1
+    for value in layout["values"][:1] if together else layout["values"]:
+        of_value = found if together else found[found["value"] == value]
+        unit = choose_unit(unit_of(of_value, value) or "1", of_value["median"].to_numpy(float))
+        medians = of_value[["median", "low", "high"]].to_numpy(float) / unit.size
+        has_limit = of_value["status"].eq(Status.OOM) & of_value["device_memory"].notna()
+        has_limit &= unit_of(of_value, value) == "B"  # a trial that ran out of memory is drawn at the device's memory
+        points = of_value.assign(
+            y=medians[:, 0], low=medians[:, 1], high=medians[:, 2],
+            limit=(of_value["device_memory"].astype(float) / unit.size).where(has_limit),
+            text=[value_text(median, low, high, unit) for median, low, high in medians * unit.size],
+        )  # fmt: skip
+        names_of = [*keys, "value"] if together else keys
+        title = "share of kernel time" if together else value
+        if chart := chart_of(points, names_of, title=title, unit=unit.name, colour="value"):
+            charts[value] = {**chart, "undrawn": int((points["y"].isna() & points["limit"].isna()).sum())}
+    sheet = sheet_of(table, Written())
+    html = html_of(table) if len(table) <= MOST_ROWS else ""
+    head, body, rest = html.partition("<tbody>")
+    marked = re.sub("<td", lambda _: _numbered(next(cell_numbers)), rest)
+    words = ["lmsweep", "table", where, "--rows", ",".join(layout["rows"])]
+    words += ["--cols", ",".join(layout["cols"])] if layout["cols"] else []
+    words += [word for value in layout["values"] for word in ("--value", value)]
+    words += [word for name, text in condition.items() for word in ("--where", f"{name}={text}")]
+    return View(
+        name=name, cells=cells, charts=charts,
+        caption=sheet.caption, conditions=sheet.conditions, html=Markup(head + body + marked), csv=render(table, "csv"),
+        command=shlex.join(words) if where else "",
+        note="" if html else f"The table has {len(table)} rows; the command below prints it.",
+    )  # fmt: skip
+
+
+def _numbered(cell: float) -> str:
+    return "<td" if np.isnan(cell) else f'<td data-cell="{cell:.0f}"'

@@ -1,0 +1,314 @@
+"""The answer that a page begins with: from verdicts, in words and percent, with the interval that it rests on."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+from typing import Any, get_args
+
+import pandas as pd
+import pytest
+
+from lmsweep.analysis.answers.headline import headline_of
+from lmsweep.analysis.answers.question import Asked, asked_in, questions
+from lmsweep.analysis.answers.verdicts import OPTION, Answer, answer, cells_of_pair
+from lmsweep.analysis.comparison.claim import Form, Gain, claim_of, words
+from lmsweep.analysis.data.columns import label
+from lmsweep.analysis.reference import stores
+from lmsweep.orchestrator.features.report.content import content_of
+from lmsweep.orchestrator.features.report.joined import joined
+from lmsweep.orchestrator.features.report.page import page_with
+from lmsweep.trials.results.outcome import Flag
+from tests.support.made_up_results import H200 as NAMELESS
+from tests.support.made_up_results import Attempts, config, samples
+
+H200 = replace(NAMELESS, accelerator_type="H200")
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", accelerator_type="H100")
+
+
+def answers_of(location: str, *others: str, asked: Asked | None = None) -> list[Answer]:
+    results = joined(location, others)
+    asked = asked or asked_in(results.measurements)
+    return [one for question in questions(results.attempts, asked, (), ()) if (one := answer(question))]
+
+
+def grid(tmp_path: Path, times: dict[str, list[float]], **more: Any) -> str:
+    """Steps on a GPU at several context lengths, of each precision its times in ms."""
+    attempts = Attempts(tmp_path / "results")
+    for precision, of_lengths in times.items():
+        for length, time in zip((128, 256, 512, 1024), of_lengths, strict=False):
+            trial = config(device="cuda", context_length=length, precision=precision)
+            device = {"step.time": samples(time / 1e3, time / 1e6), "step.device_time": samples(time / 1e3, time / 1e6)}
+            attempts.ok(trial, device, **more)
+    return attempts.store.location
+
+
+@pytest.mark.parametrize(
+    ("gain", "timed", "said"),
+    [
+        (Gain(1.1, 1.08, 1.12), True, ("10 % faster", "8 to 12")),
+        (Gain(0.9, 0.88, 0.93), True, ("10 % slower", "7 to 12")),
+        (Gain(1.004, 1.0031, 1.0049), True, ("0.40 % faster", "0.31 to 0.49")),
+        (Gain(1.02, 0.97, 1.07), True, ("2 % faster", "-3 to 7")),
+        (Gain(3.1, 3.0, 3.2), True, ("3.1 times as fast", "3 to 3.2")),
+        (Gain(0.25, 0.2, 0.4), True, ("4 times as long", "2.5 to 5")),
+        (Gain(0.75, 0.74, 0.76), False, ("25 % less", "24 to 26")),
+        (Gain(0.44, 0.43, 0.45), False, ("56 % less", "55 to 57")),
+        (Gain(1.05, float("nan"), float("nan")), True, ("5.0 % faster", "")),
+    ],
+)
+def test_a_gain_is_printed_in_percent_and_from_twice_on_as_a_multiple(
+    gain: Gain, timed: bool, said: tuple[str, str]
+) -> None:
+    assert gain.words(timed=timed) == said
+
+
+def test_a_clear_difference_is_a_headline_with_its_interval(tmp_path: Path) -> None:
+    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "bf16": [10, 20, 40]}))
+    headline, details = headline_of(found)
+    said = re.fullmatch(r"Training step: bf16 is 20.* % faster than fp32 \((.*) to (.*)\)", headline)
+    assert said and float(said[1]) < 20 < float(said[2])
+    assert details[0] == "Faster in 3 of 3 cells."
+
+
+def test_no_ratio_stands_over_cells_that_nothing_decides(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [10.0, 20.1], "bf16": [10.05, 20.0]})
+    assert headline_of(answers_of(location)[0])[0] in (
+        "Training step: bf16 against fp32: cannot tell (undecided in 2 of 2 cells)",
+        "Training step: bf16 and fp32: no difference above 2 %",
+    )
+    attempts = Attempts(tmp_path / "wall")
+    for precision, time in (("fp32", 0.01), ("bf16", 0.011)):
+        attempts.ok(config(device="cuda", precision=precision), {"step.time": samples(time, time / 3)})
+    headline = headline_of(answers_of(attempts.store.location)[0])[0]
+    assert headline.endswith("cannot tell (undecided in 1 of 1 cell)")
+
+
+def test_a_crossover_is_named(tmp_path: Path) -> None:
+    [found] = answers_of(grid(tmp_path, {"fp32": [10, 20, 40, 80], "bf16": [12, 19, 30, 50]}))
+    assert headline_of(found)[0] == "Training step: bf16 is faster than fp32 from context_length 256 on"
+
+
+def test_a_busy_host_is_mentioned(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12, 24], "bf16": [10, 20]}, flags=(Flag.BUSY_HOST,))
+    assert "The host was busy in 2 of 2 cells." in headline_of(answers_of(location)[0])[1]
+
+
+def test_options_that_are_compared_at_once_have_the_numbers_of_each_pair(tmp_path: Path) -> None:
+    [found] = answers_of(grid(tmp_path, {"fp32": [12, 24, 48], "tf32": [11, 22, 44], "bf16": [6, 12, 24]}))
+    assert headline_of(found)[0].startswith("Training step: bf16 is the fastest of 3: 2 times as fast as fp32 (")
+    numbers = ["gain", "gain_low", "gain_high", "baseline", "contrast"]
+    for option in found.question.options[1:]:
+        alone = cells_of_pair(found.question, found.question.options[0], option)
+        together = found.of(option.name)
+        assert together[numbers].to_numpy(float) == pytest.approx(alone[numbers].to_numpy(float))
+        assert list(together["verdict"]) == list(alone["verdict"])
+        assert list(together["one"]) == list(alone["one"]) and list(together["other"]) == list(alone["other"])
+
+
+def test_cells_in_which_the_winner_was_not_measured_do_not_count_against_it(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    of_lengths = {"fp32": (12, 24, 48), "tf32": (11, 22, 44), "bf16": (6, 12)}
+    for precision, times in of_lengths.items():
+        for length, time in zip((128, 256, 512), times, strict=False):
+            device = {"step.time": samples(time / 1e3, time / 1e6)}
+            attempts.ok(config(device="cuda", context_length=length, precision=precision), device)
+    headline, details = headline_of(answers_of(attempts.store.location)[0])
+    assert headline.startswith("Training step: bf16 is the fastest of 3") and "It is first" not in " ".join(details)
+
+
+def test_memory_is_less_or_more(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, size in (("fp32", 4.0), ("bf16", 3.0)):
+        for length in (128, 256):
+            peak = {"step.peak_allocated": (size * length * 2**24,) * 10}
+            trial = config(device="cuda", context_length=length, precision=precision)
+            attempts.ok(trial, peak, workload="memory", units={"step.peak_allocated": "B"})
+    [found] = answers_of(attempts.store.location)
+    assert headline_of(found)[0].startswith("Peak memory: bf16 needs 25 % less than fp32")
+
+
+def test_the_question_of_a_sweep_chooses_fields_baseline_and_conditions(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12, 24], "tf32": [11, 22], "bf16": [10, 20]})
+    asked = Asked(ask="Is bf16 worth it?", compare=("precision",), baseline={"precision": "tf32"},
+                  where={"context_length": "256"})  # fmt: skip
+    first = answers_of(location, asked=asked)[0]
+    assert first.question.text == "Is bf16 worth it?" and first.baseline == "tf32"
+    assert {label(one) for one in first.cells["context_length"]} == {"256"}
+    assert set(first.cells[OPTION]) == {"fp32", "bf16"}
+
+
+def test_what_a_sweep_asks_is_not_asked_again_because_its_fields_vary(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12, 24], "bf16": [10, 20]})
+    asked = Asked(ask="Is bf16 worth it?", compare=("precision",))
+    assert [one.question.text for one in answers_of(location, asked=asked)] == ["Is bf16 worth it?"]
+    narrower = replace(asked, where={"context_length": "256"})
+    assert [one.question.text for one in answers_of(location, asked=narrower)] == ["Is bf16 worth it?", ""]
+
+
+def test_rows_store_the_question_and_the_newest_counts(tmp_path: Path) -> None:
+    location = grid(tmp_path, {"fp32": [12]}, question=json.dumps({"ask": "How fast?", "compare": ["precision"]}))
+    assert asked_in(joined(location).measurements) == Asked(ask="How fast?", compare=("precision",))
+
+
+def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) -> None:
+    asked = {"ask": "How long?", "where": {"workload": "timing"}}
+    times = {"fp32": [12.0, 24.0], "bf16": [10.0, 20.0]}
+    text = "".join(page_with(content_of(grid(tmp_path, times, question=json.dumps(asked)))))
+    assert "<h1>How long?</h1>" in text
+    assert re.findall(r'class="headline">([^<]*)', text)[0] == "Training step: 10 ms to 24 ms, in 4 cells"
+    assert re.findall(r'<select id="view"><option value="0">([^<]*)', text)[0].startswith("How long does a")
+
+
+def test_a_question_that_names_no_workload_is_followed_by_the_claim_of_a_run_and_is_no_title_of_it(
+    tmp_path: Path,
+) -> None:
+    times = {"fp32": [12.0, 24.0], "bf16": [4.0, 8.0]}
+    content = content_of(grid(tmp_path, times, question=json.dumps({"ask": "What does it take?"})))
+    assert content.headline.startswith("Training step: bf16 is 3 times as fast as fp32 (")
+    assert content.views[0].compared
+    assert "<h1>results</h1>" in "".join(page_with(content))
+
+
+def test_a_question_that_names_no_workload_is_answered_by_numbers_if_one_store_has_two_devices_without_common_cells(
+    tmp_path: Path,
+) -> None:
+    asked = {"question": json.dumps({"ask": "What does it take?"})}
+    grid(tmp_path, {"fp32": [12.0, 24.0]}, fingerprint=H200, **asked)
+    content = content_of(grid(tmp_path, {"bf16": [10.0]}, fingerprint=H100, **asked))
+    assert content.headline.startswith("Training step: ")
+    assert "in common" not in content.headline and not content.first
+    assert "<h1>What does it take?</h1>" in "".join(page_with(content))
+
+
+def legend(chart: Any) -> set[str]:
+    return {trace["name"] for trace in chart["traces"]}
+
+
+def test_jobs_that_one_chart_cannot_show_have_a_view_each_and_the_first_has_the_option_of_the_headline(
+    tmp_path: Path,
+) -> None:
+    attempts, count = Attempts(tmp_path / "results"), 0
+    ways = {
+        "train_step": [("fp32", "none"), ("tf32", "none"), ("bf16", "none")],
+        "forward": [("fp32", "none"), ("fp32", "model"), ("bf16", "model"), ("bf16", "block")],
+    }
+    for mode, of_mode in ways.items():
+        models = ("small", "medium", "large", "xl") if mode == "train_step" else ("small", "medium")
+        for model in models:
+            for length in (128, 256, 512):
+                for batch in (1, 4) if mode == "train_step" else (8, 32):
+                    for precision, compile in of_mode:
+                        trial = config(
+                            model, device="cuda", mode=mode, context_length=length, batch_size=batch,
+                            precision=precision, compile=compile,
+                        )  # fmt: skip
+                        seconds = length * batch / 1e5 / (2 if precision == "bf16" else 1)
+                        seconds /= {"none": 1, "model": 2, "block": 6}[compile]
+                        attempts.ok(trial, {"step.time": samples(seconds, seconds / 1000)})
+                        count += 1
+    content = content_of(attempts.store.location)
+    assert "bf16, compile block" in content.headline
+    views = content.views
+    assert any("compile block" in name for name in legend(next(iter(views[0].charts.values()))))
+    assert all(len(legend(chart)) <= 8 and not chart["left"] for view in views for chart in view.charts.values())
+    assert len({view.name for view in views}) == len(views)
+    timing = [view for view in views if view.name.startswith("How long does a training step take?")]
+    assert len(timing) > 1 and all("--where" in view.command for view in timing)
+    assert len({result for view in timing for _, result in view.cells}) == count
+    whole = {(cell.one, cell.other) for cell in content.first.cells.itertuples()}  # type: ignore[union-attr]
+    of_first = [view for view in views if view.name.startswith("precision, compile: ")]
+    shown = {tuple(results) for view in of_first for _, *results in view.cells}
+    assert len(of_first) > 1 and len(shown) == len(whole)
+
+
+def test_a_size_that_follows_another_one_is_no_line_of_a_chart(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for length, batch in ((128, 32), (256, 16), (512, 8), (1024, 4)):
+        for precision, factor in (("fp32", 3), ("tf32", 2), ("bf16", 1)):
+            trial = config(device="cuda", context_length=length, batch_size=batch, precision=precision)
+            attempts.ok(trial, {"step.time": samples(length * factor / 1e5, length / 1e8)})
+    for view in content_of(attempts.store.location).views:
+        (chart,) = view.charts.values()
+        assert chart["x"] == "context_length" and legend(chart) <= {"fp32", "tf32", "bf16"}
+
+
+def test_stores_beside_are_one_frame_and_a_device_of_both_has_the_name_of_its_store(tmp_path: Path) -> None:
+    one, other = (grid(tmp_path / name, {"fp32": [12, 24]}, fingerprint=H200) for name in ("one", "other"))
+    results = joined(one, [other])
+    assert (
+        set(results.measurements["device_name"]) == {"NVIDIA H200", "NVIDIA H200 (results)"}
+        or len(set(results.measurements["device_name"])) == 2
+    )
+    assert results.measurements["environment_id"].nunique() == 2
+
+
+def test_a_store_beside_its_copy_shows_no_difference(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "mine")
+    time = samples(0.01, 1e-6)
+    for length in (128, 256):
+        trial = config(device="cuda", context_length=length)
+        attempts.ok(trial, {f"{phase}.time": time for phase in ("backward", "optimizer", "step")})
+    copytree(tmp_path / "mine", tmp_path / "copy")
+    page = "".join(page_with(content_of(str(tmp_path / "mine"), [str(tmp_path / "copy")])))
+    assert "no difference above 2 %" in re.findall(r'class="headline">([^<]*)', page)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("h100-fp8", "Training step: fp8_tensorwise is the fastest of 4 from d_model 2048 on: "),
+        ("h200-x2-ddp", "Data-parallel step: None of 9 is surely faster than naive; bucketed"),
+        ("h100-packing", "Training step: varlen is the fastest of 3: 95 % faster than sdpa ("),
+    ],
+)
+def test_shipped_sets_begin_with_their_answer(name: str, said: str) -> None:
+    found = answers_of(stores()[name])[0]
+    headline, _ = headline_of(found)
+    assert headline.startswith(said)
+
+
+def test_two_shipped_devices_are_compared_in_one_direction() -> None:
+    found = answers_of(stores()["h100-devices"], stores()["h200-devices"])[0]
+    headline, details = headline_of(found)
+    assert headline.startswith("Training step: H200 is 11.5 % faster than H100 (")
+    assert details[0] == "Faster in 24 of 24 cells."
+
+
+def test_a_chart_of_cells_more_than_three_times_as_fast_shows_times_and_others_per_cent(tmp_path: Path) -> None:
+    for factor, title in ((10, "times as fast as fp32"), (2, "% faster than fp32")):
+        store = grid(tmp_path / str(factor), {"fp32": [10.0 * factor, 20.0 * factor], "bf16": [10.0, 20.0]})
+        (chart,) = content_of(store).views[0].charts.values()
+        assert chart["title"] == title
+
+
+def test_a_difference_whose_size_is_not_known_has_no_number() -> None:
+    cells = pd.DataFrame({"ratio": [0.2, 0.3, 0.4], "half": [2.0, 2.0, 1.5]}).assign(
+        value="step.time", verdict="faster", flags=[()] * 3, kind="wall", places=[frozenset({"one"})] * 3, least=0.02,
+        itself=False,
+    )  # fmt: skip
+    claim = claim_of(cells, "bf16", "fp32", timed=True)
+    assert claim.verdict == "better"
+    unsure = "not known to within a factor of two"
+    said = {form: words(claim, form) for form in get_args(Form)}
+    assert said == {
+        "sentence": f"bf16 against fp32: {unsure}", "gain": unsure, "badge": f"bf16: {unsure}",
+        "clocks": f"time {unsure}", "table": f"3 cells: time {unsure}",
+    }  # fmt: skip
+
+
+def test_the_option_that_surely_beats_another_leads_although_a_busy_host_blurs_its_steps(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    steps = {"fp32": (100, 100, 100), "tf32": (25, 25, 24), "bf16": (15, 60, 12)}  # fastest, slowest step; on the GPU
+    for length in (128, 256, 512, 1024):
+        for precision, (fastest, slowest, device) in steps.items():
+            wall = tuple((fastest + (slowest - fastest) * (i % 5) / 4 + i / 1e4) / 1e3 for i in range(10))
+            values = {"step.time": wall, "step.device_time": samples(device / 1e3, device / 1e6)}
+            attempts.ok(config(device="cuda", context_length=length, precision=precision), values)
+    found = answers_of(attempts.store.location)[0]
+    assert found.claim("tf32").ahead > found.claim("bf16").ahead > 1
+    headline, details = headline_of(found)
+    assert headline.startswith("Training step: bf16 is the fastest of 3: ") and "may be as good" not in " ".join(
+        details
+    )

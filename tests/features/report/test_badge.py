@@ -1,0 +1,50 @@
+"""The badge: the headline of a store, or one of its numbers, as a small SVG that loads nothing."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from lmsweep.orchestrator.features.report.sharing.drawn_badge import badge
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import answer_here
+from tests.support.made_up_results import Attempts, config, samples
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """Steps of two precisions; the model's name is hostile."""
+    attempts = Attempts(tmp_path / "results")
+    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
+        for length in (128, 256):
+            trial = config(device="cuda", context_length=length, precision=precision)
+            time = samples(seconds, seconds / 1e4)
+            attempts.ok(trial, {"step.time": time, "step.device_time": time})
+    return attempts.store.location
+
+
+def test_a_badge_has_the_headline_and_its_interval_behind_it(store: str, tmp_path: Path) -> None:
+    assert answer_here("badge", store, "-o", tmp_path / "badge.svg").returncode == 0
+    text = (tmp_path / "badge.svg").read_text()
+    root = ET.fromstring(text)
+    written = [one.text for one in root.iter() if one.tag.endswith("}text")]
+    assert written[0] == "training step" and str(written[1]).endswith(" % faster with bf16")
+    [title] = [one.text for one in root.iter() if one.tag.endswith("}title")]
+    assert str(title).startswith("Training step: bf16 is ") and " to " in str(title)
+    assert len(text) < 1200 and "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_badge_of_one_cell_has_its_median(store: str) -> None:
+    said = badge(store, "step.time", {"precision": "bf16", "context_length": "128"})
+    assert ">step.time</text>" in said and ">10 ms</text>" in said
+    with pytest.raises(RequestError, match="4 results have one; select one of them with --where by context_length"):
+        badge(store, "step.time")
+
+
+def test_names_in_a_store_are_text(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
+        trial = config(device="cuda", precision=precision)
+        attempts.ok(trial, {"<b>&.time": samples(seconds, 1e-6)})
+    said = badge(attempts.store.location, "<b>&.time", {"precision": "bf16"})
+    assert ET.fromstring(said).get("aria-label", "").startswith("<b>&.time: 10")

@@ -1,0 +1,195 @@
+"""Terminal, JSON, page, badge, shared folder and a run's last lines say the same of the same two selections."""
+
+import hashlib
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.answers.headline import headline_of
+from lmsweep.analysis.answers.store_answers import answers_of
+from lmsweep.analysis.data.open_store import open_store
+from lmsweep.analysis.data.selection import select
+from lmsweep.analysis.reference import stores
+from lmsweep.trials.store.parquet_file import encode
+from tests.support.command import lmsweep_here
+from tests.support.made_up_results import Attempts, config, samples
+
+AMOUNT = r"(-?[\d.,]+(?:x| % faster| % slower| % longer| % less| % more| times as fast| times as long))(?!\.?\d)"
+INTERVAL = r"(?: time)?(?: (?:than|as) [^()\[\]]*)?(?: ?[\[(](-?[\d.]+)(?:,| to) (-?[\d.]+)[\])])?"
+
+DEVICE, H100, H200 = "device_name", "NVIDIA H100 80GB HBM3", "NVIDIA H200"
+BOTH = ("h100-devices", "h200-devices")
+
+
+class Pair(NamedTuple):
+    """Two selections of shipped sets."""
+
+    sets: tuple[str, ...]
+    where: dict[str, str]
+    baseline: dict[str, str]
+    contrast: dict[str, str]
+
+    def sides(self) -> list[str]:
+        pairs = (("--baseline", self.baseline), ("--contrast", self.contrast))
+        return [word for option, side in pairs for name, value in side.items() for word in (option, f"{name}={value}")]
+
+    def conditions(self) -> list[str]:
+        return [word for name, value in self.where.items() for word in ("--where", f"{name}={value}")]
+
+
+def of_devices(**where: str) -> Pair:
+    return Pair(BOTH, where, {DEVICE: H100}, {DEVICE: H200})
+
+
+def of_precisions(name: str, **where: str) -> Pair:
+    return Pair((name,), where, {"precision": "tf32"}, {"precision": "bf16"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "pair",
+    [
+        of_devices(),
+        of_devices(precision="bf16"),
+        of_devices(model="small", compile="none"),
+        of_devices(model="large", context_length="1024", precision="bf16", compile="block"),
+        of_precisions("h100-devices", compile="none"),
+        of_precisions("h200-devices", compile="block", model="small,medium"),
+        of_precisions("h200-end-to-end", compile="block", model="2.7b"),
+        Pair(BOTH[:1], {}, {"precision": "tf32", "compile": "none"}, {"precision": "bf16", "compile": "block"}),
+    ],
+    ids=lambda pair: "-".join([*pair.sets, *pair.where.values(), *pair.contrast.values()]).replace(" ", "-"),
+)
+def test_two_selections_of_shipped_sets_have_one_number_one_interval_and_one_direction(
+    pair: Pair, tmp_path: Path
+) -> None:
+    store = selected(pair, tmp_path / "selected")
+    said = sentences(store, pair, tmp_path)
+    if len(pair.sets) > 1:
+        # The whole sets repeat more cells, so that they know the variation between processes more exactly.
+        one, other = (selected(pair._replace(sets=(name,)), tmp_path / name) for name in pair.sets)
+        found = lmsweep_here("compare", one, other, "--across", "device_name,driver_version")
+        said["two stores"] = summary_of(found)
+        said["beside"] = lmsweep_here("compare", one, "--with", other).split("\n")[1]
+        lmsweep_here("report", one, "--with", other, "-o", tmp_path / "two.html")
+        said["page of two stores"] = headline_on((tmp_path / "two.html").read_text())
+    check(said)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "device_seconds", "verdict"),
+    [
+        ({"fp32": (0.03, 0.04), "bf16": (0.05, 0.06)}, {"fp32": (0.012, 0.024), "bf16": (0.004, 0.008)}, "gain"),
+        pytest.param(
+            {"fp32": (0.03, 0.04), "bf16": (0.02, 0.01)},
+            {"fp32": (0.012,), "bf16": (0.010,)},
+            "gain",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"fp32": (0.010, 0.02), "bf16": (0.0101, 0.02)}, {}, "undecided", marks=pytest.mark.slow),
+        ({"fp32": (0.010, 0.02), "bf16": (0.005, 0.04)}, {}, "undecided"),
+    ],
+    ids=["faster-and-by-wall-time-slower", "device-times-of-one-cell", "undecided", "mixed"],
+)
+def test_two_precisions_of_a_store_have_one_number_one_interval_and_one_direction(
+    seconds: dict[str, tuple[float, ...]], device_seconds: dict[str, tuple[float, ...]], verdict: str, tmp_path: Path
+) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, times in seconds.items():
+        for place, time in enumerate(times):
+            values = {"step.time": samples(time, time / 100)}
+            if device := device_seconds.get(precision, ())[place : place + 1]:
+                values["step.device_time"] = samples(device[0], device[0] / 1000)
+            attempts.ok(config(device="cuda", context_length=128 * 2**place, precision=precision), values)
+    pair = Pair((), {}, {"precision": "fp32"}, {"precision": "bf16"})
+    said = sentences(attempts.store.location, pair, tmp_path)
+    if verdict == "gain":
+        check(said)
+    else:
+        assert all(re.search("undecided in|cannot tell|no difference above|slower in", text) for text in said.values())
+        assert not any(claims_of(said[name]) for name in ("page", "badge", "run"))
+
+
+@pytest.mark.slow
+def test_where_an_option_is_ahead_from_a_size_on_the_number_is_that_of_the_largest_size(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, times in (("fp32", (10, 20, 40, 80)), ("tf32", (11, 21, 41, 81)), ("bf16", (12, 19, 30, 50))):
+        for place, time in enumerate(times):
+            trial = config(device="cuda", context_length=128 * 2**place, precision=precision)
+            values = {"step.device_time": samples(time / 1e3, time / 1e6), "step.time": samples(time / 970, time / 1e6)}
+            for _ in range(2):  # a lone process would be as uncertain as its table scatters
+                attempts.ok(trial, values)
+    pair = Pair((), {"context_length": "1024"}, {"precision": "fp32"}, {"precision": "bf16"})
+    check(sentences(attempts.store.location, pair, tmp_path))
+
+
+def check(said: dict[str, str]) -> None:
+    claims = {name: claims_of(text) for name, text in said.items()}
+    whole = json.dumps(said, indent=1)
+    for clock in ("gain", "beside"):
+        numbers = {amount for of_place in claims.values() for which, amount, *_ in of_place if which == clock}
+        assert len(numbers) <= 1, whole
+    assert len({ends for of_place in claims.values() for *_, ends in of_place if ends}) <= 1, whole
+    clocks = {name: {which for which, *_ in of_place} for name, of_place in claims.items()}
+    assert all(clocks[name] == clocks["terminal"] for name in {*said} - {"badge", "run"}), whole
+    assert "gain" in clocks["run"] <= clocks["terminal"] and set() < clocks["badge"] <= clocks["run"], whole
+
+
+def sentences(store: str, pair: Pair, folder: Path) -> dict[str, str]:
+    """What each place says of two selections, which are all that the store has."""
+    lmsweep_here("badge", store, "-o", folder / "badge.svg")
+    lmsweep_here("share", store, "-o", folder / "shared")
+    across = ("--across", "driver_version") if DEVICE in pair.baseline else ()
+    compared = {
+        name: lmsweep_here("compare", store, *pair.sides(), *across, *pair.conditions(), *options)
+        for name, options in (("terminal", ()), ("json", ("--format", "json")))
+    }
+    badge = re.findall(r'<title>.*?</title>|aria-label="[^"]*"', (folder / "badge.svg").read_text())
+    return {
+        "terminal": summary_of(compared["terminal"]),
+        "json": json.loads(compared["json"])["title"],
+        "page": headline_on((folder / "shared" / "report.html").read_text()),
+        "share": (folder / "shared" / "README.md").read_text().split("**", 1)[1].split("\n")[0],
+        "badge": unescape(" ".join(badge)),
+        "run": headline_of(next(answers_of(analysis.load(store, pooled=False))))[0],
+    }
+
+
+def selected(pair: Pair, folder: Path) -> str:
+    """Return a store with only the rows that the conditions select."""
+    for name in pair.sets:
+        chosen = select(analysis.load(stores()[name], pooled=False), pair.where)["attempt_id"].unique()
+        table = open_store(stores()[name]).read()[0]
+        encoded = encode(table.filter(pc.is_in(table["attempt_id"], pa.array(chosen))), compression="zstd")
+        path = folder / "measurements" / f"shared-{hashlib.sha256(encoded).hexdigest()[:16]}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encoded)
+    return str(folder)
+
+
+def summary_of(printed: str) -> str:
+    """Return the lines between the title and the table as one."""
+    return " ".join(printed.split("\n\n")[0].split("\n")[1:])
+
+
+def headline_on(page: str) -> str:
+    found = re.findall(r'<(?:h2|p)[^>]* id="answer(?:-details)?"[^>]*>(.*?)</', page, re.DOTALL)
+    return unescape(". ".join(found))
+
+
+def claims_of(text: str) -> set[tuple[str, str, str]]:
+    """Return what the text says by each clock: the amount, and its interval, which may be empty."""
+    text = re.sub(r"\((?:through the host|the hosts explain) [^)]*\)|[,;] cells [^,;)]*", "", text)
+    found = set()
+    for one in re.finditer(AMOUNT + INTERVAL, text):
+        by_other = re.search(r"wall time $|(?:[,;]|by) device time $|steps take $", text[: one.start()])
+        ends = " to ".join(filter(None, one.groups()[1:]))
+        found.add(("beside" if by_other else "gain", str(one[1]), ends))
+    return found

@@ -1,0 +1,59 @@
+"""What `run` says at its end: the headlines of its report, and whether there is one."""
+
+from pathlib import Path
+
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.answers.headline import headline_of
+from lmsweep.analysis.answers.store_answers import answers_of
+from lmsweep.orchestrator.commands.text.run_summary import show_summary
+from lmsweep.orchestrator.planning.plan import Plan, PlannedTrial
+from lmsweep.orchestrator.running.run_plan import Account
+from lmsweep.trials.spec.config import Trial
+from lmsweep.trials.spec.identity import trial_id
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+
+def found(attempts: Attempts) -> list[str]:
+    return [headline_of(one)[0] for one in answers_of(analysis.load(attempts.store, pooled=False))]
+
+
+def test_each_workload_has_a_sentence_about_the_mean_of_its_cells(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for workload, factors in (("timing", (1.3, 1.4, 1.5, 1.6, 13.0)), ("attention", (3.0, 3.0, 3.0, 3.0, 3.0))):
+        for place, factor in enumerate(factors):
+            for precision, seconds in (("fp32", 0.1), ("bf16", 0.1 / factor)):
+                trial = config(precision=precision, context_length=128 * 2**place)
+                phase = "step" if workload == "timing" else "forward"
+                attempts.ok(trial, {f"{phase}.time": samples(seconds, seconds / 1e3)}, workload=workload)
+    step, attention = found(attempts)
+    assert step.startswith("Training step: bf16 is 2.24 times as fast as fp32 (")
+    assert attention.startswith("Attention: bf16 is 3 times as fast as fp32 (")
+
+
+@pytest.mark.parametrize("status", ["unsupported", "oom"])
+def test_no_report_is_recommended_if_nothing_could_run(tmp_path: Path, capsys, status: str) -> None:
+    attempts = Attempts(tmp_path / "results")
+    trial = Trial(config=config(), workloads=("timing",), sweep="made-up")
+    attempts.failed(trial.config, status)
+    planned = PlannedTrial(
+        index=0, trial=trial, trial_id=trial_id(trial.config), action="run", reason=None, environment=H200
+    )
+    account = Account(began=0.0, slots=1)
+    show_summary(Plan(sweep="made-up", trials=(planned,)), attempts.store, account, trial_command=None)
+    said = capsys.readouterr().out
+    assert ("None of these trials can run here" in said) == (status == "unsupported")
+    assert ("lmsweep report" in said) == (status == "oom")
+
+
+def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path, capsys) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.ok(config(), {"step.time": (0.2,) * 10})
+    planned = PlannedTrial(
+        index=0, trial=Trial(config=config(), workloads=("timing",), sweep="made-up"), trial_id=trial_id(config()),
+        action="stored", reason=None, environment=H200,
+    )  # fmt: skip
+    plan = Plan(sweep="made-up", trials=(planned,))
+    show_summary(plan, attempts.store, Account(began=0.0, slots=1), trial_command=None)
+    assert capsys.readouterr().out.endswith("\nfound: Training step: 200 ms, in 1 cell\n")

@@ -1,0 +1,381 @@
+"""The page of several devices in a real browser: its answer, what is behind each number, and links that keep a view."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from lmsweep.orchestrator.features.report.page import write_report
+from lmsweep.orchestrator.sweep.sweep import single_trial
+from lmsweep.trials.analytic.prices import parse_prices
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.spec.config import RequestError
+from lmsweep.trials.spec.identity import measurement_id
+from tests.support.browser import (
+    BROWSERS,
+    launch,
+    open_in_scheme,
+    open_page,
+    print_view,
+    saved,
+    wait_until,
+    words_on_screen,
+)
+from tests.support.command import answer_here
+from tests.support.made_up_results import H200 as NAMELESS
+from tests.support.made_up_results import LAPTOP, Attempts, config, samples
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+H200 = replace(NAMELESS, accelerator_type="H200")
+H100 = replace(
+    H200,
+    device_name="NVIDIA H100 80GB HBM3",
+    device_memory=80_000_000_000,
+    driver_version="580.1",
+    accelerator_type="H100",
+)
+
+
+@pytest.fixture(scope="module", params=BROWSERS)
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    with launch(request.param) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Twelve cells on two GPUs: the device time of one is half the other's; memory that fits one of them."""
+    attempts = Attempts(tmp_path_factory.mktemp("two") / "results")
+    for fingerprint, factor in ((H100, 2.0), (H200, 1.0)):
+        for model in ("small", "medium"):
+            for precision in ("fp32", "bf16"):
+                for context_length in (256, 512, 1024):
+                    trial = config(model, device="cuda", precision=precision, context_length=context_length)
+                    seconds = factor * context_length / 1e5
+                    times = {"step.time": samples(0.1, 1e-3), "step.device_time": samples(seconds, seconds / 1000)}
+                    attempts.ok(
+                        trial, times, fingerprint=fingerprint, flags=(Flag.HOST_BOUND,), warmup_samples=(0.3, 0.2)
+                    )
+    for fingerprint in (H100, H200):
+        for context_length in (256, 512, 1024):
+            large = config("large", device="cuda", context_length=context_length)
+            if fingerprint is H100 and context_length == 1024:
+                attempts.failed(large, "oom", fingerprint=fingerprint, workload="memory")
+            else:
+                peak = {"step.peak_allocated": (float(context_length) * 2**26,)}
+                attempts.ok(large, peak, fingerprint=fingerprint, workload="memory", units={"step.peak_allocated": "B"})
+    return attempts.store.location
+
+
+@pytest.fixture(scope="module")
+def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    run = answer_here("report", store, "-o", path, "--price", "H100=2")
+    assert run.returncode == 0, run.stderr
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+@pytest.fixture(scope="module")
+def glance(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that look at it and leave it as it is."""
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_the_first_screen_has_the_answer_a_chart_and_at_most_90_words(glance: Page) -> None:
+    said = glance.inner_text("#answer")
+    assert said.startswith("Training step: H200 is 2 times as fast as H100 (")
+    details = glance.inner_text("#answer-details")
+    assert details.startswith("Faster in 12 of 12 cells.") and "by wall time 0.0 % faster" in details
+    box = glance.locator("#chart .main-svg").first.bounding_box()
+    assert box and box["y"] < 400
+    cells = glance.locator("#matrix td.gain").all_inner_texts()
+    assert len(cells) == 12 and {text.strip()[:15] for text in cells} == {"2 times as fast"}
+    assert set(glance.locator("#matrix td.verdict").all_inner_texts()) == {"▲ faster"}
+    assert 20 < len(words_on_screen(glance)) <= 90
+    glance.click("header a[href='#differences']")
+    assert "driver_version" in glance.inner_text("#differences") and "580.1" in glance.inner_text("#differences")
+
+
+def test_prices_are_edited_on_the_page(page: Page) -> None:
+    assert page.input_value("#price-0") == "2"  # given with --price
+    rows = page.locator(".prices tbody tr")
+    assert rows.nth(1).inner_text().split()[-1] == "$2.00/h"  # its steps take as long: wall time is what is paid for
+    page.click("#price-1")
+    page.keyboard.type("3")
+    page.keyboard.press("Tab")
+    wait_until(
+        page, "document.querySelectorAll('.prices tbody tr')[1].innerText.includes('1.50×, cheaper in 0 of 12 cells')"
+    )
+    page.reload()
+    assert page.input_value("#price-1") == "3"
+
+
+def test_a_cell_opens_its_samples_flags_environment_and_the_command_that_repeats_it(page: Page, store: str) -> None:
+    page.locator("#matrix td.opens").first.click()
+    text = page.inner_text("#drill")
+    assert "step.device_time: small, context_length 256, fp32" in text
+    assert "2.56" in text and "5.12" in text and "H100 5.12 ms, H200 2.56 ms: faster" in text
+    assert page.locator("#drill-chart .scatterlayer .trace").count() == 4  # samples and warm-up of both devices
+    assert "10 samples after 2 warm-up iterations" in text
+    commands = page.locator("#drill code").all_inner_texts()
+    assert len(commands) == 2
+    trial = single_trial(shlex.split(commands[0])[2:])
+    asked = config("small", device="cuda", context_length=256)
+    assert measurement_id(trial.config, "timing") == measurement_id(asked, "timing")
+    page.click("#drill summary:has-text('Environment') >> nth=0")
+    assert "580.1" in page.inner_text("#drill")
+    page.reload()
+    assert "step.device_time: small" in page.inner_text("#drill-title")
+    page.keyboard.press("Escape")
+    page.wait_for_url(lambda url: "result=" not in url)  # the dialog's close event comes later
+
+
+def test_every_result_has_a_command_that_describes_it(glance: Page) -> None:
+    commands = glance.evaluate("[...Array(drill.data.results).keys()].map((i) => drill.command(i))")
+    trials = [single_trial(shlex.split(command)[2:]) for command in commands]
+    asked = {measurement_id(trial.config, name) for trial in trials for name in trial.workloads}
+    stored = {
+        measurement_id(config(model, device="cuda", precision=precision, context_length=length), workload)
+        for workload, models, precisions in (
+            ("timing", ("small", "medium"), ("fp32", "bf16")),
+            ("memory", ("large",), ("fp32",)),
+        )
+        for model in models
+        for precision in precisions
+        for length in (256, 512, 1024)
+    }
+    assert asked == stored
+
+
+def test_a_point_of_the_chart_opens_its_result(page: Page) -> None:
+    page.locator("#chart").scroll_into_view_if_needed()
+    page.evaluate("chart.emit('plotly_click', { points: [{ curveNumber: 1, pointIndex: 0 }] })")
+    assert page.locator("#drill[open]").count() == 1
+
+
+def test_cells_are_walked_with_the_arrow_keys_and_opened_with_enter(page: Page) -> None:
+    page.focus("#matrix td.opens")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert "context_length 256" in page.inner_text("#drill-title") and "bf16" in page.inner_text("#drill-title")
+
+
+def test_each_workload_has_a_view_with_the_table_of_the_command(page: Page) -> None:
+    names = page.locator("#view option").all_inner_texts()
+    assert names[0] == "Devices: training step"
+    assert names[-2:] == ["How long does a training step take?", "How much memory does a step need?"]
+    page.select_option("#view", label="How much memory does a step need?")
+    assert page.inner_text("#matrix .command").endswith("--value step.peak_allocated --where workload=memory")
+    assert page.inner_text("#chart-note").startswith("1 result ran out of memory, drawn as crosses at the memory of")
+    oom = page.evaluate("chart.data.find((trace) => trace.name.startsWith('oom'))")
+    assert oom["y"] == [pytest.approx(80e9 / 2**30, rel=1e-4)] and oom["x"] == [1024]
+    page.reload()
+    assert page.input_value("#view") == str(len(names) - 1)
+
+
+def test_what_fits_is_answered_from_trials_that_ran_out_of_memory(glance: Page) -> None:
+    text = glance.text_content("#fits") or ""
+    assert "1 of 6 trials of the workload memory did not fit into 74.5" in text
+    assert "512" in text and "1024" in text and "smallest_oom" in text
+
+
+def test_no_two_lines_of_a_panel_look_alike(glance: Page) -> None:
+    looks = glance.evaluate(
+        "chart.data.map((one) => [one.xaxis, one.line.color, one.line.dash, one.marker.symbol].join())"
+    )
+    assert len(set(looks)) == len(looks) == 4
+
+
+def test_lines_have_a_contrast_of_3_to_1_on_light_and_on_dark_paper(browser: Browser, report: Path) -> None:
+    for scheme in ("light", "dark"):
+        with open_in_scheme(browser, report, scheme) as page:
+            paper = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            assert (paper > 0.5) == (scheme == "light")
+            for colour in page.evaluate("colours()"):
+                light, dark = sorted((luminance(colour), paper), reverse=True)
+                assert (light + 0.05) / (dark + 0.05) >= 3, (scheme, colour)
+
+
+def luminance(colour: str) -> float:
+    parts = [float(part) / 255 for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_a_y_axis_always_has_two_ticks(glance: Page) -> None:
+    for values in ([0.1, 0.1001], [3.0], [1.0, 1.5], [1.0, 9.0], [1e-9, 1e3]):
+        axis = glance.evaluate("values => yAxisOf(values, true)", values)
+        low, high = axis["range"]
+        ticks = axis.get("tickvals") or [
+            step * 10.0**power
+            for power in range(-12, 6)
+            for step in (1, 2, 5)
+            if low <= math_log10(step, power) <= high
+        ]
+        assert len([tick for tick in ticks if 10**low <= tick <= 10**high]) >= 2, values
+
+
+def test_the_axis_of_differences_holds_zero_and_every_interval(glance: Page) -> None:
+    for values, ends in (([-24, 7], (-24, 7)), ([3, 9], (0, 9)), ([-5, -2], (-5, 0))):
+        low, high = glance.evaluate("values => yAxisOf(values, false, true).range", values)
+        assert low <= ends[0] and ends[1] <= high and (0 in (low, high) or low < 0 < high)
+
+
+def math_log10(step: int, power: int) -> float:
+    return {1: 0.0, 2: 0.30103, 5: 0.69897}[step] + power
+
+
+def test_the_address_keeps_view_filter_and_axis(page: Page, report: Path) -> None:
+    page.select_option("#view", label="How long does a training step take?")
+    page.uncheck("#log-y")
+    page.click("#filters summary")
+    page.locator("#filters fieldset:has(legend:text-is('model')) input").first.uncheck()
+    assert page.locator("#matrix tbody tr:visible").count() == 6
+    address = page.evaluate("location.href")
+    page.goto(report.as_uri())
+    page.goto(address)
+    page.reload()
+    assert page.locator("#matrix tbody tr:visible").count() == 6 and not page.is_checked("#log-y")
+    assert page.inner_text("#filters summary") == "Filter: model"
+    page.click("header a[href='#flags']")
+    assert page.evaluate("document.getElementById('flags').open")
+
+
+def test_tables_are_sorted_searched_and_copied(page: Page) -> None:
+    page.click("#matrix th button:has-text('precision')")
+    first = page.locator("#matrix tbody tr:not([hidden]) th:nth-child(3)").first
+    assert first.inner_text() == "bf16"
+    page.fill("#matrix input[type=search]", "medium 1024 fp32")
+    assert page.locator("#matrix tbody tr:not([hidden])").count() == 1
+    markdown = page.evaluate("markdownOf(document.querySelector('#matrix table'))")
+    assert markdown.splitlines()[0].startswith("| model | context_length | precision | H100 | H200 | faster |")
+    assert "| medium | 1024 | fp32 |" in markdown and "▲ faster" in markdown
+    latex = page.evaluate("latexOf(document.querySelector('#matrix table'))")
+    assert latex.startswith("\\begin{tabular}") and latex.endswith("\\end{tabular}\n")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#matrix button[aria-label*='as Markdown']")
+    wait_until(page, "document.querySelector(\"#matrix button[aria-label*='as Markdown']\").textContent === 'Copied'")
+
+
+def test_a_chart_is_saved_with_its_title(glance: Page) -> None:
+    glance.locator("#chart").scroll_into_view_if_needed()
+    _, svg = saved(glance, "figure .pictures >> text=SVG")
+    assert svg.startswith(b"<svg") and b"faster than H100" in svg
+
+
+def test_a_phone_shows_every_number_without_scrolling_sideways(browser: Browser, report: Path) -> None:
+    page = open_page(browser, report, viewport={"width": 360, "height": 740}, is_mobile=True, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.documentElement.scrollHeight") < 8000
+    wide = page.evaluate(
+        "[...document.querySelectorAll('#matrix td, .prices td')]"
+        ".filter((cell) => cell.getBoundingClientRect().right > 360).length"
+    )
+    assert wide == 0
+    captions = "[...document.querySelectorAll('caption')].map((one) => getComputedStyle(one).display)"
+    assert set(page.evaluate(captions)) == {"none"}  # a line above each table says the same
+    chart = page.locator("#chart .main-svg").first.bounding_box()
+    assert chart and chart["x"] >= 0 and chart["x"] + chart["width"] <= 360
+    legend = page.locator("#chart .legend").bounding_box()
+    plot = page.locator("#chart .cartesianlayer").bounding_box()
+    assert legend and plot and legend["y"] >= plot["y"] + plot["height"] - 20
+    page.context.close()
+
+
+def test_on_paper_is_what_is_open_and_nothing_is_clipped(page: Page) -> None:
+    pages = page.pdf()
+    assert pages.startswith(b"%PDF") and pages.count(b"/Type /Page\n") <= 12
+    print_view(page)
+    clipped = page.evaluate(
+        "[...document.querySelectorAll('.scroll')]"
+        ".filter((one) => getComputedStyle(one).overflowX !== 'visible').length"
+    )
+    assert clipped == 0
+    right = "getBoundingClientRect().right"
+    wide = page.evaluate(
+        "[...document.querySelectorAll('main *:not(svg *)')]"
+        f".filter((one) => one.{right} > document.querySelector('main').{right} + 1).length"
+    )
+    assert wide == 0
+    assert not page.is_visible("#tables") and page.is_visible("#matrix")
+
+
+@pytest.mark.slow
+def test_both_stores_are_in_answer_results_and_environments(browser: Browser, tmp_path: Path) -> None:
+    times = {"step.time": samples(0.2, 1e-3)}
+    desk = replace(LAPTOP, device_name="Desk CPU", torch_version="2.12.0")
+    for name, fingerprint in (("mine", LAPTOP), ("theirs", desk)):
+        attempts = Attempts(tmp_path / name)
+        for context_length in (128, 256):
+            attempts.ok(config(context_length=context_length), times, fingerprint=fingerprint)
+    prices = parse_prices(["Laptop=0.5", "Desk=2"])
+    write_report(str(tmp_path / "mine"), tmp_path / "report.html", [str(tmp_path / "theirs")], prices)
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text("#answer").startswith("Training step: Desk CPU and Laptop CPU (8 cores): no difference")
+    assert page.inner_text("h1") == "mine and theirs"
+    assert page.input_value("#price-1") == "2"
+    page.locator("#matrix td.opens").first.click()
+    assert [text.split(", ")[0] for text in page.locator("#drill h3").all_inner_texts()] == [
+        "Laptop CPU (8 cores)",
+        "Desk CPU",
+    ]
+    assert page.locator("#drill-chart .scatterlayer .trace").count() == 2
+    page.reload()
+    assert page.locator("#drill h3").count() == 2
+    page.keyboard.press("Escape")
+    page.select_option("#view", label="How long does a training step take?")
+    assert "Desk CPU" in page.inner_text("#matrix") and "Laptop CPU" in page.inner_text("#matrix")
+    page.click("header a[href='#environments']")
+    assert "Desk CPU" in page.inner_text("#environments") and "Laptop CPU" in page.inner_text("#environments")
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+@pytest.mark.slow
+def test_stores_without_a_common_cell_have_a_page_that_names_the_fields_between_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    desk = replace(LAPTOP, device_name="Desk CPU")
+    for name, fingerprint, warmup_steps in (("mine", LAPTOP, 5), ("theirs", desk, 0)):
+        attempts = Attempts(tmp_path / name)
+        trial = config(warmup_steps=warmup_steps)
+        attempts.ok(trial, {"step.time": samples(0.2, 1e-3)}, fingerprint=fingerprint, sweep=f"of {name}")
+    arguments = ("report", tmp_path / "mine", "--with", tmp_path / "theirs", "-o", tmp_path / "report.html")
+    assert answer_here(*arguments).returncode == 0
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text("#answer") == "Desk CPU against Laptop CPU (8 cores): no cell in common"
+    details = page.inner_text("#answer-details")
+    assert "Laptop CPU (8 cores) ran of mine; Desk CPU ran of theirs. Run one of them on both." in details
+    assert "allow the difference with --across warmup_steps" in details
+    assert page.inner_text(".apart tbody").split() == ["warmup_steps", "5", "0"]
+    assert answer_here(*arguments, "--across", "warmup_steps").returncode == 0
+    page.reload()
+    assert page.inner_text("#answer").startswith("Training step: Desk CPU")
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_a_price_of_no_device_is_refused(attempts: Attempts, tmp_path: Path) -> None:
+    attempts.ok(config(), {"step.time": samples(0.2, 1e-3)})
+    run = answer_here("report", attempts.store.location, "-o", tmp_path / "report.html", "--price", "A100=2")
+    assert run.returncode == 2 and "no such device here" in run.stderr
+    with pytest.raises(RequestError, match="no store"):
+        write_report(str(tmp_path / "nothing"), tmp_path / "report.html")

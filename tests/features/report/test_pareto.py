@@ -1,0 +1,79 @@
+"""The charts of the Pareto front: which cells are on it, and that a browser draws them."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmsweep.analysis.data.results import Results
+from lmsweep.orchestrator.features.report.figures import pareto
+from lmsweep.orchestrator.features.report.page import write_report
+from lmsweep.trials.analytic.prices import parse_prices
+from tests.support.browser import BROWSERS, launch, open_page, wait_until
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+H100 = replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=85_017_493_504)
+PRICES = parse_prices(["H100=2", "H200=3"])
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    """A larger batch is faster per token and takes more memory; checkpointing saves memory for time; two devices."""
+    attempts = Attempts(tmp_path / "results")
+    for (device, slower), batch, checkpointing, attention in itertools.product(
+        ((H100, 1.15), (H200, 1.0)), (2, 4, 8, 16), ("none", "block"), ("naive", "sdpa")
+    ):
+        again = 1.3 if checkpointing == "block" else 1.0
+        seconds = slower * again * (0.004 * batch + 0.006) * (1.4 if attention == "naive" else 1.0)
+        each = (1.5e9 if checkpointing == "block" else 3e9) * (1.8 if attention == "naive" else 1.0)
+        one = config("small", device="cuda", batch_size=batch, checkpointing=checkpointing, attention=attention)
+        times = {"step.time": samples(seconds, 1e-6), "step.device_time": samples(0.9 * seconds, 1e-6)}
+        attempts.ok(one, times, fingerprint=device)
+        peak = {"step.peak_allocated": (2e9 + batch * each,) * 3}
+        attempts.ok(one, peak, workload="memory", units={"step.peak_allocated": "B"}, fingerprint=device)
+    return attempts.store.location
+
+
+def test_full_circles_are_the_front_and_the_line_joins_the_best_in_what_is_shown(store: str) -> None:
+    memory, money = pareto.fronts(Results(store, prices=PRICES))
+    assert memory.title == "speed and memory of small, context_length 256, mode train_step"
+    for figure in (memory, money):
+        *devices, line = figure.traces
+        shown = [
+            (x, y, trace["name"].endswith("on the front"))
+            for trace in devices
+            for x, y in zip(trace["x"], trace["y"], strict=True)
+        ]
+        assert len(shown) == 32
+        assert list(line["x"]) == sorted(line["x"]) and list(line["y"]) == sorted(line["y"])
+        for x, y, is_full in shown:
+            beaten = any((a >= x and b < y) or (a > x and b <= y) for a, b, _ in shown)
+            assert beaten or is_full
+            assert ((x, y) in zip(line["x"], line["y"], strict=True)) == (not beaten)
+    assert memory.traces[0]["lines"][0][1].startswith("peak ")
+
+
+def test_without_memory_and_without_prices_there_is_no_front(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for batch in (1, 2, 4):
+        attempts.ok(config("small", device="cuda", batch_size=batch), {"step.time": samples(0.1, 1e-6)})
+    assert list(pareto.fronts(Results(attempts.store))) == []
+    (money,) = pareto.fronts(Results(attempts.store, prices=parse_prices(["H200=3"])))
+    assert money.title.startswith("speed and money")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BROWSERS)
+def test_a_browser_draws_the_front_of_each_pair(store: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "report.html"
+    write_report(store, path, prices=PRICES)
+    with launch(name) as browser:
+        page = open_page(browser, path, viewport={"width": 1280, "height": 900})
+        chart = "document.querySelector('[data-figures=pareto]')"
+        page.click("header a[href='#pareto']")
+        wait_until(page, f"{chart}.querySelectorAll('.scatterlayer .point').length === 32")
+        page.locator("#choose-pareto").select_option("1")
+        wait_until(page, f"{chart}.textContent.includes('dollars per million tokens')")
+        assert page.complaints == []  # type: ignore[attr-defined]
+        page.context.close()

@@ -1,0 +1,356 @@
+"""The report in a real browser: what it shows, what it downloads, and that nothing in a store can break it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lmsweep import analysis
+from lmsweep.analysis.presets import make_preset
+from lmsweep.orchestrator.features.report.page import write_report
+from lmsweep.trials.results.measurement import Kernel, Measurement, Timeline
+from lmsweep.trials.results.outcome import Flag
+from lmsweep.trials.results.record import Attempt
+from lmsweep.trials.spec.config import RequestError, Trial
+from lmsweep.trials.store.store import Store
+from tests.support.browser import BROWSERS, launch, open_in_scheme, open_page, saved, wait_until
+from tests.support.command import COMMAND, PYTHONPATH, answer_here
+from tests.support.made_up_results import H200, LAPTOP, Attempts, config, samples
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+BF16 = replace(H200, autocast_dtype="bfloat16")
+HOSTILE = """</script><script>window.broken = 1</script><img src=x onerror="window.broken = 1">&amp; 'a,"b"'"""
+
+
+@pytest.fixture(scope="module", params=BROWSERS)
+def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    with launch(request.param) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Every kind of cell there is, on a GPU, on a laptop and on a device with a hostile name."""
+    attempts = Attempts(tmp_path_factory.mktemp("report") / "results")
+
+    def both(forward: float, step: float, half: float) -> dict[str, tuple[float, ...] | None]:
+        return {"forward.time": samples(forward, half / 2), "step.time": samples(step, half)}
+
+    for i, context_length in enumerate((128, 256, 512, 1024)):
+        gpu: dict[str, Any] = {"device": "cuda", "context_length": context_length}
+        attempts.ok(
+            config("small", **gpu), both(0.0123 * (i + 1), 0.0456789 * (i + 1), 0.0004), flags=(Flag.HOST_BOUND,)
+        )
+        attempts.ok(config("small", compile="block", **gpu), both(0.004 * (i + 1), 0.0131 * (i + 1), 0.00015))
+        attempts.ok(config("small", precision="bf16", **gpu), both(0.015, 0.05, 0.02), fingerprint=BF16)
+        attempts.ok(config("small", context_length=context_length), both(0.9, 3.1, 0.2), fingerprint=LAPTOP)
+    attempts.failed(config("2.7b", device="cuda", context_length=1024), "oom")
+    attempts.failed(config("2.7b", device="cuda", context_length=512), "timeout")
+    attempts.ok(config("2.7b", device="cuda"), {"forward.time": (0.15,), "step.time": (0.45,)})
+    attempts.ok(config("medium"), {"step.time": None}, fingerprint=LAPTOP, reason='its clock stood, "twice", they say')
+    hostile = replace(config("tiny"), model=HOSTILE)
+    attempts.ok(hostile, both(1e-7, 2.5e-7, 1e-9), fingerprint=replace(LAPTOP, device_name=HOSTILE))
+    return attempts.store.location
+
+
+@pytest.fixture(scope="module")
+def report(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    run = answer_here("report", store, "-o", path, "--with", "published")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == f"{path} ({path.stat().st_size / 2**20:.1f} MiB); open it in a browser\n"
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+@pytest.fixture(scope="module")
+def glance(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that look at it and leave it as it is."""
+    yield from shared(browser, report)
+
+
+@pytest.fixture(scope="module")
+def driven(browser: Browser, report: Path) -> Iterator[Page]:
+    """The page for tests that choose all of what they look at."""
+    yield from shared(browser, report)
+
+
+def shared(browser: Browser, report: Path) -> Iterator[Page]:
+    page = open_page(browser, report, viewport={"width": 1280, "height": 900})
+    yield page
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def measured(page: Page) -> None:
+    """Show the medians, not the answer."""
+    page.select_option("#view", label="How long does a training step take?")
+
+
+def test_the_page_opens_offline_without_a_complaint_and_draws_within_seconds(glance: Page) -> None:
+    assert glance.evaluate("performance.now()") < 10_000  # 1.5 s on an idle machine; this is a guard against minutes
+    assert glance.title() == "results · lmsweep"
+    measured(glance)
+    assert glance.locator("#chart .scatterlayer .trace").count() > 4
+    matrix = glance.text_content("#matrix") or ""
+    assert "2.7b" in matrix and "oom" in matrix
+
+
+def test_names_in_a_store_are_text_and_never_run(page: Page) -> None:
+    assert page.evaluate("window.broken") is None
+    measured(page)
+    assert HOSTILE in page.inner_text("#matrix")
+    assert HOSTILE in (page.text_content("#environments") or "")
+    assert page.locator("#chart img, #chart script").count() == 0
+    assert page.evaluate("window.broken") is None
+
+
+def test_a_downloaded_csv_is_that_of_the_command(page: Page) -> None:
+    measured(page)
+    run = answer_here(*shlex.split(page.inner_text("#matrix .command"))[1:], "--format", "csv")
+    _, content = saved(page, "#matrix button[data-table]")
+    assert content.decode("utf-8") + "\n" == run.stdout
+
+
+def test_tables_that_have_a_name_are_in_the_page_and_their_csv_is_that_of_the_command(driven: Page, store: str) -> None:
+    driven.wait_for_selector("#chart .main-svg")  # the page moves while it is drawn, and a click would miss
+    driven.locator("details.table:has(summary:has-text('end-to-end'))").first.evaluate("one => { one.open = true }")
+    driven.locator("#tables").evaluate("one => { one.open = true }")
+    opened = "#tables details.table[open]"
+    driven.wait_for_selector(f"{opened} .caption", timeout=30_000)
+    assert "Times of a training step and of its parts" in driven.inner_text(f"{opened} .caption")
+    assert "oom" in driven.inner_text(f"{opened} tbody")
+    name, content = saved(driven, "button[data-table=end-to-end]")
+    assert name == "end-to-end.csv"
+    assert content.decode("utf-8") == analysis.render(make_preset("end-to-end", store), "csv")
+
+
+def test_published_times_stand_beside_the_readers_with_what_differs(glance: Page) -> None:
+    text = glance.text_content("#beside") or ""
+    assert "A100" in text and "not stated" in text and "suspected_tf32" in text
+
+
+@pytest.mark.slow
+def test_the_rooflines_of_several_devices_are_laid_over_each_other(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "two")
+    for fingerprint, seconds in (
+        (replace(H200, device_name="NVIDIA H100 80GB HBM3", device_memory=80 * 2**30), 0.02),
+        (H200, 0.01),
+    ):
+        for context_length in (256, 512):
+            trial = config("small", device="cuda", context_length=context_length)
+            attempts.ok(trial, {"step.time": samples(seconds, seconds / 100)}, fingerprint=fingerprint)
+    write_report(attempts.store.location, tmp_path / "two.html")
+    page = open_page(browser, tmp_path / "two.html")
+    page.click("header a[href='#roofline']")
+    page.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = page.text_content("[data-figures=roofline] .legend") or ""
+    assert "NVIDIA H200, fp32: limit" in legend and "NVIDIA H100 80GB HBM3, fp32" in legend
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_steps_are_drawn_under_the_limits_of_their_device(glance: Page) -> None:
+    glance.click("header a[href='#roofline']")
+    glance.wait_for_selector("[data-figures=roofline] .main-svg")
+    legend = glance.text_content("[data-figures=roofline] .legend") or ""
+    assert legend.startswith("precision") and "fp32: limit" in legend
+
+
+def test_the_legend_names_the_fields_whose_values_it_shows(page: Page) -> None:
+    measured(page)
+    title = page.text_content("#chart .legendtitletext") or ""
+    first = page.text_content("#chart .legendtext") or ""
+    assert "precision" in title and len(first.split(", ")) == len(title.split(", "))
+
+
+def test_charts_have_log_axes_and_a_legend_that_hides_lines(page: Page) -> None:
+    measured(page)
+    assert page.evaluate("chart.layout.yaxis.type") == "log"
+    page.uncheck("#log-y")
+    assert page.evaluate("chart.layout.yaxis.type") == "linear"
+    page.locator("#chart .legendtoggle").first.click()
+    wait_until(page, "chart._fullData.some(trace => trace.visible === 'legendonly')")
+
+
+@pytest.mark.slow
+def test_results_that_a_log_axis_cannot_show_are_counted_and_a_linear_one_shows_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for context_length in (128, 256, 512, 1024):
+        values = {"error.relative": (0.0,) if context_length < 1024 else (1e-3,)}
+        attempts.ok(config(context_length=context_length), values, units={"error.relative": "1"})
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert "3 results are 0 or less" in page.inner_text("#chart-note")
+    page.uncheck("#log-y")
+    assert page.inner_text("#chart-note") == ""
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_the_tooltip_of_a_point_names_its_value_and_keys(glance: Page) -> None:
+    measured(glance)
+    glance.locator("#chart .scatterlayer .point").first.hover(force=True)
+    text = glance.text_content("#chart .hoverlayer")
+    assert text and "step.time" in text and "context_length" in text
+
+
+def test_a_chart_is_kept_as_a_picture_and_sent_nowhere(glance: Page) -> None:
+    buttons = glance.eval_on_selector_all("#chart .modebar-btn", "all => all.map(one => one.dataset.title)")
+    assert buttons and not [title for title in buttons if "hare" in title or "loud" in title]
+    glance.hover("#chart")
+    assert saved(glance, "#chart .modebar-btn[data-title*=PNG]")[1].startswith(b"\x89PNG")
+
+
+def test_every_control_is_reached_by_keyboard(glance: Page) -> None:
+    measured(glance)
+    reached = []
+    for _ in range(150):
+        glance.keyboard.press("Tab")
+        reached.append(glance.evaluate("document.activeElement.id || document.activeElement.textContent.slice(0, 20)"))
+    for control in ("theme", "copy-link", "view", "Filter", "log-y", "Download CSV"):
+        assert control in reached, reached
+
+
+def test_controls_are_worked_by_keyboard(page: Page) -> None:
+    measured(page)
+    rows = page.locator("#matrix tbody tr:visible").count()
+    page.focus("details.filter summary")
+    page.keyboard.press("Enter")
+    wait_until(page, "document.querySelectorAll('details.filter[open]').length === 1")
+    page.focus("details.filter fieldset:has(legend:text-is('model')) input")
+    page.keyboard.press("Space")
+    assert page.locator("#matrix tbody tr:visible").count() < rows
+    page.keyboard.press("Escape")
+    wait_until(page, "document.querySelectorAll('details.filter[open]').length === 0")
+
+
+def brightness(page: Page, selector: str, property_: str) -> float:
+    colour = page.eval_on_selector(selector, f"element => getComputedStyle(element).{property_}")
+    return sum(float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]) / 3
+
+
+def test_it_is_dark_where_the_reader_likes_it_dark_and_light_by_choice(browser: Browser, report: Path) -> None:
+    with open_in_scheme(browser, report, "dark") as page:
+        assert brightness(page, "body", "backgroundColor") < 60 and brightness(page, "body", "color") > 180
+        assert brightness(page, "#chart .xtick text", "fill") > 180
+        page.select_option("#theme", "light")
+        assert brightness(page, "body", "backgroundColor") > 240
+        wait_until(page, "getComputedStyle(document.querySelector('#chart .xtick text')).fill === 'rgb(27, 31, 36)'")
+
+
+def kernel(range_: str, name: str, seconds: float) -> Kernel:
+    rest: dict[str, Any] = dict.fromkeys(("share", "mean", "median", "min", "max"), 0.0)
+    none: dict[str, Any] = dict.fromkeys(("operator", "stdev", "grid", "block"))
+    return Kernel(range=range_, kernel=name, total=seconds, instances=4, steps=2, **rest, **none)
+
+
+def test_memory_over_an_iteration_and_kernels_by_range_are_drawn(browser: Browser, tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "results"))
+    for context_length, held in ((128, 3 * 2**30), (256, 5 * 2**30)):
+        trial = Trial(config=config(context_length=context_length), workloads=("memory", "profile"), sweep="made-up")
+        attempt = Attempt.begin(trial)
+        points = {"weights": (held, held), "activations": (0, 2**30)}
+        timelines = [Timeline(phase="forward", category=name, positions=(0, 9), bytes=points[name]) for name in points]
+        peak = Measurement(phase="step", metric="peak_allocated", unit="B", samples=(held + 2.0**30,))
+        store.keep(attempt.rows("memory", [*timelines, peak], H200))
+        kernels = [kernel("attention", "sgemm<1>", held / 1e12), kernel("backward of attention", HOSTILE, 0.004)]
+        time_ = Measurement(phase="attention", metric="kernel_time", unit="s", samples=(held / 1e12,))
+        store.keep(attempt.rows("profile", [*kernels, time_], H200))
+    write_report(store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html", viewport={"width": 360, "height": 740})
+    tops = {}
+    for section in ("memory", "kernels"):
+        target = f"document.querySelector('[data-figures={section}]')"
+        axis = "yaxis" if section == "memory" else "xaxis"
+        page.click(f"header a[href='#{section}']")
+        page.wait_for_selector(f"[data-figures={section}] .main-svg")
+        for length in (128, 256):
+            page.select_option(f"#choose-{section}", label=f"model small, context_length {length}")
+            tops[section, length] = page.evaluate(f"{target}._fullLayout.{axis}.range[1]")
+    assert 4 <= tops["memory", 128] < 4.6 and 6 <= tops["memory", 256] < 6.6  # GiB
+    assert tops["kernels", 128] >= 2 and tops["kernels", 256] > 2.6  # ms of one step
+    assert "weights" in (page.text_content("[data-figures=memory] .legend") or "")
+    assert "peak 6 GiB, 4 % of the device" in (page.text_content("[data-figures=memory]") or "")
+    assert "ms, " in (page.text_content("[data-figures=kernels] .annotation") or "")
+    page.select_option("#other-memory", label="model small, context_length 128")
+    charts = ("document.querySelector('[data-figures=memory]')", "document.querySelector('#second-memory')")
+    ends = [page.evaluate(f"{chart}._fullLayout.yaxis.range[1]") for chart in charts]
+    assert ends[0] == ends[1] >= 6
+    assert "backward of" in page.inner_text("[data-figures=kernels]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.complaints == []  # type: ignore[attr-defined]
+    page.context.close()
+
+
+def test_a_store_that_cannot_be_reported_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    run = answer_here("report", tmp_path / "nothing")
+    assert run.returncode == 2 and "there is no store" in run.stderr
+    (tmp_path / "empty" / "measurements").mkdir(parents=True)
+    with pytest.raises(RequestError, match="holds no results"):
+        write_report(str(tmp_path / "empty"), tmp_path / "report.html")
+    attempts = Attempts(tmp_path / "small")
+    attempts.failed(config(), "oom")
+    with pytest.raises(RequestError, match=r"cannot be written \(No such file or directory\)"):
+        write_report(attempts.store.location, tmp_path / "no" / "folder" / "report.html")
+
+
+@pytest.mark.parametrize("more", [(), ("--history",), ("--charts", "charts")])
+def test_fields_that_no_result_has_are_refused_with_the_nearest_one(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = Attempts(tmp_path / "small")
+    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
+    monkeypatch.chdir(tmp_path)
+    for given, words in (("nope", "nope: no such column"), ("model,warmup", "warmup: no such column; did you mean")):
+        refused = answer_here("report", attempts.store.location, *more, "--across", given)
+        assert refused.returncode == 2 and f"--across {words}" in refused.stderr
+    assert "did you mean warmup_steps?" in refused.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["small"]
+
+
+def test_the_page_goes_to_standard_output_and_never_into_a_file_of_another_kind(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    attempts = Attempts(tmp_path_factory.mktemp("small"))
+    attempts.ok(config(), {"step.time": samples(0.1, 0.01)})
+    store = attempts.store.location
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH, "PYTHONIOENCODING": "ascii"}
+    command = [*COMMAND, "report", store, "-o", "-"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
+    assert run.stdout.startswith(b"<!doctype html>") and run.stdout.rstrip().endswith(b"</html>")
+    assert "±".encode() in run.stdout and list(tmp_path.iterdir()) == []
+    refused = answer_here("report", store, "-o", tmp_path / "report.pdf")
+    assert refused.returncode == 2 and "ends in .html, or - for standard output" in refused.stderr
+    assert "lmsweep table --format" in refused.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_which_everything_failed_still_has_a_page(browser: Browser, tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    attempts.failed(config("2.7b", device="cuda"), "oom")
+    attempts.failed(config("xl", device="cuda"), "timeout")
+    write_report(attempts.store.location, tmp_path / "report.html")
+    page = open_page(browser, tmp_path / "report.html")
+    assert page.inner_text("#matrix tbody").split() == ["xl", "256", "timeout", "2.7b", "256", "oom"]
+    assert page.complaints == []  # type: ignore[attr-defined]
+    assert not page.is_visible("#chart .main-svg")
+    assert "why it failed" in (page.text_content("#flags") or "")
+    page.context.close()

@@ -1,0 +1,239 @@
+"""`lmsweep share`: what it writes can be read anywhere, and names no machine, no person and no folder."""
+
+import functools
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import lmsweep
+from lmsweep.orchestrator.features.report.sharing.allowed import Allowed, scrub_text, shared_error
+from lmsweep.trials.spec.config import RequestError
+from tests.support.command import ROOT, answer_here, lmsweep_here
+from tests.support.made_up_results import H200, Attempts, config, samples
+
+STORE = ROOT / "tests" / "support" / "stores" / "cpu"
+HOST, PERSON = "gpu-node-17.lab.example.org", "annabel"
+ERROR = (
+    f"/home/{PERSON}/research/mine/flash.py:12: ValueError: no\nTraceback (most recent call last):\n"
+    f'  File "/home/{PERSON}/my venv/lib/x.py", line 3, in f\nOSError: {HOST} and gpu-node-17 of {PERSON} at '
+    f"C:\\Users\\{PERSON}\\data.bin or /mnt/nfs/{PERSON}/set.bin; see https://pytorch.org/docs/stable/x.html"
+)
+
+
+@pytest.fixture(scope="module")
+def attempts(tmp_path_factory: pytest.TempPathFactory) -> Attempts:
+    return Attempts(tmp_path_factory.mktemp("mine") / "results")
+
+
+@pytest.fixture(scope="module")
+def shared(attempts: Attempts) -> Path:
+    """What the command writes of one result and one failure. Tests leave it as it is."""
+    machine = replace(H200, host_name=HOST)
+    attempts.ok(config(), {"step.time": samples(1, 0.1)}, fingerprint=machine)
+    attempts.failed(config(context_length=512), "error", error=ERROR, fingerprint=machine)
+    folder = Path(attempts.store.location).parent / "shared"
+    assert "report.html" in lmsweep_here("share", attempts.store.location, "-o", folder)
+    return folder
+
+
+def test_no_file_of_it_names_a_machine_a_person_or_a_folder(shared: Path) -> None:
+    assert {path.name for path in shared.iterdir()} == {
+        "README.md", "chart.svg", "environment.json", "files.json", "report.html", "results",
+    }  # fmt: skip
+    texts = {path: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
+    for path in (shared / "results").rglob("*.parquet"):
+        texts[path] = pd.read_parquet(path).to_csv() + str(path.read_bytes())
+    for path, text in texts.items():
+        for word in (HOST, "gpu-node-17", PERSON, "/home/", "/mnt/nfs", str(shared.parent), str(ROOT)):
+            assert word not in text, f"{path.name} has {word}"
+    error = lmsweep.load(str(shared))["error"].dropna().item()
+    assert error == "flash.py:12: ValueError"
+
+
+def test_its_readme_has_the_headline_and_the_picture(tmp_path: Path) -> None:
+    attempts = Attempts(tmp_path / "results")
+    for precision, seconds in (("fp32", 0.012), ("bf16", 0.010)):
+        for length in (128, 256):
+            time = samples(seconds * length, seconds / 1e3)
+            attempts.ok(config(device="cuda", context_length=length, precision=precision), {"step.time": time})
+    lmsweep.share(attempts.store.location, tmp_path / "shared")
+    text = (tmp_path / "shared" / "README.md").read_text()
+    assert "**Training step: bf16 is " in text and ".** " in text
+    assert "![The first chart of report.html](chart.svg)" in text
+    assert "<svg" in (tmp_path / "shared" / "chart.svg").read_text()
+
+
+def test_it_has_the_same_results(shared: Path, attempts: Attempts) -> None:
+    ours, theirs = lmsweep.load(attempts.store), lmsweep.load(str(shared))
+    assert ours[["trial_id", "environment_id", "median", "status"]].equals(
+        theirs[["trial_id", "environment_id", "median", "status"]]
+    )
+    assert theirs["host_name"].isna().all() and ours["host_name"].notna().all()
+    assert json.loads((shared / "environment.json").read_text())[0]["device_name"] == H200.device_name
+
+
+def test_it_is_written_into_a_new_folder_only(shared: Path) -> None:
+    done = answer_here("share", STORE, "-o", shared)
+    assert done.returncode == 2 and "exists already" in done.stderr
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], str]]:
+    servers = []
+
+    def start(folder: Path) -> str:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_results_are_compared_with_those_at_an_address(
+    shared: Path, attempts: Attempts, serve: Callable[[Path], str], tmp_path: Path
+) -> None:
+    shutil.copytree(shared, tmp_path / "shared")
+    address = serve(tmp_path)
+    assert lmsweep.load(f"{address}/shared")["median"].notna().any()
+    assert "Alone: 0 of mine" in lmsweep_here(
+        "compare", attempts.store.location, "--with", f"{address}/shared/", "--where", "context_length=256"
+    )
+    with pytest.raises(RequestError, match=r"none/files.json cannot be read"):
+        lmsweep.load(f"{address}/none")
+    (tmp_path / "shared" / "files.json").write_text('["results/../../x.parquet"]')
+    with pytest.raises(RequestError, match="is not the list"):
+        lmsweep.load(f"{address}/shared")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/ann/x.py:3", "x.py:3"),
+        ("forward/backward, tokens/s and s3://bucket/key", "forward/backward, tokens/s and s3://bucket/key"),
+        ("./mine/flash.py:Flash", "./mine/flash.py:Flash"),
+        ("ann's annotations", "private's annotations"),
+    ],
+)
+def test_what_is_no_path_stays(text: str, left: str) -> None:
+    assert scrub_text(text, {"ann"}) == left
+
+
+SECRETS = {
+    "an IP address": "10.12.13.14",
+    "an IPv6 address": "fe80::7a1c:22ff:fe3b:9d01",
+    "a password in a URL": "https://anna:hunter22@registry.corp.example/simple",
+    "a token": "token=hf_AbCdEfGhIjKlMnOpQrStUvWx",
+    "a key of a cloud": "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG",
+    "a bucket": "s3://acme-unreleased-model/runs",
+    "a path after a colon": "file:/srv/acme-unreleased/weights.bin",
+    "a path with spaces": "/data/Jane Quux/model dir/x.bin",
+    "a mail address": "jane.quux@acme-corp.example",
+    "a domain": "login.acme-corp.example",
+    "a host": "dgx-a100-rack7",
+    "a Windows path": r"C:\\Users\\jquux\\model.bin",
+    "a share of Windows": r"\\\\fileserver7\\projects\\x.bin",
+    "environment variables": "environ({'WANDB_API_KEY': '0123456789abcdef', 'HOSTNAME': 'pod-7f9c'})",
+    "JSON with keys": '{"api_key": "sk-ABCDEF0123456789", "org": "acme-corp"}',
+    "base64": "QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+    "a user name that is not ASCII": "/home/jürgën/größe.bin",
+    "a remote of git": "git@git.acme-corp.example:secret/llm-next.git",
+    "a container": "docker://sha256:9f86d081884c7d659a2feaa0c55ad015",
+    "a process and its user": "pid=3141 user=jquux uid=50123",
+    "a card number": "4111111111111111222",
+    "an uncommon word": "Zarathustra",
+    "a socket": "tcp://192.168.7.9:29500",
+    "a key file": "-----BEGIN-OPENSSH-PRIVATE-KEY-----b3BlbnNzaA",
+}
+OWN = "lmsweep.trials.code.traceback_text.CodeError"
+
+
+def texts_with(secret: str) -> dict[str, str]:
+    """Errors that hold it -> what is shared of them."""
+    trace = f'Traceback (most recent call last):\n  File "/opt/{secret}/mine/x.py", line 3, in f\n    raise it\n'
+    return {
+        f"mine/x.py:3: ValueError: {secret}\n{trace}ValueError: {secret}": "x.py:3: ValueError",
+        f"/opt/{secret}/x.py:3: KeyError: {secret}\n{trace}KeyError: {secret}": "x.py:3: KeyError",
+        f"{trace}mine.errors.StepError: {secret}": "x.py:3: StepError",
+        f"x.py:3: exited with code 1 in f: {secret}\n{trace}SystemExit: {secret}": "x.py:3: SystemExit",
+        f"x.py:3: forward returned {secret}\n{trace}{OWN}: x.py:3: {secret}": "x.py:3: forward returned [...]",
+        f"its process was ended by SIGKILL\n{secret}": "its process was ended by SIGKILL",
+        f"attention needs a GPU of {secret}": "attention needs a GPU of [...]",
+    }
+
+
+@pytest.mark.parametrize("what", SECRETS)
+def test_an_error_keeps_its_file_line_type_and_lmsweeps_own_words(what: str) -> None:
+    secret = SECRETS[what]
+    for text, left in texts_with(secret).items():
+        found = shared_error(text)
+        assert not {word for word in secret.split(" ") if len(word) > 6} & {*found.split(" ")}, found
+        kind = left.partition(": ")[2]  # what a path holds may hide where its file begins
+        assert found in (left, kind) or (left.endswith("[...]") and found.startswith(left.removesuffix("[...]")))
+        assert secret not in found
+
+
+def test_no_file_of_a_store_whose_path_and_errors_are_hostile_holds_what_they_hold(tmp_path: Path) -> None:
+    folder = tmp_path / "Jürgën & \"Söhne\" 'x' <b>" / "r"
+    attempts = Attempts(folder)
+    for precision in ("fp32", "bf16"):
+        attempts.ok(config(precision=precision), {"step.time": samples(1, 0.1)}, sweep="10.12.13.14/acme-unreleased")
+    statuses = ("error", "unsupported", "lost", "oom", "timeout")
+    for number, secret in enumerate(SECRETS.values()):
+        (error, *_) = texts_with(secret)
+        attempts.failed(config(context_length=number + 1), statuses[number % 5], error=f"{error} {secret}")
+    for secret in list(SECRETS.values())[:3]:
+        arguments = json.dumps({"key": secret, secret: 1, "tile": 64, "kind": "causal"})
+        mine = config(attention="mine.flash:attend", attention_args=arguments)
+        ask = json.dumps({"ask": f"How fast is {secret}?"})
+        attempts.ok(mine, {"step.time": samples(1, 0.1)}, question=ask)
+    lmsweep.share(attempts.store.location, folder.parent / "shared")
+    shared = folder.parent / "shared"
+    texts = {path.name: path.read_text("utf-8") for path in shared.iterdir() if path.is_file()}
+    for path in (shared / "results").rglob("*.parquet"):
+        texts[path.name] = "\n".join(map(str, pd.read_parquet(path).astype(str).to_numpy().ravel()))
+    words = {
+        "Jürgën",
+        "J\\u00fc",
+        "J&uuml;",
+        "Söhne",
+        "acme",
+        "Quux",
+        "quux",
+        "hunter22",
+        "hf_AbC",
+        "wJalr",
+        "10.12.13.14",
+    }
+    words |= {"dgx-a100", "fileserver7", "pod-7f9c", "sk-ABC", "QWxh", "jürgën", "9f86d0", "192.168", "b3Blb", "Zarath"}
+    for name, text in texts.items():
+        assert not {word for word in words if word in text}, name
+    assert "lmsweep table results" in texts["report.html"]
+    kept = lmsweep.load(str(shared), pooled=False)
+    assert kept["attention_args"].dropna().str.contains('"tile":64,"kind":"causal"', regex=False).all()
+    assert kept["attention_args"].nunique() == 3
+
+
+@pytest.mark.parametrize("text", ["attention flash needs a GPU", "context_length 512 is above the limit of 256.5 %"])
+def test_what_lmsweep_itself_says_is_shared(text: str) -> None:
+    assert shared_error(text) == text
+
+
+def test_texts_of_another_shape_are_numbered_alike_in_every_column() -> None:
+    allowed = Allowed(set())
+    found = [allowed.text(name, text) for name, text in (("sweep", "a/b"), ("sweep", "ok-1"), ("workload", "a b"))]
+    assert found == ["private-1", "ok-1", "private-2"] and allowed.text("phase", "a/b") == "private-1"

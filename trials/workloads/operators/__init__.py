@@ -1,8 +1,0 @@
-"""The workload `operators`: the time of single operators over sizes, from which plans predict steps on this GPU.
-
-operator_times.py      the workload: times the cases, and what the host takes for a launch
-cases.py               an operator with operands, and the grids of sizes
-product_cases.py       matrix products of linear layers, of attention written out, and of float8
-attention_cases.py     fused attention, forward and backward
-byte_cases.py          operators that compute little: element-wise, norms, softmax, embeddings, optimizers
-"""
