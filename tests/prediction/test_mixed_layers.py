@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -14,7 +15,15 @@ from lmsweep.trials.prediction.peak_memory import predict
 from lmsweep.trials.prediction.step_family import step_family
 from lmsweep.trials.prediction.step_operators import step_operators
 from lmsweep.trials.spec.config import TrialConfig
-from tests.support.whole_steps import depths_run, seconds_to_predict, small, totals, whole_memory, whole_operators
+from tests.support.whole_steps import (
+    depths_run,
+    run_as_predicted,
+    seconds_to_predict,
+    small,
+    totals,
+    whole_memory,
+    whole_operators,
+)
 
 WIDTHS: dict[str, Any] = {
     "vocab_size": 512,
@@ -185,10 +194,24 @@ def test_four_times_as_many_mixed_layers_cost_less_than_twice_the_prediction(
     assert seconds_to_predict(many) < 2 * seconds_to_predict(few)
 
 
-@pytest.mark.slow
-def test_a_model_of_transformers_that_leaves_more_than_the_optimizers_state_runs_again(tmp_path: Path) -> None:
-    one = config(tmp_path, MIXTURES["experts alone"][1], precision="fp16")
-    assert predict(one) == whole_memory(one)
+@pytest.mark.parametrize(("keeps", "iterations"), [(False, 1), (True, 3)])
+def test_one_iteration_runs_of_a_model_that_leaves_only_its_optimizers_state_and_each_of_one_that_keeps_its_logits(
+    keeps: bool, iterations: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import MixtralForCausalLM
+
+    forward, ran = MixtralForCausalLM.forward, []
+
+    @wraps(forward)
+    def counted(model: Any, *inputs: Any, **named: Any) -> Any:
+        ran.append(model)
+        found = forward(model, *inputs, **named)
+        model.kept = found.logits.detach().clone() if keeps else None
+        return found
+
+    monkeypatch.setattr(MixtralForCausalLM, "forward", counted)
+    run_as_predicted(config(tmp_path, MIXTURES["experts alone"][1]))
+    assert len(ran) == iterations
 
 
 def test_weights_that_do_not_add_up_are_not_extrapolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
