@@ -52,6 +52,8 @@ with a slow or busy host.
 
 NOTE = 79
 """Characters of a line of the summary, or about a flag."""
+MOST_FLAGS = 5
+"""Flags that have a line under the summary; the table of all numbers has each."""
 MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
@@ -173,7 +175,7 @@ class Comparison:
         )
         flags = Counter(flag for words in frame["flags"] for flag in sorted(set(words)))  # equal counts: as they come
         advice = {flag: ADVICE_OF.get(flag, "this lmsweep does not know it") for flag in flags}
-        notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common()]
+        notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common(MOST_FLAGS)]
         whole = self.listing().notes
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
