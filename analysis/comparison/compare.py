@@ -173,9 +173,10 @@ class Comparison:
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
-        flags = Counter(flag for words in frame["flags"] for flag in sorted(set(words)))  # equal counts: as they come
-        advice = {flag: ADVICE_OF.get(flag, "this lmsweep does not know it") for flag in flags}
-        notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags.most_common(MOST_FLAGS)]
+        counted = Counter(flag for words in frame["flags"] for flag in sorted(set(words)))
+        flags = counted.most_common(MOST_FLAGS)  # equal counts: as they come
+        advice = {flag: ADVICE_OF.get(flag, "this lmsweep does not know it") for flag in counted}
+        notes = [shorten(f"{flag} ({n}): {advice[flag]}", NOTE, placeholder=" …") for flag, n in flags]
         whole = self.listing().notes
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),

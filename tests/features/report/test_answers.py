@@ -158,7 +158,8 @@ def test_a_page_for_a_question_about_numbers_begins_with_them(tmp_path: Path) ->
     text = "".join(page_with(content_of(grid(tmp_path, times, question=json.dumps(asked)))))
     assert "<h1>How long?</h1>" in text
     assert re.findall(r'class="headline">([^<]*)', text)[0] == "Training step: 10 ms to 24 ms, in 4 cells"
-    assert re.findall(r'<select id="view" aria-label="show"><option value="0">([^<]*)', text)[0].startswith("How long does a")
+    first = re.findall(r'<select id="view" aria-label="show"><option value="0">([^<]*)', text)[0]
+    assert first.startswith("How long does a")
 
 
 def test_a_question_that_names_no_workload_is_followed_by_the_claim_of_a_run_and_is_no_title_of_it(
