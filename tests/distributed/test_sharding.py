@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -55,7 +56,6 @@ FSDP: dict[str, dict[str, Any]] = {
     "checkpointed": {"checkpointing": "block"},
     "block inputs on the host": {"checkpointing": "block", "offload": "block_inputs"},
     "tied": {"tied_head": True},
-    "adapted": {"adapter": "lora", "adapter_args": '{"rank": 4}'},
     "zeroed before backward": {"zero_grad": "before_backward"},
 }
 HSDP: dict[str, dict[str, Any]] = {
@@ -66,6 +66,8 @@ HSDP: dict[str, dict[str, Any]] = {
 DDP: dict[str, dict[str, Any]] = {
     kind: {"ddp": kind, "accumulate": 2} for kind in ("naive", "flat", "overlap", "bucketed", "torch", "zero1")
 }
+if find_spec("peft"):
+    FSDP["adapted"] = {"adapter": "lora", "adapter_args": '{"rank": 4}'}
 STEPS = 3
 
 

@@ -8,7 +8,7 @@ from lmsweep.orchestrator.sweep.sweep import Sweep
 from lmsweep.trials.spec.config import CONFIG_FIELDS, RequestError
 from lmsweep.trials.spec.model_sizes import SIZES
 from lmsweep.trials.spec.words import Precision
-from lmsweep.trials.spec.workloads import BUILT_IN
+from lmsweep.trials.spec.workloads import workloads
 
 PRECISIONS = f"(one of: {', '.join(get_args(Precision))})"
 OR_OTHER = "or a mapping of its dimensions, or your own as package.module:name"
@@ -17,7 +17,7 @@ ATTENTIONS = (
     "or your own as package.module:name"
 )
 MODELS = ", ".join(SIZES)
-WORKLOADS = f"(one of: {', '.join(BUILT_IN)}), or your own as package.module:measure"
+WORKLOADS = f"(one of: {', '.join(workloads())}), or your own as package.module:measure"
 PARTS_OF_OTHERS = (
     "model_code",
     "model_args",
