@@ -1,6 +1,7 @@
 """Which published number stands beside which result, and how the two are compared."""
 
 import json
+import re
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,10 @@ def test_terminal_page_and_json_say_one_claim_of_published_numbers_in_forty_line
     claim = " ".join(json.loads(as_json)["title"].splitlines()[:-1])
     assert claim.startswith("NVIDIA H200 is ") and " faster than published on RTX PRO 6000 WK (" in claim
     assert claim in " ".join(printed.splitlines()) and claim in page
+    lmsweep_here("report", "h200-end-to-end", "-o", tmp_path / "alone.html")
+    alone = unescape((tmp_path / "alone.html").read_text("utf-8"))
+    (limits,) = re.findall(r'id="answer-details">(.*?)</p>', alone)
+    assert limits.strip() and limits.strip() in page, "the sweep's own claim keeps its clock and what limits it"
 
 
 @pytest.fixture(scope="module")

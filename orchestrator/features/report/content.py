@@ -87,7 +87,8 @@ def content_of(
     numbers_only = shares or range_headline(frame) or summary.headline
     headline, details = worded(first) if first and about is None else (numbers_only, ())
     if published and published.summary:
-        headline, details = published.summary, [f"{headline}."]  # what was asked for comes first
+        own = [f"{headline}."] if headline else []
+        headline, details = published.summary, [*own, *details]  # what was asked for comes first
     if about is not None:  # it asks for numbers; what is faster comes after them
         views.sort(key=lambda view: (not view.name.startswith(QUESTIONS.get(about, " ")), view.compared))
     return Content(
