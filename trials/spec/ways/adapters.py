@@ -17,6 +17,11 @@ class Adapter:
     stored_bits: int | None = None
     """Bits of the frozen weights of those layers (QLoRA, Dettmers et al. 2023); None: those of their own type."""
 
+    @property
+    def extra(self) -> str:
+        """What pyproject.toml names the packages that it needs."""
+        return "qlora" if self.stored_bits else "adapters"
+
 
 ADAPTERS: dict[str, Adapter] = {
     "lora": Adapter(),

@@ -1,0 +1,49 @@
+"""The command that installs what is missing into the Python that runs. It names packages, never an extra of lmsweep:
+lmsweep is on no index, where anybody may take its name."""
+
+import re
+import shlex
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, requires
+from importlib.util import find_spec
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+"""There if lmsweep runs from a checkout, whose extras may be newer than what is installed says of them."""
+
+
+def install_command(*words: str) -> str:
+    """Return the command that installs these requirements, with options of pip among them, as a shell reads it."""
+    pip = [sys.executable, "-m", "pip", "install"]
+    if not find_spec("pip"):  # an environment that uv made
+        pip = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*pip, *words])
+
+
+@cache
+def install_extra(name: str = "") -> str:
+    """Return the command that installs what this environment lacks of an extra, or of what lmsweep itself needs."""
+    wanted = of_checkout(name) if CHECKOUT.is_file() else of_installed(name)
+    missing = [one for one in wanted if not _is_installed(one)]
+    return install_command(*(missing or wanted))  # a node that lacks them may not be this machine
+
+
+def of_checkout(name: str) -> list[str]:
+    project = tomllib.loads(CHECKOUT.read_text("utf-8"))["project"]
+    return list(project["optional-dependencies"][name] if name else project["dependencies"])
+
+
+def of_installed(name: str) -> list[str]:
+    """Metadata has `peft>=0.17; extra == "adapters"`."""
+    parts = [one.partition(";") for one in requires("lmsweep") or ()]
+    extras = [name] if name else []
+    return [need.strip() for need, _, marker in parts if re.findall(r"extra == .([\w-]+)", marker) == extras]
+
+
+def _is_installed(requirement: str) -> bool:
+    try:
+        return bool(distribution(re.split(r"[^\w.-]", requirement, maxsplit=1)[0]))
+    except PackageNotFoundError:
+        return False
