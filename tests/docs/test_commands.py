@@ -25,7 +25,7 @@ REASONS = {
     r"^(uv|uvx|pip|pipx|docker|kubectl) |https://example": "needs a network",
     r"software=|lmsweep bisect|--preset upgrade|torch: 2.12": "needs a package index; tests/presets/test_upgrade.py",
     r"^make |^cd ": "makes the environment that these tests run in",
-    r"import (wandb|mlflow)|SummaryWriter": "needs `.[trackers]` or mlflow; tests/features/report/test_trackers.py",
+    r"--tracker|lmsweep\.track": "needs `.[trackers]` or mlflow; tests/features/trackers/test_trackers.py",
     r"import flash_attn_func": "needs FlashAttention-3 and a GPU",
     r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",

@@ -97,7 +97,7 @@ VALUED = {"-c", "-r", "-e", "--python"}
     "path", [path for path in FILES if path.is_file()], ids=lambda path: str(path.relative_to(ROOT))
 )
 def test_no_page_installs_lmsweep_by_its_name(path: Path) -> None:
-    """It is installed from a folder; another name is that of a package that lmsweep requires, or of a tool beside it."""
+    """It is installed from a folder; another name is that of a package that lmsweep requires, or of a tool."""
     text = path.read_text("utf-8", "replace")
     assert not re.findall(r"\blmsweep\[\w", text)
     known = {Requirement(one).name for needs in PROJECT["optional-dependencies"].values() for one in needs}

@@ -160,6 +160,5 @@ feature = Feature(
         "report": f"{__name__}.page:write_report",
         "charts": f"{__name__}.chart_files:write_charts",
         "share": f"{__name__}.sharing.shared_folder:share",
-        "summaries": f"{__name__}.sharing.summaries:summaries",
     },
 )
