@@ -26,6 +26,7 @@ REASONS = {
     r"software=|lmsweep bisect|--preset upgrade|torch: 2.12": "needs a package index; tests/presets/test_upgrade.py",
     r"^make |^cd ": "makes the environment that these tests run in",
     r"--tracker|lmsweep\.track": "needs `.[trackers]` or mlflow; tests/features/trackers/test_trackers.py",
+    r"import load_dataset": "needs datasets; tests/features/report/test_share.py",
     r"import flash_attn_func": "needs FlashAttention-3 and a GPU",
     r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",

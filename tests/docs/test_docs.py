@@ -29,8 +29,8 @@ PAGES = [
 ]
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))
 """The lab notebook is append-only: its links are checked, but its commands are those of their day."""
-EXTRA = {"flash_attn_interface"}
-"""An attention of others, which need not be installed."""
+EXTRA = {"flash_attn_interface", "datasets"}
+"""Libraries of others, which need not be installed."""
 HOLES = {"FILE", "SWEEP", "STORE", "FOLDER", "..."}
 """Words of a command that stand for the reader's own."""
 
