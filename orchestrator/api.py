@@ -16,12 +16,7 @@ from lmsweep.orchestrator.cluster.ray_session import start_standby
 from lmsweep.orchestrator.feature import tracker_named
 from lmsweep.orchestrator.plan_request import How, PlanArguments, What, Where, command_on, with_options
 from lmsweep.orchestrator.planning.durations import needs_operators
-from lmsweep.orchestrator.planning.memory_budget import (
-    counted,
-    devices_meant,
-    rooms_of,
-    with_devices,
-)
+from lmsweep.orchestrator.planning.memory_budget import counted, devices_meant, rooms_of, with_devices
 from lmsweep.orchestrator.planning.memory_predictions import SMALL, Predictions
 from lmsweep.orchestrator.planning.own_attention import OwnAttentions
 from lmsweep.orchestrator.planning.plan import Planned, make_plan
@@ -82,7 +77,7 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
     planned = make_planned(what, where, how, will_run=True)
     if planned.predictions:
         planned.predictions.close()
-    ready = prepare(planned, began=began, address=where.address, phases=phases, tracker=tracker)
+    ready = replace(prepare(planned, began=began, address=where.address, phases=phases), tracker=tracker)
     say(plan_summary(planned.plan, ready.estimate, partial(command_on, what=what, where=where, how=how)))
     if ready.to_run and not where.address and (others := other_runs()):
         say(warning_about(others), error=True)

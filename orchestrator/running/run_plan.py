@@ -88,13 +88,7 @@ class Run:
 
 
 def prepare(
-    planned: Planned,
-    *,
-    began: float,
-    address: str | None,
-    phases: Path | None = None,
-    is_search: bool = False,
-    tracker: Tracker | None = None,
+    planned: Planned, *, began: float, address: str | None, phases: Path | None = None, is_search: bool = False
 ) -> Run:
     """Return everything that running the plan needs.
 
@@ -128,7 +122,6 @@ def prepare(
         gate=gate,
         account=account,
         address=address,
-        tracker=tracker,
         advice=tuple(dict.fromkeys(words for one in to_run if (words := steps.advice(one)))),
     )
 

@@ -40,16 +40,6 @@ def test_the_command_of_an_extra_succeeds_when_pasted() -> None:
     assert done.returncode == 0 and "already satisfied: matplotlib" in done.stdout, done.stderr
 
 
-def test_it_names_only_what_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    project = tmp_path / "pyproject.toml"
-    project.write_text(
-        '[project]\ndependencies = ["pandas>=3", "no-such_package[x]>=1"]\noptional-dependencies.a = ["pandas"]'
-    )
-    monkeypatch.setattr(remedies, "CHECKOUT", project)
-    assert install_extra.__wrapped__() == install_command("no-such_package[x]>=1")
-    assert install_extra.__wrapped__("a") == install_command("pandas")
-
-
 def test_an_environment_without_pip_is_told_of_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remedies, "find_spec", lambda name: None)
     assert install_command("peft>=0.17") == f"uv pip install --python {sys.executable} 'peft>=0.17'"

@@ -6,7 +6,7 @@ import shlex
 import sys
 import tomllib
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, requires
+from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,10 +24,8 @@ def install_command(*words: str) -> str:
 
 @cache
 def install_extra(name: str = "") -> str:
-    """Return the command that installs what this environment lacks of an extra, or of what lmsweep itself needs."""
-    wanted = of_checkout(name) if CHECKOUT.is_file() else of_installed(name)
-    missing = [one for one in wanted if not _is_installed(one)]
-    return install_command(*(missing or wanted))  # a node that lacks them may not be this machine
+    """Return the command that installs the packages of an extra, or those that lmsweep itself needs."""
+    return install_command(*(of_checkout(name) if CHECKOUT.is_file() else of_installed(name)))
 
 
 def of_checkout(name: str) -> list[str]:
@@ -40,10 +38,3 @@ def of_installed(name: str) -> list[str]:
     parts = [one.partition(";") for one in requires("lmsweep") or ()]
     extras = [name] if name else []
     return [need.strip() for need, _, marker in parts if re.findall(r"extra == .([\w-]+)", marker) == extras]
-
-
-def _is_installed(requirement: str) -> bool:
-    try:
-        return bool(distribution(re.split(r"[^\w.-]", requirement, maxsplit=1)[0]))
-    except PackageNotFoundError:
-        return False

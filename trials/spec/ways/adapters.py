@@ -23,11 +23,7 @@ class Adapter:
         return "qlora" if self.stored_bits else "adapters"
 
 
-ADAPTERS: dict[str, Adapter] = {
-    "lora": Adapter(),
-    "dora": Adapter(magnitudes=True),
-    "qlora": Adapter(stored_bits=4),
-}
+ADAPTERS: dict[str, Adapter] = {"lora": Adapter(), "dora": Adapter(magnitudes=True), "qlora": Adapter(stored_bits=4)}
 """Word of the field `adapter`, beside none -> the adapter."""
 
 
