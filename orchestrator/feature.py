@@ -25,7 +25,7 @@ Job = Literal["Measure", "Read", "Share", "Set up"]
 
 
 Tracker = AbstractContextManager[Callable[[str, Sequence["Record"]], None]]
-"""Within it, what it gives is told each trial of a run as it ends: its name in the run, and its records."""
+"""What it gives is called for each trial of a run as it ends: with its name in the run, and its records."""
 
 
 @dataclass(frozen=True, kw_only=True)

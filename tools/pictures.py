@@ -83,7 +83,7 @@ def drawn_part(page: Page, picture: Picture) -> Locator:
 
 
 def words_of(part: Locator) -> str:
-    """Return the text that is seen in it, but for when the page was written."""
+    """Return the text that is seen in it, except when the page was written."""
     return " ".join(re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", part.inner_text()).split())
 
 

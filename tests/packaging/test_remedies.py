@@ -40,7 +40,7 @@ def test_the_command_of_an_extra_succeeds_when_pasted() -> None:
     assert done.returncode == 0 and "already satisfied: matplotlib" in done.stdout, done.stderr
 
 
-def test_an_environment_without_pip_is_told_of_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_without_pip_uses_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remedies, "find_spec", lambda name: None)
     assert install_command("peft>=0.17") == f"uv pip install --python {sys.executable} 'peft>=0.17'"
 

@@ -32,7 +32,7 @@ class Tracker:
         return self
 
     def __call__(self, name: str, records: Sequence[Record]) -> None:
-        """Send a trial. name: what tells it from the others of its run."""
+        """Send a trial. name: that of the trial in its run."""
         self._given += 1
         self._waiting.put((name, records))
 
