@@ -1,5 +1,5 @@
 """Each picture of the documentation shows what lmsweep says today. `python -m tools.pictures` and `python -m
-tools.record_terminal` draw them anew."""
+tools.record_terminal` draw them again."""
 
 import re
 
@@ -28,7 +28,7 @@ def test_a_picture_of_a_report_shows_the_words_and_numbers_of_the_report(name: s
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ordered(RECORDINGS))
 def test_a_recording_ends_with_what_the_commands_print(name: str) -> None:
-    """But for how long they took."""
+    """Except for how long they took."""
     shown, today = (
         [re.sub(r"\d+\.\d+ s\b|\de-\d\d", "-", line) for line in last_lines(picture)]
         for picture in ((ROOT / "docs" / f"{name}.svg").read_text("utf-8"), drawn(RECORDINGS[name]))

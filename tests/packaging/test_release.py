@@ -15,7 +15,7 @@ WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read
 STEPS = [(name, step) for name, job in WORKFLOW["jobs"].items() for step in job["steps"]]
 
 
-def test_an_index_is_told_who_made_it_where_it_lives_and_what_it_is_for() -> None:
+def test_the_metadata_say_who_made_it_where_it_lives_and_what_it_is_for() -> None:
     assert (
         PROJECT["authors"] and PROJECT["keywords"] and {"Repository", "Documentation", "Issues"} <= {*PROJECT["urls"]}
     )

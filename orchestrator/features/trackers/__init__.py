@@ -1,8 +1,7 @@
 """`run --tracker NAME`: sends each trial of a run to an experiment tracker as it ends. `lmsweep.track` sends a store.
 
 summaries.py   each trial as a configuration and numbers
-sending.py     sends them, beside the run
-libraries.py   Weights & Biases, MLflow and TensorBoard: how each takes a trial
+sending.py     sends them to Weights & Biases, MLflow or TensorBoard, beside the run
 """
 
 from lmsweep.orchestrator.feature import Feature
@@ -10,6 +9,6 @@ from lmsweep.orchestrator.feature import Feature
 feature = Feature(
     name="trackers",
     job="Measure",
-    functions={"summaries": f"{__name__}.summaries:summaries", "track": f"{__name__}.libraries:track"},
-    trackers={name: f"{__name__}.libraries:{name}" for name in ("wandb", "mlflow", "tensorboard")},
+    functions={"summaries": f"{__name__}.summaries:summaries", "track": f"{__name__}.sending:track"},
+    trackers={name: f"{__name__}.sending:{name}" for name in ("wandb", "mlflow", "tensorboard")},
 )
