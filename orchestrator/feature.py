@@ -8,7 +8,7 @@ from importlib import import_module
 from math import inf
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.offered import with_offered
@@ -79,5 +79,4 @@ def tracker_named(name: str) -> Tracker:
     known = registered("trackers")
     if name not in known:
         raise RequestError(f"--tracker {name}: there is no such tracker{choices(name, known)}")
-    tracker: Tracker = resolve_name(known[name])()
-    return tracker
+    return cast(Tracker, resolve_name(known[name])())

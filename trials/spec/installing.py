@@ -36,5 +36,4 @@ def of_checkout(name: str) -> list[str]:
 def of_installed(name: str) -> list[str]:
     """Metadata has `peft>=0.17; extra == "adapters"`."""
     parts = [one.partition(";") for one in requires("lmsweep") or ()]
-    extras = [name] if name else []
-    return [need.strip() for need, _, marker in parts if re.findall(r"extra == .([\w-]+)", marker) == extras]
+    return [need.strip() for need, _, marker in parts if "".join(re.findall(r"extra == .([\w-]+)", marker)) == name]

@@ -1,6 +1,6 @@
 """How each library takes a trial, in a thread beside the run: a slow server delays no trial, and one that fails ends no
-run. What a library reads from the environment (WANDB_PROJECT, MLFLOW_TRACKING_URI) stays
-its own matter. To add one, add a function here, or register one from a package of yours."""
+run. What a library reads from the environment (WANDB_PROJECT, MLFLOW_TRACKING_URI) stays its own matter. To add one,
+add a function here, or register one from a package of yours."""
 
 import os
 from collections.abc import Callable, Sequence

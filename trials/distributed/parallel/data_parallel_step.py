@@ -160,6 +160,5 @@ class DataParallelStep(WatchedRank):
     def memory(self) -> RankMemory:
         """Memory of this rank since `reset_peak_memory`."""
         return RankMemory(
-            peak_allocated=peak_allocated(self.config.device_type),
-            optimizer_state=state_bytes(self.training.optimizer),
+            peak_allocated=peak_allocated(self.config.device_type), optimizer_state=state_bytes(self.training.optimizer)
         )
