@@ -408,9 +408,10 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
     if True in found:
         words.append(f"Standard deviation between processes, from repeated cells: {', '.join(found[True])}.")
     if False in found:
+        sweep = "noise-cpu" if tested["kind"].str.startswith("cpu").all() else "noise"
         words.append(
-            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep noise`, or a sweep "
-            "with `processes: 3`, measures it."
+            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep run {sweep}`, or a "
+            "sweep with `processes: 3`, measures it."
         )
     if (widened := float(judged["widened"].max())) >= NAMED_WIDENING:
         words.append(

@@ -16,7 +16,7 @@ from lmsweep.orchestrator.commands.app import app
 from tests.support.command import ROOT, answer_here, lmsweep
 
 VERBS = {name: verb.help or "" for name, verb in typer.main.get_command(app).commands.items()}  # type: ignore[attr-defined]
-MEASURING = ("run", "noise", "trial")
+MEASURING = ("run", "trial")
 INSTALLING = ("bisect",)
 """Their examples install releases from an index: tests/features/bisect/test_bisect.py has others."""
 

@@ -84,7 +84,7 @@ def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: t
 def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
     verbs = re.findall(r"^  ([a-z]+) ", lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (
-        "plan run trial noise accept best bisect fits status table compare explain diff schema report share badge "
+        "plan run trial accept best bisect fits status table compare explain diff schema report share badge "
         "notebooks export init check sweeps show doctor"
     )
 
@@ -140,7 +140,7 @@ def test_the_workload_and_the_sweep_of_a_feature_go_with_its_folder(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
-    names = "workloads() and {'operators', 'accept', 'noise', 'cs336-2026'} <= {*packaged_sweeps()}"
+    names = "workloads() and {'operators', 'accept', 'cs336-2026'} <= {*packaged_sweeps()}"
     asked = "from lmsweep.orchestrator.sweep.sweep import packaged_sweeps\n"
     asked += f"from lmsweep.trials.spec.workloads import workloads; print('operators' in {names})"
     folder = copy / "orchestrator/features/operators"
