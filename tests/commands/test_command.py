@@ -408,7 +408,7 @@ def test_the_packaged_sweeps_are_listed_with_what_runs_here_and_one_is_printed_t
     assert {line.split()[0] for line in listed} == set(packaged_sweeps())
     assert any("  quick  " in line and "  8 trials, all run here   A first look" in line for line in listed)
     copy = tmp_path / "mine.yaml"
-    copy.write_text(lmsweep_here("show", "quick"))
+    copy.write_text(lmsweep_here("sweeps", "quick"))
     assert copy.read_text() == packaged_sweeps()["quick"]
-    done = answer_here("show", "quik")
+    done = answer_here("sweeps", "quik")
     assert (done.returncode, "did you mean quick?" in done.stderr) == (2, True)

@@ -85,7 +85,7 @@ def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
     verbs = re.findall(r"^  ([a-z]+) ", lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (
         "plan run trial accept best bisect fits status table compare explain diff schema report share badge "
-        "notebooks export init check sweeps show doctor"
+        "notebooks export init check sweeps doctor"
     )
 
 

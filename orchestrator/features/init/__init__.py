@@ -97,7 +97,7 @@ def _nothing_to_name(looked: str, left: tuple[str, ...]) -> str:
         return "\n".join([f"nothing here can be measured as it is ({looked}):", *_first([f"  {one}" for one in left])])
     return (
         f"no model, attention, optimizer or wrapper was found, so there is no sweep of your code; {looked}. "
-        f"{NOT_READ}; lmsweep show quick > mine.yaml begins with lmsweep's models"
+        f"{NOT_READ}; lmsweep sweeps quick > mine.yaml begins with lmsweep's models"
     )
 
 
