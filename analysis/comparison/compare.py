@@ -54,7 +54,7 @@ NOTE = 79
 """Characters of a line of the summary, or about a flag."""
 MOST_FLAGS = 5
 """Flags that have a line under the summary; the table of all numbers has each."""
-MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
+MORE = "What a flag means: lmsweep doctor FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
 

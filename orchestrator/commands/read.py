@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Text, Texts
+from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -101,6 +102,9 @@ def compare(
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
     ] = None,
     explain: Annotated[bool, Option("--explain", help="Show what the differences consist of, from profiles.")] = False,
+    environment: Annotated[
+        bool, Option("--environment", help="Show in which hardware and software two stores differ.")
+    ] = False,
     fail_on: Annotated[
         Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
@@ -115,8 +119,11 @@ def compare(
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")
-    if beside and (other or first or second or fail_on or across or value or min_effect or same_within or explain):
+    judged = first or second or fail_on or across or value or min_effect or same_within or explain
+    if beside and (other or environment or judged):
         raise RequestError("--with shows numbers without verdicts; only --where can be combined with it")
+    if environment and (judged or not other):
+        raise RequestError("--environment is of two whole stores: lmsweep compare STORE OTHER --environment")
     if explain and (value or fail_on or min_effect or same_within):
         others = "--value, --min-effect, --same-within and --fail-on"
         raise RequestError(f"--explain is about whole steps; leave out {others}")
@@ -126,11 +133,23 @@ def compare(
     for word in fail_on:
         if word not in VERDICTS:
             raise RequestError(f"--fail-on {word}: no such verdict; there are: {', '.join(VERDICTS)}")
+    from lmsweep.analysis import load
+    from lmsweep.analysis.data.selection import select
+
+    if environment:
+        from lmsweep.analysis.comparison.environment_diff import environment_diff
+
+        names = store, str(other)
+        one, two = (select(load(location, pooled=False), conditions) for location in names)
+        differing = environment_diff(one, two, names)
+        if differing.frame.empty and format == "text":
+            say(differing.notes[0])
+        else:
+            show_table(differing, format)
+        return
     if beside:
-        from lmsweep.analysis import load
         from lmsweep.analysis.comparison.side_by_side import beside as place_beside
         from lmsweep.analysis.data.pooled_rows import pool
-        from lmsweep.analysis.data.selection import select
 
         attempts = load(store, pooled=False)
         shown = place_beside(attempts, beside, select(pool(attempts), conditions))

@@ -59,7 +59,7 @@ def test_a_schema_is_the_one_that_programs_know(verb: str) -> None:
             "explain",
         ),
         (("compare", H200, "--with", H100), None),
-        (("diff", H200, H100), "diff"),
+        (("compare", H200, H100, "--environment"), "environment"),
         (("plan", "quick", "--no-predict", "--store", "none"), None),  # it names this machine
         pytest.param(
             ("fits", "tiny", "--context", "64", "--for", "H100,24GB", "--tokens", "1B", "--price", "H100=2"),
