@@ -35,6 +35,8 @@ class Feature:
     """Verb -> MODULE:NAME of the function that makes such a record an HTML page, for `lmsweep report FILE.json`."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """NAME -> MODULE:NAME of the function that is `lmsweep.NAME`."""
+    extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
+    """Adds options to a verb, of whichever feature."""
 
     def __post_init__(self) -> None:
         if self.job not in get_args(Job):

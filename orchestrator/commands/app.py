@@ -125,4 +125,6 @@ def _listed() -> dict[Job, list[Callable[..., None]]]:
 
 JOBS = _listed()
 for verb in chain.from_iterable(JOBS.values()):
+    for one in features().values():
+        verb = one.extends(verb)
     app.command(cls=Verb)(verb)

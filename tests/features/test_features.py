@@ -29,7 +29,7 @@ def test_a_feature_of_another_package_is_a_verb_with_help_and_a_schema(tmp_path:
     read = listed[listed.index("Read:") : listed.index("Share:")]
     assert re.search(r"^  slowest +Print the slowest cell of a store\.$", read, flags=re.MULTILINE)
     assert re.fullmatch(r"\w+ \w+: \S+ s\n", lmsweep("slowest", STORE, PYTHONPATH=path).stdout)
-    schema = json.loads(lmsweep("schema", "slowest", PYTHONPATH=path).stdout)
+    schema = json.loads(lmsweep("slowest", "--schema", PYTHONPATH=path).stdout)
     printed = json.loads(lmsweep("slowest", STORE, "--format", "json", PYTHONPATH=path).stdout)
     jsonschema.validate(printed, schema)
     assert printed["seconds"] > 0 and {*schema["properties"]} == {*printed}
@@ -84,7 +84,7 @@ def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: t
 def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
     verbs = re.findall(r"^  ([a-z]+) ", lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (
-        "plan run trial accept best bisect fits status table compare schema report share badge "
+        "plan run trial accept best bisect fits status table compare report share badge "
         "notebooks export init check sweeps doctor"
     )
 
@@ -92,7 +92,7 @@ def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
 def test_a_name_that_the_core_has_is_refused(tmp_path: Path) -> None:
     taken = DOUBLED.replace('"double":', '"table":').replace('"doubled":', '"plan":')
     path = install(tmp_path, GROUP, "doubled", taken)
-    done = lmsweep("schema", "table", PYTHONPATH=path)
+    done = lmsweep("table", "--schema", PYTHONPATH=path)
     assert (done.returncode, done.stderr) == (
         2,
         "lmsweep: the feature doubled adds table to outputs, but there is one already\n",

@@ -111,11 +111,6 @@ _CORE: dict[str, Any] = {
 """Verb -> the record or model of its output, without those of features."""
 
 
-def printing_verbs() -> list[str]:
-    """Return the verbs with a schema."""
-    return [*_CORE, *registered("outputs", _CORE)]
-
-
 def _output_of(verb: str) -> Any:
     return _CORE[verb] if verb in _CORE else resolve_name(registered("outputs", _CORE)[verb])
 
