@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from math import inf
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from lmsweep.trials.spec.errors import RequestError
 from lmsweep.trials.spec.offered import with_offered
@@ -14,19 +14,14 @@ from lmsweep.trials.spec.offered import with_offered
 ENTRY_POINTS = "lmsweep.features"
 """The entry point group through which an installed package adds features."""
 
-Job = Literal["Measure", "Read", "Share", "Set up"]
-"""A heading of `lmsweep --help`."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
     """Loaded by every command: what is slow to import is named as MODULE:NAME, or imported inside of the verb."""
 
     name: str
-    job: Job
-    """Under which help lists its verbs."""
     place: float = inf
-    """Position among the verbs: the core's are at 0, 1, 2. By default after all others."""
+    """Where help lists its verbs: the core's plan, run, table, compare are at 0, 1, 2, 3. Last by default."""
     verbs: tuple[Callable[..., None], ...] = ()
     """A verb is a function as typer takes it, with an example at the end of its docstring."""
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -37,10 +32,6 @@ class Feature:
     """NAME -> MODULE:NAME of the function that is `lmsweep.NAME`."""
     extends: Callable[[Callable[..., None]], Callable[..., None]] = lambda verb: verb
     """Adds options to a verb, of whichever feature."""
-
-    def __post_init__(self) -> None:
-        if self.job not in get_args(Job):
-            raise RequestError(f"the feature {self.name} is for {self.job!r}; write one of: {', '.join(get_args(Job))}")
 
 
 @cache

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
-from lmsweep.orchestrator.plan_request import Text, Texts
+from lmsweep.orchestrator.plan_request import Rare, Text, Texts
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
@@ -31,11 +31,13 @@ def table(
     format: Format = "text",
     preset: Annotated[Text, Option(help="A predefined table; --list-presets names them.")] = None,
     price: Prices = [],
-    flops: Annotated[FlopConvention | None, Option(metavar="model|hardware", help=FLOPS)] = None,
+    flops: Annotated[FlopConvention | None, Rare(metavar="model|hardware", help=FLOPS)] = None,
     list_presets: Annotated[bool, Option("--list-presets", help="List the predefined tables.")] = False,
     plot: Annotated[bool, Option("--plot", help="Draw a bar for each number instead.")] = False,
 ) -> None:
-    """Print a pivot table of the results. Without options, it shows everything that varies.
+    """Print how many results there are, and their numbers as a table.
+
+    Without options, it shows everything that varies.
 
     \b
     Example:
@@ -56,6 +58,7 @@ def table(
     if not (rows or cols or value or preset or price or flops) and format not in ("csv", "json"):
         as_screen = format == "text" and not plot
         found = api.tables(store, where=conditions, fits=fits_screen if as_screen else lambda parts: True)
+        found = found if as_screen else [one for one in found if not isinstance(one, str)]
     else:
         found = [
             api.table(
@@ -87,16 +90,16 @@ def compare(
     contrast: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: selects the other side; repeatable.")] = [],
     where: Annotated[Texts, Option(callback=paired, help="FIELD=VALUE: only these results; repeatable.")] = [],
     across: Annotated[
-        Texts, Option(help="Other fields that may differ between the sides: driver_version,torch_version")
+        Texts, Rare(help="Other fields that may differ between the sides: driver_version,torch_version")
     ] = [],
     value: Annotated[Texts, Option(help="PHASE.METRIC: step.time; repeatable.")] = [],
     min_effect: Annotated[
         Text,
-        Option(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
+        Rare(metavar="SHARE", callback=checked(_share), help="Smallest difference that counts: 2%, or 0.02."),
     ] = None,
     same_within: Annotated[
         Text,
-        Option(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
+        Rare(metavar="SHARE", callback=checked(_share), help="Sides that surely differ by less are the same."),
     ] = None,
     beside: Annotated[
         Text, Option("--with", metavar="STORE", help="Show beside `published`, a reference store, or another store.")
@@ -106,12 +109,14 @@ def compare(
         bool, Option("--environment", help="Show in which hardware and software two stores differ.")
     ] = False,
     fail_on: Annotated[
-        Texts, Option(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
+        Texts, Rare(metavar="VERDICT", help="Exit with 1 if a verdict is slower, more, ...; repeatable.")
     ] = [],
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
+    verbose: Annotated[bool, Rare("--verbose", "-v", help="Show medians, conditions and p-values, too.")] = False,
     format: Format = "text",
 ) -> None:
-    """Compare two selections of results, or two stores, cell by cell: a ratio of medians and a verdict.
+    """Say which of two selections or stores is faster, and how surely.
+
+    Each cell has a ratio of medians, its interval and a verdict.
 
     \b
     Example:

@@ -93,7 +93,6 @@ def test_what_measures_says_what_is_missing_where_torch_and_ray_are_not_installe
         ("compare", "h200-end-to-end", "--with", "published"),
         ("compare", H100, H200, "--environment"),
         ("doctor", "host_bound"),
-        ("status", H200),
         ("report", H200, "-o", "report.html"),
         ("sweeps",),
     ],

@@ -29,7 +29,7 @@ SLOW = (
     ("compare", "h100-attention", "h200-attention"),
     ("compare", "h200-end-to-end", "--with", "published"),
     ("compare", "h100-devices", "h200-devices", "--environment"),
-    ("status", "h100-best-grid"),
+    ("table", "h100-best-grid"),
     ("doctor",),
     ("plan", "full", "--for", "8xH100", "--no-predict", "--price", "H100=2.5"),
     ("plan", "devices", "--no-predict"),

@@ -38,7 +38,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 
 
 def sweeps(name: Annotated[str, Argument(help="Print the file of this one, to copy and change.")] = "") -> None:
-    """List the packaged sweeps by question, or print one: its trials, how many can run here, what they measure.
+    """List the packaged sweeps by question, or print the file of one.
 
     \b
     Examples:
@@ -77,4 +77,4 @@ def sweeps(name: Annotated[str, Argument(help="Print the file of this one, to co
     )
 
 
-feature = Feature(name="catalogue", job="Set up", place=0, verbs=(sweeps,))
+feature = Feature(name="catalogue", place=-1, verbs=(sweeps,))

@@ -23,8 +23,9 @@ def doctor(
     where: Where,
     flag: Annotated[str, Argument(help="A flag of results, such as host_bound: what it means, and what to do.")] = "",
 ) -> None:
-    """Report what this machine can measure and what would distort the results; with --address, each node.
+    """Say what this machine can measure, or what a flag means.
 
+    It names what would distort results. With --address: on each node of a cluster.
     Exit code 1: a node says that it has GPUs which trials there could not use.
 
     \b
@@ -66,4 +67,4 @@ def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
     show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
 
 
-feature = Feature(name="doctor", job="Set up", verbs=(doctor,))
+feature = Feature(name="doctor", place=5, verbs=(doctor,))

@@ -9,9 +9,10 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any
 
-from typer import Exit, Option
+from typer import Exit
 
 from lmsweep.orchestrator.feature import Feature, registered
+from lmsweep.orchestrator.plan_request import Rare
 from lmsweep.orchestrator.terminal import say_data
 
 CORE = ("plan", "table", "compare")
@@ -34,7 +35,7 @@ def with_schema(verb: Callable[..., None]) -> Callable[..., None]:
     def call(schema: bool, **given: Any) -> None:
         verb(**given)
 
-    option = Annotated[bool, Option("--schema", callback=show, is_eager=True, help="The JSON Schema of --format json.")]
+    option = Annotated[bool, Rare("--schema", callback=show, is_eager=True, help="The JSON Schema of --format json.")]
     parameter = Parameter("schema", Parameter.KEYWORD_ONLY, default=False, annotation=option)
     own = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in signature(verb).parameters.values()]
     vars(call)["__signature__"] = Signature([*own, parameter])
@@ -42,4 +43,4 @@ def with_schema(verb: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-feature = Feature(name="schema", job="Read", extends=with_schema)
+feature = Feature(name="schema", extends=with_schema)

@@ -53,7 +53,6 @@ def test_a_schema_is_the_one_that_programs_know(verb: str) -> None:
 @pytest.mark.parametrize(
     ("words", "golden"),
     [
-        (("status", "h200-memory"), "status"),
         (("table", H200), "table"),
         (("table", "h200-profile", "--preset", "kernels"), None),
         (("compare", H200, H100, "--across", "device_name"), None),
