@@ -17,7 +17,7 @@ from tests.support.command import ROOT, lmsweep, write_sweep
 from tests.support.installed import install, shown
 
 GROUP = "lmsweep.features"
-VERB = r"^([a-z]+) +[A-Z]"
+VERB = r"^([a-z]+) *(?: [A-Z]|$)"
 """A verb in the list of help."""
 STORE = ROOT / "tests/support/stores/cpu"
 RECORD = "from lmsweep.orchestrator.feature import Feature\ndef {}(): ...\nrecord = Feature(name='mine', {})\n"
