@@ -49,7 +49,9 @@ def report(
         str, Rare(metavar="svg|png", callback=one_of("svg", "png"), help="The format of --charts.")
     ] = "svg",
     share: Annotated[Text, Option(metavar="FOLDER", help=SHARE)] = None,
-    badge: Annotated[Text, Option(metavar="FILE", help="Write the headline as a small SVG; - for its text.")] = None,
+    badge: Annotated[
+        Text, Option(metavar="FILE", help="Write the headline as a small SVG; - for standard output.")
+    ] = None,
     value: Annotated[str, Rare(help="PHASE.METRIC of one cell on the badge, instead of the headline.")] = "",
     where: Annotated[Texts, Rare(callback=paired, help="FIELD=VALUE: selects that cell; repeatable.")] = [],
     notebooks: Annotated[Text, Rare(metavar="FOLDER", help="Copy the Jupyter notebooks that ship.")] = None,
