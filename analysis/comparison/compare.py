@@ -54,7 +54,7 @@ NOTE = 79
 """Characters of a line of the summary, or about a flag."""
 MOST_FLAGS = 5
 """Flags that have a line under the summary; the table of all numbers has each."""
-MORE = "What a flag means: lmsweep explain FLAG. Medians, conditions and p-values: -v."
+MORE = "What a flag means: lmsweep doctor FLAG. Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
 
@@ -408,9 +408,10 @@ def _variation_words(judged: pd.DataFrame) -> list[str]:
     if True in found:
         words.append(f"Standard deviation between processes, from repeated cells: {', '.join(found[True])}.")
     if False in found:
+        sweep = "noise-cpu" if tested["kind"].str.startswith("cpu").all() else "noise"
         words.append(
-            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep noise`, or a sweep "
-            "with `processes: 3`, measures it."
+            f"Standard deviation between processes, assumed: {', '.join(found[False])}. `lmsweep run {sweep}`, or a "
+            "sweep with `processes: 3`, measures it."
         )
     if (widened := float(judged["widened"].max())) >= NAMED_WIDENING:
         words.append(

@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pandas as pd
 
@@ -38,16 +37,12 @@ def counts(frame: pd.DataFrame) -> pd.DataFrame:
     return table[met].rename_axis(columns=None).reset_index()
 
 
-def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
-    """Return `counts` as a table, with `flag_words` below it."""
-    table = counts(frame)
-    statuses = [str(name) for name in table if name not in ("sweep", "device_name")]
-    return Listing(
-        title=f"{store}: {int(table[statuses].to_numpy().sum())} results by status",
-        frame=table,
-        keys=["sweep", "device_name"],
-        units=dict.fromkeys(statuses, "1"),
-        notes=flag_words(frame).splitlines(),
+def count_words(frame: pd.DataFrame) -> str:
+    """Return a line for each sweep and device: how many of its results have each status."""
+    return "\n".join(
+        f"sweep {line['sweep']} on {line['device_name']}: "
+        + ", ".join(f"{line[status]} {status}" for status in Status if line.get(status))
+        for line in counts(frame).to_dict("records")
     )
 
 
@@ -86,7 +81,7 @@ def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
 
 def overview(
     frame: pd.DataFrame, store: str, where: dict[str, str], fits: Callable[[Sequence[str | Table | Listing]], bool]
-) -> list[str | Listing]:
+) -> list[str]:
     """Return counts by status, and what was measured: a line for each grid, with the command that prints its table.
 
     frame: rows of `lmsweep.load`. where: conditions on them. fits: whether these texts and tables fit a screen. Grids
@@ -94,10 +89,9 @@ def overview(
     """
     chosen = select(frame, where)
     results = chosen.drop_duplicates(_RESULT)
-    counted = replace(counts_listing(chosen, store), notes=[])
 
-    def said(lists: Sequence[list[MeasuredGrid]]) -> list[str | Listing]:
-        return [counted, "\n".join(_lines(grid, store, where) for grids in lists for grid in grids)]
+    def said(lists: Sequence[list[MeasuredGrid]]) -> list[str]:
+        return [count_words(chosen), "\n".join(_lines(grid, store, where) for grids in lists for grid in grids)]
 
     lists = [_cut(frame, grid, where, fits) for grid in grids_of(results)]
     if len(lists) == len(lists[0]) == 1:

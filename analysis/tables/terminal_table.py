@@ -61,7 +61,7 @@ def terminal_text(table: Table | Listing, *, width: int, escape: Callable[[str],
     flags = [note for note in sheet.notes if (name := re.match(r"\[\w+\] (\w+): ", note)) and name[1] in ADVICE_OF]
     for note in sheet.notes:
         text.append(shorten(note, width, placeholder=" …") + "\n" if note in flags else _filled(note, width))
-    text.append(_filled("What a flag means: lmsweep explain FLAG.", width) if flags else "")
+    text.append(_filled("What a flag means: lmsweep doctor FLAG.", width) if flags else "")
     return text
 
 

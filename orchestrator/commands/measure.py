@@ -47,7 +47,7 @@ def plan(
     all: Annotated[bool, Option("--all", help="List all trials of a long plan.")] = False,
     format: JsonFormat = "text",
 ) -> None:
-    """Show which trials of a sweep would run, and why the others would not.
+    """Show which trials would run, for how long, and why others not.
 
     \b
     Example:
@@ -138,7 +138,7 @@ def _print_largest_fit(planned: "Planned", format: str, *, max_batch: bool, max_
     "shard tracker"
 )
 def run(what: What, where: Where, how: How) -> None:
-    """Run the trials of a sweep that are not in the store yet. Ctrl-C stops it; re-running resumes.
+    """Measure the trials of a sweep that are not stored yet. Ctrl-C stops it; re-running resumes.
 
     \b
     Example:

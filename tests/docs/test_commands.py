@@ -31,7 +31,6 @@ REASONS = {
     r"runs-on:": "needs a runner; the last test here runs the steps of sharing.md",
     r"4\.\.12\+4": "a part of a grid; tests/sweep/test_sweep.py",
     r"--history": "needs results of two days or states; tests/features/report/test_history.py",
-    r"lmsweep noise": "takes minutes; tests/features/noise/test_noise.py",
     r"lmsweep accept": "needs an idle machine of a known kind",
 }
 """What is not run: a part of its text, and why. Nor is what needs a GPU (`needs_a_gpu`). Mentions are parsed."""

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmsweep import analysis
-from lmsweep.analysis.metrics.status import counts, flag_counts, flag_words
-from lmsweep.orchestrator.features.status.status_output import StatusOutput, status_output
+from lmsweep.analysis.metrics.status import count_words, counts, flag_counts, flag_words
 from lmsweep.trials.results.outcome import Flag
 from tests.support.made_up_results import LAPTOP, Attempts, config
 
@@ -28,13 +27,17 @@ def test_results_are_counted_by_sweep_and_device_as_a_plan_counts_them(attempts:
     table = table.set_index(["sweep", "device_name"])
     assert table.loc[("made-up", "NVIDIA H200")].to_dict() == {"ok": 3, "oom": 1, "timeout": 1}
     assert table.loc[("made-up", "Laptop CPU (8 cores)")].to_dict() == {"ok": 1, "oom": 0, "timeout": 0}
+    assert count_words(analysis.load(attempts.store, pooled=False)).splitlines() == [
+        "sweep made-up on Laptop CPU (8 cores): 1 ok",
+        "sweep made-up on NVIDIA H200: 3 ok, 1 oom, 1 timeout",
+    ]
     assert table.sum().to_dict() == Counter(one.status for one in attempts.store.outcomes().values())
 
 
 def test_counts_of_an_empty_store_are_empty(attempts: Attempts) -> None:
     Path(attempts.store.location, "measurements").mkdir(parents=True)
     frame = analysis.load(attempts.store)
-    assert counts(frame).empty and status_output(frame) == StatusOutput(results=[], flags={})
+    assert counts(frame).empty and count_words(frame) == ""
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def flagged(attempts: Attempts) -> Attempts:
     return attempts
 
 
-def test_status_counts_the_results_of_each_flag_and_gives_its_advice(flagged: Attempts):
+def test_words_of_flags_count_the_results_of_each_and_gives_its_advice(flagged: Attempts):
     frame = analysis.load(flagged.store, pooled=False)
     assert flag_counts(frame) == {Flag.OUTLIERS: 2, Flag.THROTTLED: 1}
     assert flag_words(frame).splitlines() == [

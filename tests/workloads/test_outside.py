@@ -65,7 +65,7 @@ def test_a_workload_of_another_package_is_run_and_shown(folder: Path, monkeypatc
 def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     table = lmsweep_here("table", folder / "store", "--rows", "d_model", "--value", "copy.time")
     assert re.search(r"^256 ", table, flags=re.MULTILINE)
-    assert "copies" in lmsweep_here("status", folder / "store")
+    assert "copies" in lmsweep_here("table", folder / "store")
     page = folder / "elsewhere.html"
     lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")

@@ -32,8 +32,9 @@ def accept(
     ] = "accept.html",
     format: JsonFormat = "text",
 ) -> None:
-    """Measure within a minute or two whether this machine, or each node, is as fast as one of its kind.
+    """Measure whether this machine is as fast as one of its kind.
 
+    It takes a minute or two. With --address: each node of a cluster.
     Exit code 0: it passes. 1: a part is slow, or undecided.
 
     \b
@@ -66,4 +67,4 @@ def accept(
 
 
 OUTPUT = f"{__name__}.accepting:AcceptOutput"
-feature = Feature(name="accept", job="Measure", verbs=(accept,), outputs={"accept": OUTPUT})
+feature = Feature(name="accept", place=8, verbs=(accept,), outputs={"accept": OUTPUT})

@@ -64,7 +64,9 @@ def best(
     recipe: Annotated[bool, Option("--recipe", help="Also plain PyTorch that sets the winner up.")] = False,
     explain: Annotated[bool, Option("--explain", help="Also why the winner is ahead, from profiles.")] = False,
 ) -> None:
-    """Find the best configuration of a sweep, running as few trials as possible, or the best one in a store.
+    """Find the best configuration of a sweep, or of stored results.
+
+    Of a sweep it runs as few trials as possible.
 
     \b
     Example:
@@ -208,4 +210,4 @@ def _best_of_stores(
     show_parts(parts)
 
 
-feature = Feature(name="best", job="Measure", verbs=(best,))
+feature = Feature(name="best", place=7, verbs=(best,))

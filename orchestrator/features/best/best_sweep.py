@@ -172,7 +172,7 @@ def _stored_cells(planned: Planned, peaks: dict[int, float]) -> list[Cell]:
 
 
 def _known_variation(planned: Planned) -> Known:
-    """Return how processes differ by other sweeps of the store, `lmsweep noise` included."""
+    """Return how processes differ by other sweeps of the store, the sweep `noise` included."""
     if not planned.store.exists():
         return {}
     frame = load(planned.store, pooled=False)

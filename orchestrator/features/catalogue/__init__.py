@@ -1,7 +1,10 @@
-"""`sweeps`, `show`: the packaged sweeps."""
+"""`sweeps`: the packaged sweeps, and the file of each."""
+
+from typing import Annotated
+
+from typer import Argument
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.plan_request import What, takes_request
 from lmsweep.orchestrator.terminal import say_data
 from lmsweep.trials.spec.config import RequestError, TrialConfig
 
@@ -34,17 +37,25 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 """Question -> the packaged sweeps that answer it. Each sweep answers one."""
 
 
-def sweeps() -> None:
-    """List the packaged sweeps by question: their trials, how many of them can run here, what they measure.
+def sweeps(name: Annotated[str, Argument(help="Print the file of this one, to copy and change.")] = "") -> None:
+    """List the packaged sweeps by question, or print the file of one.
 
     \b
-    Example:
+    Examples:
       lmsweep sweeps
+      lmsweep sweeps quick
     """
     from lmsweep.orchestrator.commands.text.show_table import show_groups
     from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
     from lmsweep.trials.machine.cpu_affinity import find_gpus, usable_cores
+    from lmsweep.trials.spec.suggestions import choices
 
+    there = packaged_sweeps()
+    if name:
+        if name not in there:
+            raise RequestError(f"{name} is not a packaged sweep{choices(name, there)}")
+        say_data(there[name].rstrip("\n"))
+        return
     try:
         places = {"cpu": len(usable_cores()), "cuda": len(find_gpus())}
     except ModuleNotFoundError:
@@ -61,27 +72,9 @@ def sweeps() -> None:
         here = here if able else f"needs {least} GPU{'s' * (least > 1)}" if places else "none run here"
         return f"{len(configs):>3} trials, {here:<13}  {sweep.description}"
 
-    there = packaged_sweeps()
     show_groups(
         {question: {name: line(name) for name in names if name in there} for question, names in QUESTIONS.items()}
     )
 
 
-@takes_request("sweep")
-def show(what: What) -> None:
-    """Print a packaged sweep, to copy and change: lmsweep show quick > mine.yaml
-
-    \b
-    Example:
-      lmsweep show quick
-    """
-    from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
-    from lmsweep.trials.spec.suggestions import choices
-
-    packaged, sweep = packaged_sweeps(), what.sweep
-    if sweep not in packaged:
-        raise RequestError(f"{sweep} is not a packaged sweep{choices(sweep, packaged)}")
-    say_data(packaged[sweep].rstrip("\n"))
-
-
-feature = Feature(name="catalogue", job="Set up", place=0, verbs=(sweeps, show))
+feature = Feature(name="catalogue", place=-1, verbs=(sweeps,))

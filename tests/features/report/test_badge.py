@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> str:
 
 
 def test_a_badge_has_the_headline_and_its_interval_behind_it(store: str, tmp_path: Path) -> None:
-    assert answer_here("badge", store, "-o", tmp_path / "badge.svg").returncode == 0
+    assert answer_here("report", store, "--badge", tmp_path / "badge.svg").returncode == 0
     text = (tmp_path / "badge.svg").read_text()
     root = ET.fromstring(text)
     written = [one.text for one in root.iter() if one.tag.endswith("}text")]

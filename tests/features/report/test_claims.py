@@ -144,8 +144,8 @@ def check(said: dict[str, str]) -> None:
 
 def sentences(store: str, pair: Pair, folder: Path) -> dict[str, str]:
     """What each place says of two selections, which are all that the store has."""
-    lmsweep_here("badge", store, "-o", folder / "badge.svg")
-    lmsweep_here("share", store, "-o", folder / "shared")
+    lmsweep_here("report", store, "--badge", folder / "badge.svg")
+    lmsweep_here("report", store, "--share", folder / "shared")
     across = ("--across", "driver_version") if DEVICE in pair.baseline else ()
     compared = {
         name: lmsweep_here("compare", store, *pair.sides(), *across, *pair.conditions(), *options)
