@@ -4,7 +4,6 @@ import tomllib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from lmsweep.orchestrator.sweep.located_yaml import (
     refusal,
     shown,
 )
+from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
 from lmsweep.orchestrator.sweep.software_axis import with_software
@@ -323,13 +323,6 @@ def _text(name_or_path: str) -> tuple[str, str]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{name_or_path}:{line}: not UTF-8 text") from error
-
-
-def packaged_sweeps() -> dict[str, str]:
-    """Return the YAML text of each packaged sweep, by name: those of features, too."""
-    root = Path(str(files("lmsweep.orchestrator")))
-    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
-    return {name: found[name].read_text("utf-8") for name in sorted(found)}
 
 
 def _not_found(path: Path, packaged: Sequence[str]) -> str:

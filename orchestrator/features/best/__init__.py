@@ -132,7 +132,7 @@ def _keep_arithmetic_to_one_core() -> None:
 
 def _is_store(what: str) -> bool:
     from lmsweep.analysis.data.open_store import open_store
-    from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+    from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
 
     return what not in packaged_sweeps() and not Path(what).is_file() and open_store(what).exists()
 

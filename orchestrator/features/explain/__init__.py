@@ -5,7 +5,7 @@ from typing import Annotated
 from typer import Argument
 
 from lmsweep.orchestrator.feature import Feature
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import say, show_groups
 from lmsweep.trials.spec.config import RequestError
 
 
@@ -16,8 +16,7 @@ def explain(flag: Annotated[str, Argument(help="A flag of results, such as host_
     Example:
       lmsweep explain host_bound
     """
-    from lmsweep.analysis.tables.text_table import ADVICE_OF
-    from lmsweep.orchestrator.commands.text.show_table import show_groups
+    from lmsweep.trials.results.flag_meanings import ADVICE_OF
     from lmsweep.trials.spec.suggestions import choices
 
     if flag and flag not in ADVICE_OF:
