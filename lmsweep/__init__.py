@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
     from lmsweep.analysis.api import compare, table
     from lmsweep.orchestrator.api import plan, run
+    from lmsweep.orchestrator.features.best.stored_answers import best as best
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lmsweep.orchestrator.features.best.best_sweep import largest_batch
+from lmsweep.orchestrator.features.best.largest_batch import largest_batch
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.code.digest import code_folder
