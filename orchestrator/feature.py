@@ -58,3 +58,11 @@ def registered(kind: Literal["outputs", "pages", "functions"], core: Collection[
             raise RequestError(f"the feature {feature.name} adds {min(again)} to {kind}, but there is one already")
         found |= ours
     return found
+
+
+@cache
+def packaged_sweeps() -> dict[str, str]:
+    """Return the YAML text of each packaged sweep, by name: those of features, too."""
+    root = Path(__file__).parent
+    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}

@@ -1,7 +1,4 @@
-"""Reference results that ship: measured stores, and the numbers that reports and public benchmarks published.
-
-SOURCES.md says how each was made.
-"""
+"""Reference results that ship, as SOURCES.md says: measured stores, and what reports and benchmarks published."""
 
 from functools import cache
 from importlib.resources import files

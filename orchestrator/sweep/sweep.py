@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.expansion import Expansion, expand
 from lmsweep.orchestrator.sweep.grids import Block, read_grid
 from lmsweep.orchestrator.sweep.located_yaml import (
@@ -19,7 +20,6 @@ from lmsweep.orchestrator.sweep.located_yaml import (
     refusal,
     shown,
 )
-from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
 from lmsweep.orchestrator.sweep.ranges import written_out
 from lmsweep.orchestrator.sweep.schema import SKELETON, Axes, SweepFile, given
 from lmsweep.orchestrator.sweep.software_axis import with_software

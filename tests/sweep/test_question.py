@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.results.record import Attempt
 from lmsweep.trials.spec.config import RequestError

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from lmsweep.analysis.reference import published
-from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.sweep.schema import SKELETON
 from lmsweep.orchestrator.sweep.sweep import load_sweep, parse_overrides

@@ -1,7 +1,4 @@
-"""What each flag means: those of measurements, of published numbers, and those that are computed when results are read.
-
-It imports no pandas: `lmsweep doctor FLAG` prints one sentence.
-"""
+"""What each flag means, apart from pandas: those of measurements, of published numbers, and computed ones."""
 
 from lmsweep.trials.results.outcome import Flag
 
@@ -27,7 +24,6 @@ CAVEATS: dict[str, str] = {
 """Flags of the numbers of the reports, and columns of `published`: what they mean."""
 
 INFERENCE = "inferred"
-
 CONDITIONS: dict[str, str] = {
     INFERENCE: "a condition does not stand beside the number, but follows from elsewhere in its document",
     "from_rate": "computed from a published rate; for attention by the FLOPs that the source counts (causal attention "
@@ -44,13 +40,13 @@ CONDITIONS: dict[str, str] = {
 ABOVE_PEAK = "above_peak"
 """A mark for a rate above the datasheet's peak whose time is possible."""
 
-COMPUTED = {
+ADVICE_OF = {
+    **CAVEATS,
+    **CONDITIONS,
+    **{flag.value: flag.advice for flag in Flag},
     ABOVE_PEAK: "The rate is above the peak of the device's datasheet, but the time is possible: this convention "
     "counts products that the kernel does not compute. The model convention counts the masked half of causal "
     "attention; the hardware convention counts scores computed again, which only fused kernels do. Choose the "
-    "other with --flops."
+    "other with --flops.",
 }
-"""Mark that is computed and not stored -> its meaning."""
-
-ADVICE_OF = CAVEATS | CONDITIONS | {flag.value: flag.advice for flag in Flag} | COMPUTED
 """Flag -> what it means, and what to do."""

@@ -13,11 +13,11 @@ from lmsweep.analysis.cells.goal import Aim, parse_aim
 from lmsweep.analysis.data.load import of_present_devices
 from lmsweep.analysis.data.open_store import open_store
 from lmsweep.analysis.data.selection import select
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.features.best.answer import Answer, LargestBatch, NoAnswer, answer
 from lmsweep.orchestrator.features.best.best_output import BestOutput, best_output
 from lmsweep.orchestrator.features.best.cell_costs import with_predicted_peaks
 from lmsweep.orchestrator.plan_request import How, What, Where
-from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
 from lmsweep.orchestrator.terminal import say
 from lmsweep.trials.analytic.prices import hourly_dollars, parse_prices
 from lmsweep.trials.spec.config import RequestError

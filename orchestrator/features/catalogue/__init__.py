@@ -39,7 +39,7 @@ def show(what: What) -> None:
     Example:
       lmsweep show quick
     """
-    from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
+    from lmsweep.orchestrator.feature import packaged_sweeps
     from lmsweep.trials.spec.suggestions import choices
 
     packaged, sweep = packaged_sweeps(), what.sweep

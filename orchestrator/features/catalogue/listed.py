@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, ClassVar
 
-from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
 
 QUESTIONS: dict[str, tuple[str, ...]] = {
     "Does it work here, and how fast is this machine?": (

@@ -1,6 +1,7 @@
 """`doctor`: what this machine, or each node of a cluster, can measure, and what would distort the results.
 
-examination.py   the checks
+examination.py     the checks
+doctor_output.py   what they found, as a record
 """
 
 from collections.abc import Sequence
@@ -8,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from lmsweep.orchestrator.commands.options import JsonFormat
 from lmsweep.orchestrator.feature import Feature
 from lmsweep.orchestrator.plan_request import Where, takes_request
+from lmsweep.orchestrator.terminal import say_data
 
 if TYPE_CHECKING:
     from lmsweep.orchestrator.cluster.machine_checks import Finding  # it imports psutil, which reading does not need
 
 
-@takes_request("address")
-def doctor(where: Where) -> None:
+@takes_request("address format")
+def doctor(where: Where, format: JsonFormat = "text") -> None:
     """Report what this machine can measure and what would distort the results; with --address, each node.
 
     Exit code 1: a node says that it has GPUs which trials there could not use.
@@ -28,8 +31,14 @@ def doctor(where: Where) -> None:
     from lmsweep.orchestrator.features.doctor.examination import examine, examine_nodes
 
     nodes = {"": examine()} if where.address is None else examine_nodes(where.address)
-    for name, findings in nodes.items():
-        _show(findings, node=name)
+    if format == "json":
+        from lmsweep.orchestrator.features.doctor.doctor_output import doctor_output
+        from lmsweep.trials.results.record_json import json_of
+
+        say_data(json_of(doctor_output(nodes)))
+    else:
+        for name, findings in nodes.items():
+            _show(findings, node=name)
     if any(one.fails for findings in nodes.values() for one in findings):
         raise typer.Exit(1)
 
@@ -40,8 +49,9 @@ def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
 
     from lmsweep.analysis.tables.listing import Listing, Tone
     from lmsweep.orchestrator.commands.text.show_table import show_parts
+    from lmsweep.orchestrator.features.doctor.doctor_output import state_of
 
-    states = ["fails" if one.fails else "warning" if one.advice else "ok" for one in findings]
+    states = [state_of(one) for one in findings]
     rows = [[one.check, one.found, state] for one, state in zip(findings, states, strict=True)]
     frame = pd.DataFrame(rows, columns=["check", "finding", "state"])
     advice = [f"{one.check}: {one.advice}" for one in findings if one.advice]
@@ -51,4 +61,6 @@ def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
     show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
 
 
-feature = Feature(name="doctor", job="Set up", verbs=(doctor,))
+feature = Feature(
+    name="doctor", job="Set up", verbs=(doctor,), outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"}
+)

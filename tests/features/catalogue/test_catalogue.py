@@ -3,8 +3,8 @@
 import json
 from collections import Counter
 
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.features.catalogue.listed import ListedSweep
-from lmsweep.orchestrator.sweep.packaged import packaged_sweeps
 from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from tests.support.command import ROOT, lmsweep_here
