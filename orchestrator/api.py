@@ -182,16 +182,9 @@ def plan_sweep(
             set_aside_damage(store)
         on_error.pop_all()
     return Planned(
-        sweep=sweep,
-        plan=plan,
-        store=store,
-        nodes=nodes,
-        network=layout.network if layout else None,
-        predictions=predictions,
-        budget=budget,
-        ends_at=ends_at,
-        standby=standby,
-    )
+        sweep=sweep, plan=plan, store=store, nodes=nodes, network=layout.network if layout else None,
+        predictions=predictions, budget=budget, ends_at=ends_at, standby=standby,
+    )  # fmt: skip
 
 
 def _layout(where: Where, sweep: Sweep) -> Layout | None:

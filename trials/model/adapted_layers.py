@@ -21,8 +21,8 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
 STORAGE = torch.bfloat16
-"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and `fully_shard` would convert
-another type than the one that it gathers."""
+"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and `fully_shard` would
+convert another type than the one that it gathers."""
 CODE = 16
 """Float32 values that 4 bits stand for; each layer of bitsandbytes keeps them."""
 

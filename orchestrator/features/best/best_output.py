@@ -90,7 +90,7 @@ class BestOfJob:
     """The Pareto front of time, memory and money."""
     effects: list[AxisEffect]
     larger: LargerCell | None
-    """null if all fit, or nothing is known of the others."""
+    """null if all fit, or no estimate exists for the others."""
     largest_batch: int | None
     largest_batch_reason: str | None
     """Why it is not known."""
