@@ -59,6 +59,60 @@ class Searched:
     """The winner's largest batch, if it was asked for."""
 
 
+def say_best_of_sweep(
+    what: What,
+    where: Where,
+    how: How,
+    aim: Aim,
+    *,
+    resume: str,
+    began: float,
+    recipe: bool = False,
+    max_batch: bool = False,
+) -> None:
+    """Search, and print the answer; exit with 1 if there is none.
+
+    resume: the command that resumes the search. If the sweep has profiles, it is also said why the winner is ahead.
+    """
+
+    def run(ready: Run, search: Search, heading: str) -> None:
+        say(heading)
+        run_or_exit(ready, resume, search=search)
+
+    done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
+    found, search, account = done.found, done.search, done.run.account
+    if isinstance(found, NoAnswer):
+        say(f"\n{found.reason}. To resume: {resume}", error=True)
+        raise typer.Exit(1)
+    say("")
+    parts = answer_parts(found, cells=found.measured, largest=done.largest)
+    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
+    say(f"\n{_account(done.plan, done.candidates, search, aim, failed=found.failed)}")
+    if account.statuses:
+        say(where_the_time_went(account))
+    if search.left and not search.is_settled:
+        say(f"To resume: {resume}")
+    if what.profile:
+        say("")
+        show_table(explain_lead(found, [where.store]).listing(), pages=False)
+    exit_if_failed(done.run)
+
+
+def searched(
+    what: What, where: Where, how: How, aim: Aim, *, began: float, max_batch: bool = False
+) -> tuple[Answer, LargestBatch | None]:
+    """Search for a program; it prints no answer. Raises what `lmsweep.run` raises, and RequestError without one."""
+
+    def run(ready: Run, search: Search, heading: str) -> None:
+        with ready.progress:
+            run_plan(ready, search=search)
+
+    done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
+    if isinstance(done.found, NoAnswer):
+        raise RequestError(f"{what.sweep}: {done.found.reason}")
+    return done.found, done.largest
+
+
 def search_sweep(
     what: What,
     where: Where,
@@ -109,60 +163,6 @@ def search_sweep(
         run=ready,
         largest=largest_of(found, code) if max_batch and isinstance(found, Answer) else None,
     )
-
-
-def searched(
-    what: What, where: Where, how: How, aim: Aim, *, began: float, max_batch: bool = False
-) -> tuple[Answer, LargestBatch | None]:
-    """Search for a program; it prints no answer. Raises what `lmsweep.run` raises, and RequestError without one."""
-
-    def run(ready: Run, search: Search, heading: str) -> None:
-        with ready.progress:
-            run_plan(ready, search=search)
-
-    done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
-    if isinstance(done.found, NoAnswer):
-        raise RequestError(f"{what.sweep}: {done.found.reason}")
-    return done.found, done.largest
-
-
-def say_best_of_sweep(
-    what: What,
-    where: Where,
-    how: How,
-    aim: Aim,
-    *,
-    resume: str,
-    began: float,
-    recipe: bool = False,
-    max_batch: bool = False,
-) -> None:
-    """Search, and print the answer; exit with 1 if there is none.
-
-    resume: the command that resumes the search. If the sweep has profiles, it is also said why the winner is ahead.
-    """
-
-    def run(ready: Run, search: Search, heading: str) -> None:
-        say(heading)
-        run_or_exit(ready, resume, search=search)
-
-    done = search_sweep(what, where, how, aim, began=began, run=run, max_batch=max_batch)
-    found, search, account = done.found, done.search, done.run.account
-    if isinstance(found, NoAnswer):
-        say(f"\n{found.reason}. To resume: {resume}", error=True)
-        raise typer.Exit(1)
-    say("")
-    parts = answer_parts(found, cells=found.measured, largest=done.largest)
-    show_parts([*parts, *(recipe_parts(found) if recipe else [])], pages=False)
-    say(f"\n{_account(done.plan, done.candidates, search, aim, failed=found.failed)}")
-    if account.statuses:
-        say(where_the_time_went(account))
-    if search.left and not search.is_settled:
-        say(f"To resume: {resume}")
-    if what.profile:
-        say("")
-        show_table(explain_lead(found, [where.store]).listing(), pages=False)
-    exit_if_failed(done.run)
 
 
 def _check_sweep(sweep: Sweep, aim: Aim) -> None:
