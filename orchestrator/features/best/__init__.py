@@ -98,7 +98,7 @@ def best(
             from lmsweep.orchestrator.features.best.best_transfer import say_transfers, transferred_cells
 
             devices = [name for text in on for name in text.split(",")]
-            cells = transferred_cells(stores, conditions, aim, others=other, predict=how.predict)
+            cells = transferred_cells(stores, conditions, aim, names=devices, others=other, predict=how.predict)
             say_transfers(cells, devices, aim, title=", ".join(stores))
             return
         found = stored_answers(stores, conditions, aim, predict=how.predict, max_batch=max_batch)

@@ -28,13 +28,24 @@ from lmsweep.trials.spec.rules.device_rules import why_not_on
 
 
 def transferred_cells(
-    stores: Sequence[str], where: dict[str, str], aim: Aim, *, others: Sequence[str], predict: bool
+    stores: Sequence[str],
+    where: dict[str, str],
+    aim: Aim,
+    *,
+    names: Sequence[str],
+    others: Sequence[str],
+    predict: bool,
 ) -> list[Cell]:
-    """Return the cells of the stores, with the peaks predicted that say whether they fit, and those that calibrate."""
-    cells = stored_cells(stores, where, aim)
+    """Return the cells of the stores, with the peaks predicted that say whether they fit, and those that calibrate.
+
+    names: of the devices to predict, which a price may be for.
+    """
+    calibrating = [cell for other in others for cell in cells_of(load(other))]
+    there = [(one.environment.device_name, one.environment.accelerator_type) for one in calibrating]
+    cells = stored_cells(stores, where, aim, [*there, *((devices_meant(name)[0].name, None) for name in names)])
     if predict and (aim.peak is not None or len(set(map(job_of, cells))) == 1):
         cells = with_predicted(cells)
-    return [*cells, *(cell for other in others for cell in cells_of(load(other)))]
+    return [*cells, *calibrating]
 
 
 def say_transfers(cells: Sequence[Cell], names: Sequence[str], aim: Aim, *, title: str) -> None:

@@ -102,9 +102,11 @@ def stored_answers(
     return StoredAnswers(answers=answers, largest=largest_of(answers[0]))
 
 
-def stored_cells(locations: Sequence[str], where: dict[str, str], aim: Aim, devices: Iterable[str] = ()) -> list[Cell]:
-    """Return the cells in the stores. Raises RequestError if one is empty, and for a price of no device in them, or
-    of these others, before anything else is done."""
+def stored_cells(
+    locations: Sequence[str], where: dict[str, str], aim: Aim, others: Iterable[tuple[str, str | None]] = ()
+) -> list[Cell]:
+    """Return the cells in the stores. Raises RequestError if one is empty, and for a price of no device in them and of
+    none of the others, before anything else is done."""
     frames = []
     for location in locations:
         frame = load(location)
@@ -112,7 +114,7 @@ def stored_cells(locations: Sequence[str], where: dict[str, str], aim: Aim, devi
             raise RequestError(f"{location} holds no results; measure some with: lmsweep run quick --store {location}")
         frames.append(select(of_present_devices(frame, where), where))
     known = {pair for frame in frames for pair in zip(frame["device_name"], frame["accelerator_type"], strict=True)}
-    hourly_dollars(aim.prices, [*known, *((name, None) for name in devices)])
+    hourly_dollars(aim.prices, [*known, *others])
     return [cell for frame in frames for cell in cells_of(frame)]
 
 
