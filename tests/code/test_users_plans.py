@@ -104,7 +104,7 @@ def test_the_best_of_results_of_an_own_model_is_printed(tmp_path: Path):
     )
     rows = run_here(Trial(config=config, workloads=("timing",), sweep="s", code=code_folder(str(FOLDER))))
     Store(str(tmp_path / "store")).keep(rows)
-    done = answer_here("best", tmp_path / "store")
+    done = answer_here("best", tmp_path / "store", "--max-batch")
     assert done.returncode == 0, done.stderr
     assert "Best for tokens/s" in done.stdout
     assert "it needs your own code, which is not available" in done.stdout

@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 
@@ -27,9 +26,6 @@ from lmsweep.orchestrator.features.report.workload_views import QUESTIONS, views
 from lmsweep.trials.analytic.prices import Price, hourly_dollars
 from lmsweep.trials.spec.config import RequestError
 from lmsweep.trials.store.store import Store
-
-PLAIN_TEXT = partial(pd.option_context, "future.infer_string", False)
-"""Text of tables that are made on the way is of objects, as what `load` returns: Arrow's takes a fifth longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +61,7 @@ def content_of(
     """
     for name in across:
         check_key(name, "--across")
-    with warnings.catch_warnings(), PLAIN_TEXT():
+    with warnings.catch_warnings():
         if history:  # earlier states of the code are what it shows
             warnings.filterwarnings("ignore", message=".* earlier state")
         location = store.location if isinstance(store, Store) else store

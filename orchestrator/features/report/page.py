@@ -17,7 +17,7 @@ from lmsweep import trials
 from lmsweep.analysis.answers.question import DEVICE
 from lmsweep.analysis.answers.verdicts import Answer
 from lmsweep.analysis.tables.render import page_css, plain_json
-from lmsweep.orchestrator.features.report.content import PLAIN_TEXT, Content, content_of
+from lmsweep.orchestrator.features.report.content import Content, content_of
 from lmsweep.orchestrator.features.report.drilled import Json, drilled
 from lmsweep.orchestrator.features.report.views import STRIP
 from lmsweep.trials.analytic.prices import Price
@@ -59,8 +59,6 @@ def page_with(content: Content) -> Iterator[str]:
     scripts = [_asset("plotly-basic.min.js"), "\n".join(_asset(f"{name}.js") for name in _SCRIPTS)]
     templates = Environment(loader=FunctionLoader(_text), autoescape=True, undefined=StrictUndefined)
     templates.globals.update(with_code=with_code, strip=STRIP)
-    with PLAIN_TEXT():
-        numbers = _json(drilled(content.results.measurements))
     return templates.get_template("template.html").stream(
         name=" and ".join(content.results.named),
         question=content.question,
@@ -76,7 +74,7 @@ def page_with(content: Content) -> Iterator[str]:
         prices=_prices(content.dollars, first),
         views=views,
         sections=sections,
-        data=numbers,
+        data=_json(drilled(content.results.measurements)),
         drawn=_json([view.data() for view in views]),
         figures=_json(figures),
         tables=_json({name: b64encode(zlib.compress(text.encode())).decode() for name, text in tables.items()}),
