@@ -162,16 +162,9 @@ def read_sweep(
         _check_names(grids, names, source)
         blocks = [block for block in blocks if block.name in grids]
     read = WrittenSweep(
-        source=source,
-        document=document,
-        file=sweep,
-        blocks=blocks,
-        forced=forced,
-        problems=problems,
-        code=folder,
-        trusted=trusted,
-        must_name_code=folder is not None and not (code or asked or grids),
-    )
+        source=source, document=document, file=sweep, blocks=blocks, forced=forced, problems=problems, code=folder,
+        trusted=trusted, must_name_code=folder is not None and not (code or asked or grids),
+    )  # fmt: skip
     if read.count > MAX_COMBINATIONS:
         message = (
             f"{read.count} combinations are too many; the limit is {MAX_COMBINATIONS}. Fewer values per axis, zip for "
