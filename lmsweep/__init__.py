@@ -7,8 +7,8 @@ What the commands do, as functions:
     table, compare   what the commands of these names print; `render` prints either
 
 `default_layout` and `pivot` lay out any pandas table of results. `lmsweep.analysis` has the rest of what reads results,
-`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions of
-their own: `report` and `charts` write the HTML report of a store, or its charts as SVG or PNG.
+`lmsweep.trials` what measures, `lmsweep.orchestrator` what plans and runs sweeps. Features add functions: `best`,
+`fits` and `accept` return what these commands show, `report` and `charts` write a store's page or charts.
 """
 
 import sys
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lmsweep.analysis import Layout, Table, default_layout, load, pivot, render
     from lmsweep.analysis.api import compare, table
     from lmsweep.orchestrator.api import plan, run
+    from lmsweep.orchestrator.features.accept.accepting import accepted as accept  # noqa: F401
+    from lmsweep.orchestrator.features.best.stored_answers import best as best
     from lmsweep.orchestrator.features.fits.predicted_fits import fits as fits  # features: __getattr__ finds them
     from lmsweep.orchestrator.features.report.chart_files import write_charts as charts  # noqa: F401
     from lmsweep.orchestrator.features.report.page import write_report as report  # noqa: F401

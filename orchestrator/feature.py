@@ -67,6 +67,14 @@ def registered(
     return found
 
 
+@cache
+def packaged_sweeps() -> dict[str, str]:
+    """Return the YAML text of each packaged sweep, by name: those of features, too."""
+    root = Path(__file__).parent
+    found = {path.stem: path for pattern in ("sweeps/*.yaml", "features/*/*.yaml") for path in root.glob(pattern)}
+    return {name: found[name].read_text("utf-8") for name in sorted(found)}
+
+
 def tracker_named(name: str) -> Tracker:
     """Return the tracker of `run --tracker NAME`. Raises RequestError if there is none, or its library is missing."""
     known = registered("trackers")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lmsweep.orchestrator.commands.app import JOBS
 from tools.rooms import core, lines
 
 ROOT = Path(__file__).parent.parent
@@ -475,6 +476,28 @@ def test_importing_the_analysis_or_the_plan_loads_neither_torch_nor_ray_nor_matp
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+LIBRARIES = {"numpy", "pandas", "pyarrow", "torch", "ray", "matplotlib", "scipy"}
+"""What takes longer to import than static text takes to print."""
+
+
+def test_verbs_that_print_static_text_and_help_load_no_library_that_they_do_not_need():
+    asked = [["--help"], ["--version"], ["sweeps"], ["sweeps", "--format", "json"], ["show", "quick"]]
+    asked += [["explain", "host_bound"], ["explain"], *([verb, "--help"] for verb in verbs())]
+    script = (
+        "import contextlib, io, sys; from lmsweep.orchestrator.commands.app import app\n"
+        f"for words in {asked}:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "        app(words)\n"
+        f"    print(*words, *sorted({LIBRARIES} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [" ".join(words) for words in asked], done.stderr
+
+
+def verbs() -> list[str]:
+    return [verb.__name__ for listed in JOBS.values() for verb in listed]
 
 
 FEWEST_NAMED = 3

@@ -31,7 +31,7 @@ from lmsweep.analysis.tables.listing import HIGH, LOW, Listing, Tone
 from lmsweep.analysis.tables.number_format import percent
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
 from lmsweep.analysis.tables.render import render
-from lmsweep.analysis.tables.text_table import ADVICE_OF
+from lmsweep.trials.results.flag_meanings import ADVICE_OF
 from lmsweep.trials.results.metrics import device_time_of
 from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.config import RequestError

@@ -14,10 +14,11 @@ from lmsweep.analysis.comparison.claim import MOST_UNSURE, Claim, claim_of, word
 from lmsweep.analysis.comparison.compare import NOTE, TONES
 from lmsweep.analysis.comparison.pairs import LONG, Pairs, paired
 from lmsweep.analysis.data.columns import in_order
-from lmsweep.analysis.reference import INFERENCE, PUBLISHED
+from lmsweep.analysis.reference import PUBLISHED
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import two_digits
 from lmsweep.analysis.tables.pivot import common_conditions, varying_keys
+from lmsweep.trials.results.flag_meanings import INFERENCE
 
 MOST_LINES, MOST_TABLES, MOST_NAMED = 38, 30, 6
 """Maximum number of lines of an answer, of those for tables, and of those for deviations."""

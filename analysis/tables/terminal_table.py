@@ -20,7 +20,8 @@ from rich.text import Text
 
 from lmsweep.analysis.tables.listing import Listing, Tone
 from lmsweep.analysis.tables.pivot import Table
-from lmsweep.analysis.tables.text_table import ADVICE_OF, Markup, axis_names, sheet_of
+from lmsweep.analysis.tables.text_table import Markup, axis_names, sheet_of
+from lmsweep.trials.results.flag_meanings import ADVICE_OF
 
 GAP = "  "
 

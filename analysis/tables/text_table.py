@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 
 from lmsweep.analysis.data.columns import NO_VALUE, is_null, label
-from lmsweep.analysis.data.selection import ADVICE
-from lmsweep.analysis.reference import CAVEATS, CONDITIONS
 from lmsweep.analysis.tables.listing import HIGH, LOW, Listing
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts, p_text
 from lmsweep.analysis.tables.pivot import Table
+from lmsweep.trials.results.flag_meanings import ADVICE_OF
 from lmsweep.trials.results.metrics import Unit
-from lmsweep.trials.results.outcome import Flag, Status
+from lmsweep.trials.results.outcome import Status
 from lmsweep.trials.spec.reference import REFERENCES, short_names
 
 UNKNOWN = "n/a"
@@ -23,9 +22,6 @@ UNKNOWN = "n/a"
 
 SHORTENED = (*REFERENCES, "workload")
 """Keys whose values may be references. Those are shown by their last part, unless two have the same."""
-
-ADVICE_OF = CAVEATS | CONDITIONS | {flag.value: flag.advice for flag in Flag} | ADVICE
-"""Flag -> what it means, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,11 +69,11 @@ def plan(
         return
     from lmsweep.orchestrator.planning.plan_estimate import estimate_planned
 
-    planned = make_planned(what, where, how)
+    planned = make_planned(what, where, how, prices=(prices := parse_prices(price)))
     if explain is not None:
         _explain(planned, explain, format)
         return
-    estimate, steps = estimate_planned(planned, parse_prices(price))
+    estimate, steps = estimate_planned(planned, prices)
     if format == "json":
         from lmsweep.orchestrator.commands.text.plan_output import plan_output
 

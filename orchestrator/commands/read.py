@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from lmsweep.orchestrator.commands.options import Format, Prices, StoreArgument, checked, names_of, paired, pairs
 from lmsweep.orchestrator.plan_request import Rare, Text, Texts
-from lmsweep.orchestrator.terminal import say
+from lmsweep.orchestrator.terminal import say, show_groups
 from lmsweep.trials.analytic.flop_conventions import FlopConvention
 from lmsweep.trials.spec.config import RequestError
 
@@ -48,7 +48,7 @@ def table(
     from lmsweep.analysis.tables.bar_chart import bar_charts
     from lmsweep.analysis.tables.listing import Listing
     from lmsweep.analysis.tables.pivot import Table
-    from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_groups, show_parts
+    from lmsweep.orchestrator.commands.text.show_table import fits_screen, show_parts
 
     if list_presets:
         show_groups({group: {name: one.question for name, one in made.items()} for group, made in GROUPS.items()})

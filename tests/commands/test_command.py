@@ -18,7 +18,7 @@ import pytest
 
 from lmsweep.orchestrator.cluster import ray_session
 from lmsweep.orchestrator.cluster.ray_session import folder_for_sockets
-from lmsweep.orchestrator.sweep.sweep import packaged_sweeps
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.trials.machine.cpu_affinity import usable_cores
 from lmsweep.trials.machine.processes import pinned
 from lmsweep.trials.spec.config import RequestError

@@ -140,7 +140,7 @@ def test_the_workload_and_the_sweep_of_a_feature_go_with_its_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a script's own folder comes first on the search path
     names = "workloads() and {'operators', 'accept', 'cs336-2026'} <= {*packaged_sweeps()}"
-    asked = "from lmsweep.orchestrator.sweep.sweep import packaged_sweeps\n"
+    asked = "from lmsweep.orchestrator.feature import packaged_sweeps\n"
     asked += f"from lmsweep.trials.spec.workloads import workloads; print('operators' in {names})"
     folder = copy / "orchestrator/features/operators"
     assert python(asked, str(copy)) == "True"

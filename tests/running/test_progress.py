@@ -5,10 +5,11 @@ import re
 import pytest
 
 from lmsweep.orchestrator.cluster.nodes import Node
+from lmsweep.orchestrator.feature import packaged_sweeps
 from lmsweep.orchestrator.features.trial.trial_table import show_trial
 from lmsweep.orchestrator.planning.plan import make_plan
 from lmsweep.orchestrator.running.progress.trial_words import describe, descriptions, outcome, short_values
-from lmsweep.orchestrator.sweep.sweep import load_sweep, packaged_sweeps
+from lmsweep.orchestrator.sweep.sweep import load_sweep
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.bench.fingerprint import fingerprint
 from lmsweep.trials.results.outcome import Status

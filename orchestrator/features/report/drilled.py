@@ -15,7 +15,7 @@ from lmsweep.analysis.data.columns import KEY_COLUMNS, is_null, label, natural_r
 from lmsweep.analysis.data.selection import cells_of, ok_rows, unit_of, values_in
 from lmsweep.analysis.tables.number_format import choose_unit, interval_texts
 from lmsweep.analysis.tables.pivot import CONDITIONS
-from lmsweep.analysis.tables.text_table import ADVICE_OF
+from lmsweep.trials.results.flag_meanings import ADVICE_OF
 from lmsweep.trials.results.metrics import DERIVED, Unit
 from lmsweep.trials.spec.config import CONFIG_FIELDS, STORED_FIELDS
 from lmsweep.trials.spec.model_sizes import DIMENSIONS, SIZES

@@ -62,6 +62,9 @@ def test_a_schema_is_the_one_that_programs_know(verb: str) -> None:
         ),
         (("compare", H200, "--with", H100), None),
         (("compare", H200, H100, "--environment"), "environment"),
+        (("best", "h200-best-2.7b", "--price", "H200=3.5"), "best"),
+        (("sweeps",), None),  # it says what this machine can run
+        (("doctor",), None),
         (("plan", "quick", "--no-predict", "--store", "none"), None),  # it names this machine
         pytest.param(
             ("fits", "tiny", "--context", "64", "--for", "H100,24GB", "--tokens", "1B", "--price", "H100=2"),
