@@ -47,6 +47,4 @@ def sweeps(
     show_groups(groups)
 
 
-feature = Feature(
-    name="catalogue", place=-1, verbs=(sweeps,), outputs={"sweeps": f"{__name__}.listed:SweepsOutput"}
-)
+feature = Feature(name="catalogue", place=-1, verbs=(sweeps,), outputs={"sweeps": f"{__name__}.listed:SweepsOutput"})

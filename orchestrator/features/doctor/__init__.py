@@ -77,6 +77,4 @@ def _show(findings: "Sequence[Finding]", *, node: str = "") -> None:
     show_parts([Listing(title=title, frame=frame, keys=["check"], units={}, tones=tones), *advice])
 
 
-feature = Feature(
-    name="doctor", place=5, verbs=(doctor,), outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"}
-)
+feature = Feature(name="doctor", place=5, verbs=(doctor,), outputs={"doctor": f"{__name__}.doctor_output:DoctorOutput"})

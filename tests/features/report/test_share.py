@@ -120,6 +120,8 @@ def test_it_is_a_card_only_if_asked(shared: Path, tmp_path: Path) -> None:
     assert (shared / "README.md").read_text("utf-8").startswith("# ")
     with pytest.raises(RequestError, match="--to zenodo"):
         lmsweep.share(str(shared), tmp_path / "other", to="zenodo")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
