@@ -1,9 +1,10 @@
-"""What `run` prints at its end: the results as a table, where the time went, and what to do next."""
+"""What `run` prints at its end: the results as a table, where the time went, what was found, and the next command."""
 
 import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -16,24 +17,26 @@ from lmsweep.orchestrator.running.run_plan import Account, Run
 from lmsweep.orchestrator.sweep.ranges import seconds_of
 from lmsweep.orchestrator.terminal import continuing, format_seconds, say
 from lmsweep.trials.results.environment import is_absent
-from lmsweep.trials.results.outcome import Status
+from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.identity import measurement_id
 from lmsweep.trials.store.store import Store
+
+if TYPE_CHECKING:
+    from lmsweep.analysis.answers.verdicts import Answer
 
 MOST_ROWS = 40
 """Rows of the longest table that a run prints; `lmsweep table` prints longer ones."""
 
-MOST_LEFT_OUT = 10
+MOST_LEFT_OUT = 3
 """Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
 
 
-def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None) -> None:
-    """Print the results of this sweep, their flags, the account of the run, and what to do next.
+def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None, again: str = "") -> None:
+    """Print the results of this sweep, their flags, the account of the run, what was found, and the next command.
 
-    trial_command: repeats a trial here if an identifier is appended; None on a cluster.
+    trial_command: repeats a trial here if an identifier is appended; None on a cluster. again: repeats the run.
     """
     from lmsweep.analysis import load
-    from lmsweep.analysis.answers.headline import headline_of
     from lmsweep.analysis.answers.store_answers import answers_of, range_headline
     from lmsweep.analysis.data.pooled_rows import pool
     from lmsweep.analysis.data.process_variation import known_variation
@@ -45,29 +48,55 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
         rows = _of_plan(plan, stored) if len(stored) else stored  # of no trial, if none ran
     with continuing("the table of the results"):
         parts += _show_results(_of_plan(plan, pool(stored)), trial_command) if len(rows) else []
-    if sum(account.seconds.values()):
-        parts.append(where_the_time_went(account))
-    # The summary of the plan has the others.
-    if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
-        counts = ", ".join(f"{count} {status}" for status, count in ended.most_common())
-        parts.append(f"workloads by status: {counts}")
-    if account.lost_nodes:
-        parts.append(
-            f"{account.lost_nodes} of {account.nodes} nodes {'was' if account.lost_nodes == 1 else 'were'} lost"
-        )
+    parts.append("\n".join(_account_words(plan, account)))
     if (rows["status"] != Status.UNSUPPORTED.value).any():
         quoted = shlex.quote(store.location)
-        parts.append(
-            f"results are in {store.location}; show them with: lmsweep table {quoted}\n"
-            f"or in a browser: lmsweep report {quoted}"
-        )
+        words = [f"results are in {store.location}; to see them: lmsweep table {quoted}"]
+        following = f"next, in a browser: lmsweep report {quoted}"
         with continuing("what the results say"):
             present = rows[~rows["device_name"].map(is_absent)].reset_index(drop=True)
             answers = answers_of(present, known=known_variation(stored))
-            found = [headline_of(one)[0] for one in answers if one.cells["verdict"].ne("no result").any()]
-            found = found or [range_headline(pool(rows))]
-            parts.append("\n".join(f"found: {words}" for words in found if words))
+            found = _found([one for one in answers if one.cells["verdict"].ne("no result").any()])
+            if not found and (known := range_headline(pool(rows))):
+                found = [f"found: {known}"]
+            if busy := _busy_words(present):
+                found, following = [f"found: {busy}", *found], f"next, once it is quiet: {again} --fresh" if again else following
+            words += ["", *found, following]
+        parts.append("\n".join(words))
     say("\n\n".join(part for part in parts if part))
+
+
+def _account_words(plan: Plan, account: Account) -> list[str]:
+    """How long the run took, how its trials ended, and which nodes were lost."""
+    words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
+    # The summary of the plan has the others.
+    if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
+        others = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
+        failed = "; " * bool(others) + ", ".join(f"{-count} {status}" for count, status in others)
+        words.append(f"{ended[Status.OK]} of {ended.total()} measurements succeeded{failed}")
+    if lost := account.lost_nodes:
+        words.append(f"{lost} of {account.nodes} nodes {'was' if lost == 1 else 'were'} lost")
+    return words
+
+
+def _found(answers: "Sequence[Answer]") -> list[str]:
+    """Return a line for each answer, and what the first, the sweep's own question, says in each condition."""
+    from lmsweep.analysis.answers.headline import lines_of
+
+    own, *others = [lines_of(one) for one in answers] or [[]]
+    asked = [answers[0].question.text] if answers and answers[0].question.text else []
+    return [*asked, *(f"found: {line}" for line in own[:1]), *own[1:], *(f"found: {headline}" for headline, *_ in others)]
+
+
+def _busy_words(rows: pd.DataFrame) -> str:
+    """Return a sentence about the trials during which the machine was busy; empty if there were hardly any."""
+    from lmsweep.analysis.answers.headline import LEAST_BUSY_SHARE
+
+    flagged = rows[["attempt_id"]].assign(flag=rows["flags"].to_list()).explode("flag")
+    busy, count = flagged.loc[flagged["flag"] == Flag.BUSY_HOST, "attempt_id"].nunique(), rows["attempt_id"].nunique()
+    if busy <= LEAST_BUSY_SHARE * count:
+        return ""
+    return f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times are too long"
 
 
 def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
@@ -106,6 +135,8 @@ def where_the_time_went(account: Account) -> str:
     """Return the run's wall time and its shares by purpose, over all slots."""
     shares = account.shares()
     whole = sum(shares.values()) or 1.0
+    if account.slots == 1:  # then only starting and ending the command is idle
+        del shares["idle"]
     words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
     slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
     return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
@@ -113,21 +144,22 @@ def where_the_time_went(account: Account) -> str:
 
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
-    from lmsweep.analysis.metrics.status import flag_words
+    from lmsweep.analysis.metrics.status import flag_counts
     from lmsweep.analysis.tables.pivot import default_layout, pivot
-    from lmsweep.analysis.tables.render import render
+    from lmsweep.analysis.tables.text_table import flag_lines
 
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
     layout = default_layout(frame)
     table = pivot(frame, **layout._asdict(), where={})
-    printed = ""
+    explained: set[str] = set()
     if len(table) <= MOST_ROWS:
         show_table(table, pages=False)
-        printed = render(table, "text")
+        explained = {flag for flags in table.cells["flags"] for flag in flags}
         say("")
-    parts = [flag_words(frame, said=printed)]
+    flags = {flag: count for flag, count in flag_counts(frame).items() if flag not in explained}
+    parts = ["\n".join(["Flags of other numbers, such as those of a part of the step:", *flag_lines(flags)])] if flags else []
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"

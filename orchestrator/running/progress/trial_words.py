@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 
 from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
+from lmsweep.orchestrator.running.admission import latest_end
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
@@ -36,15 +37,17 @@ _ON_GPU = re.compile(
 _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\d+) bytes")
 
 
-def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
+def plan_summary(
+    plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE, budget: float | None = None
+) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run.
 
-    command: from devices to the command for trials on these alone.
+    command: from devices to the command for trials on these alone. budget: the seconds in which they must run.
     """
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
     not_run = [(plan.count(action), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
-    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
+    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate, budget)}{others}"
     lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
@@ -60,17 +63,21 @@ def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], st
 
 
 def _of_these(plan: Plan) -> str:
-    most = max((planned.trial.config.processes for planned in plan.to_run), default=1)
-    different = len({planned.trial_id for planned in plan.to_run})
-    return f" ({different} different, each in up to {most} processes)" if most > 1 else ""
+    counts = sorted(Counter(planned.trial_id for planned in plan.to_run).values())
+    each = f"each in {'up to ' * (counts[0] < counts[-1])}{counts[-1]} processes" if counts else ""
+    return f" ({len(counts)} different, {each})" if counts and counts[-1] > 1 else ""
 
 
-def _in_all(estimate: PlanEstimate) -> str:
+def _in_all(estimate: PlanEstimate, budget: float | None) -> str:
     if not estimate.trials:
         return ""
+    most = f"at most {latest_end(budget):.0f} s" if budget else ""
     if estimate.seconds is None:
-        return f", in unknown time{_by_device(estimate)}"
+        return f", in {most or 'unknown time'}{_by_device(estimate)}"
+    if budget and estimate.seconds > budget:
+        return f", as many as end in {most} (all take about {format_seconds(estimate.seconds)}){_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
+    between = f", {most}" if most else between
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
     about = f"about {format_seconds(estimate.seconds)}"
     return f", in {about}{between}{_dollars_text(estimate)}{without}{_by_device(estimate)}"
