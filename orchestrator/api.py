@@ -81,8 +81,7 @@ def make_ready(what: What, where: Where, how: How, *, began: float, phases: Path
     if planned.predictions:
         planned.predictions.close()
     ready = prepare(planned, began=began, address=where.address, phases=phases)
-    command = partial(command_on, what=what, where=where, how=how)
-    say(plan_summary(planned.plan, ready.estimate, command, ready.gate.budget))
+    say(plan_summary(planned.plan, ready.estimate, partial(command_on, what=what, where=where, how=how)))
     if ready.to_run and not where.address and (others := other_runs()):
         say(warning_about(others), error=True)
     return ready

@@ -86,8 +86,7 @@ def plan(
     from lmsweep.orchestrator.commands.text.show_table import show_table
 
     command = partial(command_on, what=what, where=where, how=how)
-    budget = planned.until(0.0)  # the sweep's own: `plan` has no option for it
-    show_table(PlanText(planned.plan, estimate, planned.predictions, steps, command, budget).listing(all=all))
+    show_table(PlanText(planned.plan, estimate, planned.predictions, steps, command).listing(all=all))
     if not on and planned.plan.count("unsupported") == len(planned.plan.trials):
         there = f"there: lmsweep doctor --address {shlex.quote(where.address)}" if where.address else None
         say(f"\nTo see what can run {there or 'here: lmsweep doctor'}")
@@ -151,8 +150,7 @@ def run(what: What, where: Where, how: How) -> None:
     ready = run_now(what, where, how, began)
     trial_command = None if where.address else what.trial_command()
     resume = resume_command("run", what, where, how)
-    again = "" if how.fresh else resume
-    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command, again=again)
+    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command, again=resume)
     if ready.gate.kept_out or ready.gate.cut:
         say(what_is_left(ready, how, resume))
     exit_if_failed(ready)

@@ -6,24 +6,8 @@ from threading import Lock
 from types import FrameType
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
+from lmsweep.orchestrator.planning.plan_estimate import late_seconds
 from lmsweep.orchestrator.running.progress.eta import Eta
-
-LATE_SHARE = 0.05
-"""Share of the budget for which trials may still run after its end: a short estimate then loses nothing."""
-LATE_SECONDS = 10.0
-"""The most of it."""
-ENDING_SECONDS = 3.0
-"""What the command takes at most, on two cores, after its last trial has ended."""
-
-
-def late_seconds(budget: float) -> float:
-    """Return for how long after the end of the budget a trial may run."""
-    return min(LATE_SHARE * budget, LATE_SECONDS)
-
-
-def latest_end(budget: float) -> float:
-    """Return the seconds after which a command with this budget ends at the latest."""
-    return budget + late_seconds(budget) + ENDING_SECONDS
 
 
 class Gate:
@@ -38,7 +22,6 @@ class Gate:
         """
         self._eta = eta
         self.until = until
-        self.budget = budget
         self.late_seconds = late_seconds(budget)
         """Seconds after `until` in which trials may still end before they are cut."""
         self._on_close = on_close

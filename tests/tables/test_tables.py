@@ -212,7 +212,7 @@ def test_what_asked_for_a_device_that_was_not_there_is_left_out_of_tables_and_co
 def test_an_unknown_value_says_so_and_why(hardware: pd.DataFrame) -> None:
     table = pivot(hardware, "model", "precision", "step.time", device_name=LAPTOP.device_name)
     text = analysis.render(table, "text")
-    assert "n/a [a]" in text and "[a] its clock stood" in text
+    assert "n/a (a)" in text and "(a) its clock stood" in text
     text = analysis.render(pivot(hardware, "model", "precision", "step.mfu", device_name=LAPTOP.device_name), "text")
     assert "mfu: the peak of this device in this arithmetic is unknown" in text
 
@@ -272,11 +272,11 @@ def test_a_step_has_the_name_of_what_its_mode_runs(attempts: Attempts) -> None:
     attempts.ok(config(mode="forward_backward"), {"step.time": samples(1, 0.1), "forward.time": samples(0.4, 0.1)})
     frame = analysis.load(attempts.store)
     first, second = analysis.render(pivot(frame, "model", "precision", "step.time"), "text").splitlines()[:2]
-    assert first == "step.time (s), mode forward_backward: median and 95 % interval" and "mode" not in second
+    assert first == "step.time (s), mode forward_backward: median [95 % interval]" and "mode" not in second
     first = analysis.render(pivot(frame, "model", "", "step.time forward.time"), "text").splitlines()[0]
-    assert first == "mode forward_backward: median and 95 % interval"
+    assert first == "mode forward_backward: median [95 % interval]"
     first = analysis.render(pivot(frame, "model", "precision", "forward.time"), "text").splitlines()[0]
-    assert first == "forward.time (ms): median and 95 % interval"
+    assert first == "forward.time (ms): median [95 % interval]"
     attempts.ok(config(), {"step.time": samples(2, 0.1)})
     assert analysis.default_layout(analysis.load(attempts.store))[0][-1] == "mode"
 
@@ -293,15 +293,15 @@ def test_results_that_differ_in_the_driver_alone_are_distinguished_too(attempts:
 def test_a_table_says_how_many_processes_its_cells_are_of_and_how_far_they_lie_apart(attempts: Attempts) -> None:
     attempts.ok(config(), {"step.time": samples(1, 0.1)})
     alone = lmsweep_here("table", attempts.store.location)
-    assert "One process per cell: the interval includes how far others would differ, about 3 %." in alone
+    assert "Each number is of one process; its interval includes how far others would differ, about 3 %." in alone
     attempts.ok(config(), {"step.time": samples(1.1, 0.1)})
     attempts.ok(config(context_length=512), {"step.time": samples(1, 0.1)})
     table = pivot(analysis.load(attempts.store), "context_length", "", "step.time")
     assert table.wide("processes").iloc[:, 0].to_list() == [2, 1]
     assert table.wide("spread").iloc[0, 0] == pytest.approx(0.1 / 1.05)
     mixed = lmsweep_here("table", attempts.store.location)
-    assert "1 or 2 processes per cell; their medians differ by up to 9.5 %" in mixed
-    assert "Cells with one process" in mixed
+    assert "Each number is of 1 or 2 processes, whose medians differ by up to 9.5 %." in mixed
+    assert "Some are of one process; its interval" in mixed
 
 
 def test_a_table_and_a_comparison_of_one_store_have_the_same_numbers(attempts: Attempts) -> None:
@@ -487,7 +487,7 @@ def test_device_time_comes_first_where_every_step_has_one_and_wall_time_is_print
     text = analysis.render(
         analysis.pivot(frame, rows=layout.rows, cols=layout.cols, values=layout.values, where={}), "text"
     )
-    assert "Wall time over device time is 2 to 3 (median 2.5)" in text and "`--value step.time` shows it." in text
+    assert "The whole step takes 2 to 3 (median 2.5) times as long" in text and "`--value step.time`." in text
     attempts.ok(config(context_length=512), {"step.time": samples(0.1, 1e-3)})
     assert analysis.default_layout(analysis.load(attempts.store)).values == ["step.time"], "none is left out"
 
@@ -500,8 +500,10 @@ def test_a_table_says_why_numbers_have_no_interval(attempts: Attempts) -> None:
         attempts.ok(config(batch_size=8), {"step.time": samples(median, 0.01)}, flags=(Flag.BUSY_HOST,))
     table = pivot(analysis.load(attempts.store), "context_length batch_size", "", "step.time")
     assert list(table.cells["low"].isna()) == [False, True, True, True]
-    assert [note.partition(": ")[2].split(",")[0] for note in table.notes if "No interval in 1 cell" in note] == [
-        "the processes differ too much for so few.",
-        "its samples",
+    assert [
+        note.partition(": ")[2].split(",")[0] for note in table.notes if "1 number without an interval" in note
+    ] == [
+        "their processes differ too much for so few.",
+        "their samples",
         "how values of 0 or less vary is not known.",
     ]

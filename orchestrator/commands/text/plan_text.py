@@ -45,15 +45,13 @@ class PlanText:
     predictions: Predictions | None = None
     steps: StepEstimates | None = None
     command: Callable[[str], str] = SET_DEVICE
-    budget: float | None = None
-    """Seconds in which the trials must run, if the sweep or an option limits them."""
 
     def listing(self, *, all: bool = False) -> Listing:
         """Return the summary, a table of the trials, and the reasons for unknown values."""
         trials = self.plan.trials if all else self._first()
         frame = self._frame(trials)
         return Listing(
-            title=plan_summary(self.plan, self.estimate, self.command, self.budget),
+            title=plan_summary(self.plan, self.estimate, self.command),
             frame=frame,
             keys=[str(name) for name in frame if name not in ("peak memory", "step", BY_OTHERS, "time", "action")],
             units={},

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -56,13 +57,11 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
         with continuing("what the results say"):
             present = rows[~rows["device_name"].map(is_absent)].reset_index(drop=True)
             answers = answers_of(present, known=known_variation(stored))
-            found = _found([one for one in answers if one.cells["verdict"].ne("no result").any()])
-            if not found and (known := range_headline(pool(rows))):
-                found = [f"found: {known}"]
-            if busy := _busy_words(present):
-                found, following = [f"found: {busy}", *found], f"next, once it is quiet: {again} --fresh" if again else following
-            words += ["", *found, following]
-        parts.append("\n".join(words))
+            answered = [one for one in answers if one.cells["verdict"].ne("no result").any()]
+            busy = _busy_words(present)
+            following = f"next, once it is quiet: {again} --fresh" if busy and again else following
+            words += ["", *_found(answered, busy, range_headline(pool(rows)))]
+        parts.append("\n".join([*words, following]))
     say("\n\n".join(part for part in parts if part))
 
 
@@ -71,32 +70,36 @@ def _account_words(plan: Plan, account: Account) -> list[str]:
     words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
     # The summary of the plan has the others.
     if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
-        others = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
-        failed = "; " * bool(others) + ", ".join(f"{-count} {status}" for count, status in others)
-        words.append(f"{ended[Status.OK]} of {ended.total()} measurements succeeded{failed}")
+        failed = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
+        counts = [f"{ended[Status.OK]} of {ended.total()} measurements succeeded"]
+        words.append(", ".join([*counts, *(f"{-count} ended as {status}" for count, status in failed)]))
     if lost := account.lost_nodes:
         words.append(f"{lost} of {account.nodes} nodes {'was' if lost == 1 else 'were'} lost")
     return words
 
 
-def _found(answers: "Sequence[Answer]") -> list[str]:
-    """Return a line for each answer, and what the first, the sweep's own question, says in each condition."""
+def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
+    """Return the sweep's question, and what was found: whether the machine was busy, a line for each answer, and of the
+    first one for each condition. otherwise: what is found without answers."""
     from lmsweep.analysis.answers.headline import lines_of
 
-    own, *others = [lines_of(one) for one in answers] or [[]]
-    asked = [answers[0].question.text] if answers and answers[0].question.text else []
-    return [*asked, *(f"found: {line}" for line in own[:1]), *own[1:], *(f"found: {headline}" for headline, *_ in others)]
+    (own, *places), *others = [*map(lines_of, answers)] or [[otherwise]]
+    asked = [one.question.text for one in answers[:1]]
+    found = [f"found: {line}" for line in (busy, own) if line]
+    return [*filter(None, asked), *found, *places, *(f"found: {headline}" for headline, *_ in others)]
 
 
 def _busy_words(rows: pd.DataFrame) -> str:
     """Return a sentence about the trials during which the machine was busy; empty if there were hardly any."""
     from lmsweep.analysis.answers.headline import LEAST_BUSY_SHARE
+    from lmsweep.analysis.data.selection import flag_tuples
 
-    flagged = rows[["attempt_id"]].assign(flag=rows["flags"].to_list()).explode("flag")
-    busy, count = flagged.loc[flagged["flag"] == Flag.BUSY_HOST, "attempt_id"].nunique(), rows["attempt_id"].nunique()
-    if busy <= LEAST_BUSY_SHARE * count:
-        return ""
-    return f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times are too long"
+    is_busy = [Flag.BUSY_HOST in flags for flags in flag_tuples(rows["flags"])]
+    busy, count = rows["attempt_id"][is_busy].nunique(), rows["attempt_id"].nunique()
+    said = (
+        f"the machine was busy during {busy} of {count} trials: other programs took CPU time, so times may be too long"
+    )
+    return said if busy > LEAST_BUSY_SHARE * count else ""
 
 
 def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
@@ -132,34 +135,29 @@ def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
 
 
 def where_the_time_went(account: Account) -> str:
-    """Return the run's wall time and its shares by purpose, over all slots."""
-    shares = account.shares()
-    whole = sum(shares.values()) or 1.0
-    if account.slots == 1:  # then only starting and ending the command is idle
-        del shares["idle"]
-    words = ", ".join(f"{name} {format_seconds(s)} ({s / whole:.0%})" for name, s in shares.items() if s)
-    slots = f" on each of {account.slots} slots" if account.slots > 1 else ""
-    return f"took {format_seconds(whole / account.slots)}{slots}: {words}"
+    """Return the run's wall time, and what its trials took by purpose, summed over the slots."""
+    words = ", ".join(f"{name} {format_seconds(s)}" for name, s in account.seconds.items() if s)
+    slots = f" on {account.slots} slots" if account.slots > 1 else ""
+    return f"took {format_seconds(time.monotonic() - account.began)}{slots}: {words}"
 
 
 def _show_results(frame: pd.DataFrame, trial_command: str | None) -> list[str]:
     """Print the table, if it is not too long, and return the sentences below it."""
     from lmsweep.analysis.metrics.status import flag_counts
     from lmsweep.analysis.tables.pivot import default_layout, pivot
-    from lmsweep.analysis.tables.text_table import flag_lines
+    from lmsweep.analysis.tables.text_table import MORE_ON_FLAGS, flag_lines
 
     if (frame["status"] == Status.UNSUPPORTED.value).all():
         return ["None of these trials can run here. `lmsweep doctor` shows what can; `lmsweep run quick` needs no GPU."]
     frame = frame[~frame["device_name"].map(is_absent)]  # the plan's summary lists the others
     layout = default_layout(frame)
     table = pivot(frame, **layout._asdict(), where={})
-    explained: set[str] = set()
+    parts = []
     if len(table) <= MOST_ROWS:
         show_table(table, pages=False)
-        explained = {flag for flags in table.cells["flags"] for flag in flags}
         say("")
-    flags = {flag: count for flag, count in flag_counts(frame).items() if flag not in explained}
-    parts = ["\n".join(["Flags of other numbers, such as those of a part of the step:", *flag_lines(flags)])] if flags else []
+    elif lines := flag_lines(flag_counts(frame)):
+        parts.append("\n".join([*lines, MORE_ON_FLAGS]))
     failed = frame.loc[frame["status"] == Status.ERROR.value, "trial_id"]
     if trial_command and len(failed):
         which = "the failed trial" if failed.nunique() == 1 else "the first failed trial"

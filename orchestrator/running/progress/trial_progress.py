@@ -67,8 +67,9 @@ class LiveView:
         for device in self._eta.devices.values():
             parts += [self._device(device, now), *self._running(device, now)]
         if self.flags:
-            words = ", ".join(f"{count} {flag}" for flag, count in self.flags.most_common())
-            parts.append(Text(f"flags: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
+            ordered = sorted(self.flags.items(), key=lambda one: (-one[1], one[0]))
+            words = ", ".join(f"{count} {flag}" for flag, count in ordered)
+            parts.append(Text(f"flags, explained at the end: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
         return parts
 
     def _device(self, device: DeviceEta, now: float) -> Table:

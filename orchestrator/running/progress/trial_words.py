@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 
 from lmsweep.orchestrator.planning.plan import Action, Plan, PlannedTrial
 from lmsweep.orchestrator.planning.plan_estimate import PlanEstimate
-from lmsweep.orchestrator.running.admission import latest_end
 from lmsweep.orchestrator.terminal import format_seconds
 from lmsweep.trials.results.outcome import Flag, Status, error_line, short_line
 from lmsweep.trials.results.record import Record
@@ -37,17 +36,15 @@ _ON_GPU = re.compile(
 _ON_HOST = re.compile(r"can't allocate memory: you tried to allocate (?P<asked>\d+) bytes")
 
 
-def plan_summary(
-    plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE, budget: float | None = None
-) -> str:
+def plan_summary(plan: Plan, estimate: PlanEstimate, command: Callable[[str], str] = SET_DEVICE) -> str:
     """Return how many trials will run, how long they will take, and why the others will not run.
 
-    command: from devices to the command for trials on these alone. budget: the seconds in which they must run.
+    command: from devices to the command for trials on these alone.
     """
     words: dict[Action, str] = {"stored": "stored", "predicted_oom": "will not fit", "unsupported": "unsupported"}
     not_run = [(plan.count(action), said) for action, said in words.items()]
     others = "".join(f"; {count} {words}" for count, words in not_run if count)
-    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate, budget)}{others}"
+    to_run = f"{plan.count('run')} to run{_of_these(plan)}{_in_all(estimate)}{others}"
     lines = [f"{plan.sweep}: {count_trials(len(plan.trials))}, {to_run}{_to_leave_out(plan, estimate, command)}"]
     names = descriptions(plan.trials) if plan.count("predicted_oom") else {}
     for ruled_out, most in MOST_SKIPPED.items():
@@ -68,14 +65,14 @@ def _of_these(plan: Plan) -> str:
     return f" ({len(counts)} different, {each})" if counts and counts[-1] > 1 else ""
 
 
-def _in_all(estimate: PlanEstimate, budget: float | None) -> str:
+def _in_all(estimate: PlanEstimate) -> str:
     if not estimate.trials:
         return ""
-    most = f"at most {latest_end(budget):.0f} s" if budget else ""
+    most = f"at most {format_seconds(estimate.at_most).replace('.0 s', ' s')}" if estimate.at_most else ""
     if estimate.seconds is None:
         return f", in {most or 'unknown time'}{_by_device(estimate)}"
-    if budget and estimate.seconds > budget:
-        return f", as many as end in {most} (all take about {format_seconds(estimate.seconds)}){_by_device(estimate)}"
+    if estimate.is_cut:
+        return f", in {most}; all would take about {format_seconds(estimate.seconds)}{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     between = f", {most}" if most else between
     without = f", without {count_trials(estimate.without)} of unknown time" if estimate.without else ""
@@ -212,7 +209,7 @@ def outcome(rows: list[Record]) -> str:
     if Flag.HOST_BOUND in flags and worked and times.get("step"):
         words += f", GPU idle for {1 - _median(worked[0]) / times['step']:.0%} of it"
     words += ", disagrees with float64" if Flag.DISAGREES in flags else ""
-    return words + (", on a busy host" if Flag.BUSY_HOST in flags else "")
+    return words + (", on a busy machine" if Flag.BUSY_HOST in flags else "")
 
 
 def _median(samples: Sequence[float]) -> float:
@@ -227,5 +224,5 @@ def in_short(error: str) -> str:
             f"requested {found['asked']} with {found['held']} allocated; {found['free']} of {found['whole']} were free"
         )
     if found := _ON_HOST.search(error):
-        return f"requested {gib(int(found['asked']))}, which the host could not provide"
+        return f"requested {gib(int(found['asked']))}, which this machine could not provide"
     return short_line((error.strip().splitlines() or ["no message"])[0])
