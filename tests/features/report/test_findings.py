@@ -57,5 +57,5 @@ def test_a_run_in_which_nothing_is_compared_ends_with_its_numbers(tmp_path: Path
     plan = Plan(sweep="made-up", trials=(planned,))
     show_summary(plan, attempts.store, Account(began=0.0, slots=1), trial_command=None)
     assert capsys.readouterr().out.endswith(
-        "\nfound: Training step: 200 ms\nnext, in a browser: lmsweep report {}\n".format(attempts.store.location)
+        f"\nfound: Training step: 200 ms\nnext, in a browser: lmsweep report {attempts.store.location}\n"
     )
