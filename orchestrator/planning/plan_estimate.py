@@ -85,13 +85,18 @@ def late_seconds(budget: float) -> float:
     return min(LATE_SHARE * budget, LATE_SECONDS)
 
 
+def latest_end(budget: float) -> float:
+    """Return the seconds after which a command with this budget ends."""
+    return budget + late_seconds(budget) + ENDING_SECONDS
+
+
 def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:
     """Estimate a plan, and the steps of its trials. Raises RequestError as `estimate_plan` does."""
     steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
     estimates = Estimates(planned.store, steps.seconds_of, planned.nodes)
     estimate = estimate_plan(planned.plan, estimates, planned.nodes, prices)
     if (until := planned.until(now := time.monotonic())) is not None:
-        estimate = replace(estimate, at_most=until - now + late_seconds(until - now) + ENDING_SECONDS)
+        estimate = replace(estimate, at_most=latest_end(until - now))
     return estimate, steps
 
 
