@@ -51,9 +51,10 @@ def counts_listing(frame: pd.DataFrame, store: str) -> Listing:
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
     """Return how many results have each flag in any of their rows, the most frequent first, then by name."""
-    rows = newest_rows(frame)[[*_RESULT, "flags"]]
-    flagged = rows.assign(flags=rows["flags"].to_list()).explode("flags").drop_duplicates()
-    counted = flagged["flags"].value_counts()
+    rows = newest_rows(frame)
+    counted = (
+        rows[_RESULT].assign(flag=rows["flags"].to_list()).explode("flag").drop_duplicates()["flag"].value_counts()
+    )
     found = {flag: int(counted[flag.value]) for flag in Flag if flag.value in counted}
     return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 

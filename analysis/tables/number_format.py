@@ -68,13 +68,9 @@ def interval_texts(median: float, low: float, high: float) -> tuple[str, str | N
     distance = (high - low) / 2
     if not math.isfinite(low) or not math.isfinite(high) or distance == 0:
         return number_text(median), None
-    extreme = f"{median:.3e}", f"[{low:.1e}, {high:.1e}]"
-    if median and not SMALLEST <= abs(median) < LARGEST:
-        return extreme
-    if median != 0 and distance >= EXPONENT_REACH * abs(median):
-        return _fixed(median, 1 - _exponent(median)), f"[{low:.0e}, {high:.0e}]"
-    if not SMALLEST <= distance < LARGEST:
-        return extreme
+    is_usual = all(SMALLEST <= one < LARGEST for one in (distance, abs(median) or distance))
+    if not is_usual or distance >= EXPONENT_REACH * (abs(median) or LARGEST):
+        return f"{median:.2g}", f"[{low:.0e}, {high:.0e}]"
     decimals = (distance < 2 * 10.0 ** _exponent(distance)) - _exponent(distance)
     if median != 0:
         decimals = max(decimals, 1 - _exponent(median))

@@ -75,10 +75,6 @@ class PlanEstimate:
     at_most: float | None = None
     """Seconds after which a run ends, whatever was estimated; None if nothing limits it."""
 
-    @property
-    def is_cut(self) -> bool:
-        return self.seconds is not None and self.seconds > (self.at_most or math.inf)
-
 
 def late_seconds(budget: float) -> float:
     """Return for how long after the end of the budget trials may run."""

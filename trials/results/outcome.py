@@ -43,16 +43,15 @@ class Flag(StrEnum):
 
     HOST_BOUND = (
         "host_bound",
-        "The CPU launched work too slowly for the GPU. This time measures the CPU as much as the GPU. Compile the "
-        "model, or increase the batch size or the context length.",
+        "The CPU launched work too slowly for the GPU. This time measures both. Compile the model, or increase the "
+        "batch size or the context length.",
     )
     UNSTEADY = (
         "unsteady",
         "Iterations that do the same work differed over time. Timing: they became slower or faster, or ran at two "
         "speeds by turns, or the warm-up reached its limit before two windows of five iterations agreed (auto) or "
-        "before it had all of its iterations (max_seconds). The median depends on how long was measured: look at "
-        "samples and warmup_samples, and increase warmup_steps or max_seconds. Memory: they held different bytes. The "
-        "largest sample is the safe one.",
+        "before it had all of its iterations (max_seconds). Look at samples and warmup_samples, and increase "
+        "warmup_steps or max_seconds. Memory: they held different bytes. The largest sample is the safe one.",
     )
     NOT_CONVERGED = (
         "not_converged",
@@ -62,29 +61,24 @@ class Flag(StrEnum):
     )
     THROTTLED = (
         "throttled",
-        "The GPU lowered its clocks because of heat or its power supply. This is the time of a slower chip. Check its "
-        "cooling and measure again.",
+        "The GPU lowered its clocks because of heat or its power supply. Check its cooling and measure again.",
     )
     POWER_CAPPED = (
         "power_capped",
-        "The GPU reached its power limit and lowered its clocks. Large matrix products do that. Compare only with "
-        "results under the same limit.",
+        "The GPU reached its power limit and lowered its clocks. Compare only with results under the same limit.",
     )
     SHARED_GPU = (
         "shared_gpu",
-        "Another process was on this GPU. It may have taken memory and time. End it (nvidia-smi names it) and measure "
-        "again.",
+        "Another process was on this GPU. It may have taken memory and time. End it: nvidia-smi names it.",
     )
     BUSY_HOST = (
         "busy_host",
-        "Other programs took CPU time, so times may be far too long. They are other processes, or other guests of the "
-        "same machine. Quiet the machine (top shows which process it is; another lmsweep run counts) and measure "
-        "again.",
+        "Other programs took CPU time, so times may be far too long. They are other processes (top shows them; another "
+        "lmsweep run counts), or other guests of the same machine. Quiet the machine and measure again.",
     )
     RECOMPILED = (
         "recompiled",
-        "Some samples include time of the compiler. torch.compile compiled another graph during the warm-up or the "
-        "measured iterations. TORCH_LOGS=recompiles with `lmsweep trial` shows what changed.",
+        "Some samples include time of the compiler. TORCH_LOGS=recompiles with `lmsweep trial` shows what changed.",
     )
     OUTLIERS = (
         "outliers",
@@ -93,18 +87,15 @@ class Flag(StrEnum):
     )
     PHYSICS_VIOLATION = (
         "physics_violation",
-        "This time would need more than the GPU's peak. The time or the datasheet is wrong. Do not use the number, and "
-        "report it.",
+        "This time would need more than the GPU's peak. The time or the datasheet is wrong: report it.",
     )
     NOT_RESOLVED = (
         "not_resolved",
-        "This difference cannot be told from noise. Its interval includes 0 or lies below it. Read it as `about 0`, or "
-        "measure more pairs (measure_steps) on a quieter machine.",
+        "This difference cannot be told from noise. Read it as `about 0`, or measure more pairs (measure_steps).",
     )
     UNATTRIBUTED = (
         "unattributed",
-        "More than 1 % of the profiled time is of no known range. The ranges' times are too short by that much. The "
-        "trace beside the result shows what launched it.",
+        "More than 1 % of the profiled time is of no known range. The trace beside the result shows what launched it.",
     )
     COLD_CACHE = (
         "cold_cache",
@@ -140,8 +131,7 @@ class Flag(StrEnum):
     )
     OTHER_TYPE = (
         "other_type",
-        "Your attention returns another type than that of its queries. It returns float32 for bfloat16, say, so it "
-        "writes more bytes than it must, and backward begins with them. Return output.to(q.dtype).",
+        "Your attention returns another type than that of its queries. Return output.to(q.dtype): fewer bytes move.",
     )
 
 

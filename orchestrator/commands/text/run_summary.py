@@ -90,7 +90,7 @@ def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
 
 
 def _busy_words(rows: pd.DataFrame) -> str:
-    """Return a sentence about the trials during which the machine was busy; empty if there were hardly any."""
+    """Return in how many trials the machine was busy; empty if there were hardly any."""
     from lmsweep.analysis.answers.headline import LEAST_BUSY_SHARE
     from lmsweep.analysis.data.selection import flag_tuples
 

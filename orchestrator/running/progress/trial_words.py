@@ -71,7 +71,7 @@ def _in_all(estimate: PlanEstimate) -> str:
     most = f"at most {format_seconds(estimate.at_most).replace('.0 s', ' s')}" if estimate.at_most else ""
     if estimate.seconds is None:
         return f", in {most or 'unknown time'}{_by_device(estimate)}"
-    if estimate.is_cut:
+    if estimate.at_most and estimate.seconds > estimate.at_most:
         return f", in {most}; all would take about {format_seconds(estimate.seconds)}{_by_device(estimate)}"
     between = f" ({' to '.join(map(format_seconds, estimate.between))})" if estimate.between else ""
     between = f", {most}" if most else between
