@@ -49,10 +49,10 @@ def lines_of(found: Answer) -> list[str]:
     headline, cells = headline_of(found)[0], found.cells
     if not 1 < len(cells) <= MOST_PLACES or len(names := options_of(found)) > 1:
         return [headline]
-    places = [", ".join(f"{key} {label(cells[key].iloc[i])}" for key in found.keys) for i in range(len(cells))]
-    claims = [words(found.claim(names[0], cells.iloc[[i]]), "gain") for i in range(len(cells))]
-    lines = [f"  at {place}: {said}" for place, said in zip(places, claims, strict=True)]
-    return [headline, *(lines if len({*claims}) > 1 else ())]
+    each = [cells.iloc[[i]] for i in range(len(cells))]
+    said = [words(found.claim(names[0], cell), "gain") for cell in each]
+    places = [", ".join(f"{key} {label(cell[key].iloc[0])}" for key in found.keys) for cell in each]
+    return [headline, *(map("  at {}: {}".format, places, said) if len({*said}) > 1 else ())]
 
 
 def options_of(found: Answer) -> list[str]:

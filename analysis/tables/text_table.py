@@ -32,12 +32,10 @@ MORE_ON_FLAGS = "More on a flag: lmsweep explain FLAG."
 
 def flag_lines(counts: Mapping[str, int]) -> list[str]:
     """Return a sentence for each flag with the number of its results: the most frequent first, then by name."""
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    return [f"{flag} ({count}): {_meaning(flag)}" for flag, count in ordered]
+    return [f"{flag} ({n}): {_meaning(flag)}" for flag, n in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
 
 
 def _meaning(flag: str) -> str:
-    """The first sentence of its advice."""
     return ADVICE_OF.get(flag, "this lmsweep does not know it").partition(". ")[0].rstrip(".") + "."
 
 

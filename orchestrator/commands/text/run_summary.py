@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import psutil
 
 from lmsweep.orchestrator.commands.text.show_table import show_table
 from lmsweep.orchestrator.plan_request import How
@@ -30,6 +31,9 @@ MOST_ROWS = 40
 
 MOST_LEFT_OUT = 3
 """Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
+
+BUSY_LOAD = 1.5
+"""Processes for each core from which a run that measured nothing in its time calls the machine busy."""
 
 
 def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None, again: str = "") -> None:
@@ -79,8 +83,7 @@ def _account_words(plan: Plan, account: Account) -> list[str]:
 
 
 def _found(answers: "Sequence[Answer]", busy: str, otherwise: str) -> list[str]:
-    """Return the sweep's question, and what was found: whether the machine was busy, a line for each answer, and of the
-    first one for each condition. otherwise: what is found without answers."""
+    """Return the sweep's question, and what was found. otherwise: what is found without answers."""
     from lmsweep.analysis.answers.headline import lines_of
 
     (own, *places), *others = [*map(lines_of, answers)] or [[otherwise]]
@@ -113,25 +116,25 @@ def _of_plan(plan: Plan, frame: pd.DataFrame) -> pd.DataFrame:
 def what_is_left(run: Run, how: How, resume: str) -> str:
     """Return which trials did not fit into the time or were cut at its end, and the command that resumes."""
     planned, gate = run.planned, run.gate
-    limits = [f"into {planned.budget}"] if planned.budget else []
-    limits += [f"before {how.until}"] if how.until else []
-    words = [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
-    words += [f"{_which(gate.kept_out, run)} did not fit {' and '.join(limits)}"] if gate.kept_out else []
+    limits = (["into", planned.budget], ["before", how.until])
+    limit = " and ".join(f"{word} {end}" for word, end in limits if end)
+    load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
+    is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None
+    words = [f"this machine is busy, with {load:.0f} processes for each core"] if is_busy else []
+    words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
+    words += [f"{_which(gate.kept_out, run)} did not fit {limit}"] if gate.kept_out else []
     known = [one for one in (*gate.cut, *gate.kept_out) if run.estimate.trials[one.index].reason is None]
     left = run.eta.needed(known)
     takes = f"{'more than' if gate.cut else 'about'} {format_seconds(left)} of measuring is left: " if known else ""
-    more = ""
-    if planned.budget and not how.budget:  # the sweep's own holds without --budget, and has left this out
-        more = f" --budget {math.ceil(2 * max(START_SECONDS + left, seconds_of(planned.budget)) / 60)}m"
+    own = seconds_of(planned.budget) if planned.budget and not how.budget else 0.0
+    more = f" --budget {math.ceil(2 * max(START_SECONDS + left, own) / 60)}m" if own else ""
     return f"{takes}{'; '.join(words)}. To resume: {resume}{more}"
 
 
 def _which(trials: Sequence[PlannedTrial], run: Run) -> str:
     """Return the number of these trials and, if they are few, which they are."""
-    count = count_trials(len(trials))
-    if len(trials) > MOST_LEFT_OUT:
-        return count
-    return f"{count} ({'; '.join(run.progress.name_of(planned.index) for planned in trials)})"
+    count, names = count_trials(len(trials)), "; ".join(run.progress.name_of(planned.index) for planned in trials)
+    return f"{count} ({names})" if len(trials) <= MOST_LEFT_OUT else count
 
 
 def where_the_time_went(account: Account) -> str:
