@@ -30,7 +30,7 @@ ADVICE_OF = CAVEATS | CONDITIONS | {flag.value: flag.advice for flag in Flag} | 
 MORE_ON_FLAGS = "More on a flag: lmsweep explain FLAG."
 
 
-def flag_lines(counts: Mapping[str, int]) -> list[str]:
+def flag_lines(counts: Mapping[str, int] | Mapping[Flag, int]) -> list[str]:
     """Return a sentence for each flag with the number of its results: the most frequent first, then by name."""
     return [f"{flag} ({n}): {_meaning(flag)}" for flag, n in sorted(counts.items(), key=lambda one: (-one[1], one[0]))]
 

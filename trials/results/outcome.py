@@ -91,7 +91,7 @@ class Flag(StrEnum):
     )
     NOT_RESOLVED = (
         "not_resolved",
-        "This difference cannot be told from noise. Read it as `about 0`, or measure more pairs (measure_steps).",
+        "This difference cannot be distinguished from noise. Read it as `about 0`, or increase measure_steps.",
     )
     UNATTRIBUTED = (
         "unattributed",

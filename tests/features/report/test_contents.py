@@ -78,7 +78,7 @@ def test_the_largest_pieces_are_those_held_at_the_peak_with_their_share_of_it() 
     assert max(bars, key=bars.__getitem__) == ("optimizer_state", "optimize training_step.py:88")
     assert bars["activations", "softmax attention.py:57"] == pytest.approx(0.564, abs=0.001)  # GiB
     texts = [one["text"] for one in figure.layout["annotations"]]  # type: ignore[index, call-overload, union-attr]
-    assert texts[-1] == "981 MiB, 19 %"
+    assert texts[-1] == "0.958 GiB, 19 %"
 
 
 def test_a_report_reads_each_table_of_the_store_once() -> None:
