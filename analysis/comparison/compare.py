@@ -52,8 +52,6 @@ with a slow or busy host.
 
 NOTE = 79
 """Characters of a line of the summary, or about a flag."""
-MOST_FLAGS = 5
-"""Flags that have a line under the summary; the table of all numbers has each."""
 MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
@@ -173,14 +171,13 @@ class Comparison:
             verdict=frame["verdict"],
             change=[_change(*ends) for ends in zip(middle, low, high, strict=True)],
         )
-        counted = Counter(flag for words in frame["flags"] for flag in sorted(set(words)))
-        whole = self.listing().notes
+        flags, whole = Counter(flag for words in frame["flags"] for flag in {*words}), self.listing().notes
         return Listing(
             title="\n".join(filter(None, [f"{sides}: {word}{of_value}, 95 % interval", fill(self.summary, NOTE)])),
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*flag_lines(counted)[:MOST_FLAGS], *whole[: len(whole) - len(self.warnings)], MORE],
+            notes=[*flag_lines(flags), *whole[: len(whole) - len(self.warnings)], MORE],
             tones=TONES,
         )
 

@@ -49,8 +49,8 @@ def _text(table: Table | Listing) -> str:
         headers = [*corner, *("\n".join([*column, ""]) for column in columns)]
     title = "\n".join(filter(None, [sheet.caption, sheet.conditions]))
     body = _plain_table(sheet, headers, "simple")
-    notes = [*sheet.notes, *[MORE_ON_FLAGS] * sheet.has_flags]
-    return "\n\n".join(filter(None, [title, body, "\n".join(notes)])) + "\n"
+    notes = "\n".join([*sheet.notes, *[MORE_ON_FLAGS] * sheet.has_flags])
+    return "\n\n".join(filter(None, [title, body, notes])) + "\n"
 
 
 def _markdown(table: Table | Listing) -> str:

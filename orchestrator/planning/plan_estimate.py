@@ -76,14 +76,9 @@ class PlanEstimate:
     """Seconds after which a run ends, whatever was estimated; None if nothing limits it."""
 
 
-def late_seconds(budget: float) -> float:
-    """Return for how long after the end of the budget trials may run."""
-    return min(LATE_SHARE * budget, LATE_SECONDS)
-
-
 def latest_end(budget: float) -> float:
     """Return the seconds after which a command with this budget ends."""
-    return budget + late_seconds(budget) + ENDING_SECONDS
+    return budget + min(LATE_SHARE * budget, LATE_SECONDS) + ENDING_SECONDS
 
 
 def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:

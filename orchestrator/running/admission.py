@@ -6,7 +6,7 @@ from threading import Lock
 from types import FrameType
 
 from lmsweep.orchestrator.planning.plan import PlannedTrial
-from lmsweep.orchestrator.planning.plan_estimate import late_seconds
+from lmsweep.orchestrator.planning.plan_estimate import ENDING_SECONDS, latest_end
 from lmsweep.orchestrator.running.progress.eta import Eta
 
 
@@ -22,7 +22,7 @@ class Gate:
         """
         self._eta = eta
         self.until = until
-        self.late_seconds = late_seconds(budget)
+        self.late_seconds = latest_end(budget) - ENDING_SECONDS - budget
         """Seconds after `until` in which trials may still end before they are cut."""
         self._on_close = on_close
         self._lock = Lock()

@@ -32,9 +32,6 @@ MOST_ROWS = 40
 MOST_LEFT_OUT = 3
 """Maximum number of left-out trials that are listed; if there are more, only their number is printed."""
 
-BUSY_LOAD = 1.5
-"""Processes for each core from which a run that measured nothing in its time calls the machine busy."""
-
 
 def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: str | None, again: str = "") -> None:
     """Print the results of this sweep, their flags, the account of the run, what was found, and the next command.
@@ -119,7 +116,7 @@ def what_is_left(run: Run, how: How, resume: str) -> str:
     limits = (["into", planned.budget], ["before", how.until])
     limit = " and ".join(f"{word} {end}" for word, end in limits if end)
     load = psutil.getloadavg()[0] / (psutil.cpu_count() or 1)
-    is_busy = load > BUSY_LOAD and not run.account.statuses and run.address is None
+    is_busy = load > 1.5 and not run.account.statuses and run.address is None  # here, and nothing could begin
     words = [f"this machine is busy, with {load:.0f} processes for each core"] if is_busy else []
     words += [f"{_which(gate.cut, run)} cut at the end of the time"] if gate.cut else []
     words += [f"{_which(gate.kept_out, run)} did not fit {limit}"] if gate.kept_out else []
