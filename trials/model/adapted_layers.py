@@ -20,13 +20,16 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
+STORAGE = torch.bfloat16
+"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and `fully_shard` would convert
+another type than the one that it gathers."""
 CODE = 16
 """Float32 values that 4 bits stand for; each layer of bitsandbytes keeps them."""
 
 
 @torch.library.custom_op("lmsweep::dequantize_4bit", mutates_args=())
 def _dequantize(stored: Tensor, absmax: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """(weights / 2, 1) to `shape`."""
+    """(weights / 4, 1) to `shape`."""
     raise NotImplementedError("only its allocations and bytes are known; bitsandbytes computes it")
 
 
@@ -61,7 +64,7 @@ class FourBitLinear(nn.Linear):
         """Type that the weight had."""
         blocks = -(-weight.numel() // BLOCK)
         self.register_buffer("absmax", weight.new_empty(blocks, dtype=torch.float32))
-        stored = weight.new_empty(((weight.numel() + 1) // 2, 1), dtype=torch.uint8)
+        stored = weight.new_empty((-(-weight.numel() // (2 * STORAGE.itemsize)), 1), dtype=STORAGE)
         self.register_buffer("code", weight.new_empty(CODE, dtype=torch.float32))
         self.weight = nn.Parameter(stored, requires_grad=False)
 
@@ -92,13 +95,13 @@ def _stored(layer: nn.Linear, compute: torch.dtype) -> nn.Linear:
     if find_spec("bitsandbytes") is None:
         raise UnsupportedError("adapter qlora needs the package bitsandbytes; pip install 'lmsweep[qlora]'")
     library: Any = import_module("bitsandbytes").nn
-    options = {"bias": False, "compute_dtype": compute, "compress_statistics": False, "quant_type": "nf4"}
+    stored = {"compress_statistics": False, "quant_type": "nf4", "quant_storage": STORAGE}
     with torch.device("meta"):
-        made: nn.Linear = library.Linear4bit(layer.in_features, layer.out_features, **options)
+        made: nn.Linear = library.Linear4bit(
+            layer.in_features, layer.out_features, bias=False, compute_dtype=compute, **stored
+        )
     made.bias = layer.bias
-    weight = library.Params4bit(
-        layer.weight.data, requires_grad=False, compress_statistics=False, quant_type="nf4", module=made
-    )
+    weight = library.Params4bit(layer.weight.data, requires_grad=False, module=made, **stored)
     made.weight = weight.to(layer.weight.device)  # which quantizes it
     return made
 
