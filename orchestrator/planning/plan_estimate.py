@@ -76,11 +76,6 @@ class PlanEstimate:
     """Seconds after which a run ends, whatever was estimated; None if nothing limits it."""
 
 
-def latest_end(budget: float) -> float:
-    """Return the seconds after which a command with this budget ends."""
-    return budget + min(LATE_SHARE * budget, LATE_SECONDS) + ENDING_SECONDS
-
-
 def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[PlanEstimate, StepEstimates]:
     """Estimate a plan, and the steps of its trials. Raises RequestError as `estimate_plan` does."""
     steps = StepEstimates(planned.predictions, store=planned.store, network=planned.network, prices=prices)
@@ -89,6 +84,11 @@ def estimate_planned(planned: Planned, prices: Sequence[Price] = ()) -> tuple[Pl
     if (until := planned.until(now := time.monotonic())) is not None:
         estimate = replace(estimate, at_most=latest_end(until - now))
     return estimate, steps
+
+
+def latest_end(budget: float) -> float:
+    """Return the seconds after which a command with this budget ends."""
+    return budget + min(LATE_SHARE * budget, LATE_SECONDS) + ENDING_SECONDS
 
 
 def estimate_plan(

@@ -43,10 +43,10 @@ def _trial_lines(rows: Sequence[Record]) -> list[list[str]]:
     return lines
 
 
-def describe_samples(samples: Sequence[float]) -> tuple[float, float, float]:
+def describe_samples(samples: Sequence[float]) -> tuple[float, ...]:
     """Return the median of one series and both ends of its 95 % interval, as `describe` computes them."""
     found = describe(np.asarray(samples, dtype=np.float64), np.array([0, len(samples)]))
-    return float(found["median"][0]), float(found["low"][0]), float(found["high"][0])
+    return tuple(float(found[name][0]) for name in ("median", "low", "high"))
 
 
 def _split(error: str | None) -> tuple[str, str]:
