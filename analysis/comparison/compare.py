@@ -51,7 +51,9 @@ with a slow or busy host.
 """
 
 NOTE = 79
-"""Characters of a line of the summary, or about a flag."""
+"""Characters of a line of the summary."""
+MOST_FLAGS = 5
+"""Flags that have a line under the summary; the table of all numbers has each."""
 MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")
@@ -177,7 +179,7 @@ class Comparison:
             frame=lines.rename(columns={"change": word}),
             keys=keys,
             units={},
-            notes=[*flag_lines(flags), *whole[: len(whole) - len(self.warnings)], MORE],
+            notes=[*flag_lines(flags)[:MOST_FLAGS], *whole[: len(whole) - len(self.warnings)], MORE],
             tones=TONES,
         )
 

@@ -599,8 +599,8 @@ def test_quick_on_a_slow_machine_takes_fewer_samples_and_says_what_it_left_out(t
     times = rows[(rows["metric"] == "time") & (rows["phase"] == "step")]
     assert set(times["context_length"]) == {32} and set(times["status"]) == {"ok"}
     for samples, flags in zip(times["samples"], times["flags"], strict=True):
-        assert 1 <= len(samples) <= 20
-        assert len(samples) >= 10 or "not_converged" in flags
+        assert 1 <= len(samples) <= 40
+        assert len(samples) >= 20 or "not_converged" in flags
 
 
 @pytest.mark.slow

@@ -69,7 +69,6 @@ def show_summary(plan: Plan, store: Store, account: Account, *, trial_command: s
 def _account_words(plan: Plan, account: Account) -> list[str]:
     """How long the run took, how its trials ended, and which nodes were lost."""
     words = [where_the_time_went(account)] if sum(account.seconds.values()) else []
-    # The summary of the plan has the others.
     if ended := account.statuses - Counter(one.action for one in plan.trials for _ in one.trial.workloads):
         failed = sorted((-count, status) for status, count in ended.items() if status != Status.OK)
         counts = [f"{ended[Status.OK]} of {ended.total()} measurements succeeded"]
