@@ -52,8 +52,7 @@ with a slow or busy host.
 
 NOTE = 79
 """Characters of a line of the summary."""
-MOST_FLAGS = 5
-"""Flags that have a line under the summary; the table of all numbers has each."""
+MOST_FLAGS = 5  # that have a line under the summary; the table of all numbers has each
 MORE = f"{MORE_ON_FLAGS} Medians, conditions and p-values: -v."
 
 ERRORS = ("error_baseline", "error_contrast")

@@ -62,7 +62,6 @@ class Sheet:
     words: tuple[str, ...] = ()
     """Labels of the columns of a listing that hold words."""
     has_flags: bool = False
-    """Whether a note is about a flag."""
 
     @property
     def is_listing(self) -> bool:
@@ -144,7 +143,8 @@ def _of_listing(listing: Listing, markup: Markup) -> Sheet:
     for name, of_lines in noted.items():
         for line, noted_words in enumerate(of_lines):
             if noted_words:
-                texts[shown.index(name)][line] += _mark(noted_words, letters, markup)
+                marks = ", ".join(sorted({letters[word] for word in noted_words}))
+                texts[shown.index(name)][line] += markup.mark.format(marks)
     cells = pd.DataFrame(dict(enumerate(texts)), dtype=object)
     names = [f"{name} ({units[name].name})" if name in units and units[name].name != "1" else name for name in shown]
     return Sheet(
@@ -164,10 +164,6 @@ def _letters(marks: Iterable[str]) -> dict[str, str]:
     counts = Counter(filter(None, marks))
     noted = sorted(counts, key=lambda what: (-counts[what], what))
     return {what: chr(ord("a") + i) if i < 26 else str(i) for i, what in enumerate(noted)}
-
-
-def _mark(noted: Iterable[str], letters: dict[str, str], markup: Markup) -> str:
-    return markup.mark.format(", ".join(sorted({letters[what] for what in noted})))
 
 
 def _footnotes(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -195,7 +191,7 @@ def _cell(
     letters: dict[str, str],
     markup: Markup,
 ) -> str:
-    notes = [*flags, *filter(None, [reason])]
+    notes = sorted({letters[word] for word in (*flags, *filter(None, [reason]))})
     if status != Status.OK:
         text = markup.escape(status)
     elif reason:
@@ -203,7 +199,7 @@ def _cell(
     else:
         assert unit is not None, "a value that has numbers has a unit"
         text = markup.escape(_number(median, low, high, unit))
-    return text + (_mark(notes, letters, markup) if notes else "")
+    return text + (markup.mark.format(", ".join(notes)) if notes else "")
 
 
 def _number(median: float, low: float, high: float, unit: Unit) -> str:

@@ -12,6 +12,7 @@ from lmsweep.trials.machine.torch_private import FakeTensor, replaced
 from lmsweep.trials.model.precision_modes import MathMode
 from lmsweep.trials.model.transformer.layers import Linear
 from lmsweep.trials.spec.config import RequestError, TrialConfig, UnsupportedError
+from lmsweep.trials.spec.installing import install_extra
 from lmsweep.trials.spec.suggestions import choices
 from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
@@ -21,8 +22,8 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
 STORAGE = torch.bfloat16
-"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and `fully_shard` would convert
-another type than the one that it gathers."""
+"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and `fully_shard` would
+convert another type than the one that it gathers."""
 CODE = 16
 """Float32 values that 4 bits stand for; each layer of bitsandbytes keeps them."""
 
@@ -93,7 +94,7 @@ def _stored(layer: nn.Linear, compute: torch.dtype) -> nn.Linear:
     if isinstance(layer.weight, FakeTensor):
         return FourBitLinear(layer, compute)
     if find_spec("bitsandbytes") is None:
-        raise UnsupportedError("adapter qlora needs the package bitsandbytes; pip install 'lmsweep[qlora]'")
+        raise UnsupportedError(f"adapter qlora needs the package bitsandbytes; {install_extra('qlora')}")
     library: Any = import_module("bitsandbytes").nn
     stored = {"compress_statistics": False, "quant_type": "nf4", "quant_storage": STORAGE}
     with torch.device("meta"):
@@ -111,7 +112,9 @@ def add_adapters(model: nn.Module, blocks: Sequence[nn.Module], config: TrialCon
     Raises RequestError if a target is no layer or narrower than the rank, UnsupportedError if a package is not
     installed."""
     if find_spec("peft") is None:
-        raise UnsupportedError(f"adapter {config.adapter} needs the package peft; pip install 'lmsweep[adapters]'")
+        raise UnsupportedError(
+            f"adapter {config.adapter} needs the package peft; {install_extra(ADAPTERS[config.adapter].extra)}"
+        )
     from peft import LoraConfig, inject_adapter_in_model
 
     for block in blocks:

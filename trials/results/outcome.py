@@ -48,10 +48,9 @@ class Flag(StrEnum):
     )
     UNSTEADY = (
         "unsteady",
-        "Iterations that do the same work differed over time. Timing: they became slower or faster, or ran at two "
-        "speeds by turns, or the warm-up reached its limit before two windows of five iterations agreed (auto) or "
-        "before it had all of its iterations (max_seconds). Look at samples and warmup_samples, and increase "
-        "warmup_steps or max_seconds. Memory: they held different bytes. The largest sample is the safe one.",
+        "Iterations that do the same work differed over time. Timing: they drifted or ran at two speeds, or the "
+        "warm-up reached its limit before two windows of five agreed (auto) or all had run (max_seconds). Look at "
+        "samples and warmup_samples, increase warmup_steps or max_seconds. Memory: the largest sample is safe.",
     )
     NOT_CONVERGED = (
         "not_converged",
@@ -108,26 +107,24 @@ class Flag(StrEnum):
     )
     NO_GRADIENT = (
         "no_gradient",
-        "Some trained weights get no gradient in backward. The step trains less than it seems, in less time and "
-        "memory. Under checkpoint(use_reentrant=True) an input that requires no gradient, as behind a frozen "
-        "embedding, cuts them off: write use_reentrant=False. A branch that forward does not use, or an expert that no "
-        "token reaches, gets none either: give it a part in the loss, or requires_grad_(False). `lmsweep check` names "
-        "the weights of your own model.",
+        "Some trained weights get no gradient in backward. The step trains less than it seems. Under "
+        "checkpoint(use_reentrant=True) an input that requires no gradient, as behind a frozen embedding, cuts them "
+        "off: write use_reentrant=False. A branch that forward does not use, or an expert without tokens: give it a "
+        "part in the loss, or requires_grad_(False). `lmsweep check` names the weights of your model.",
     )
     NO_UPDATE = (
         "no_update",
-        "The optimizer left weights as they were. With precision: fp16, the gradient scaler skips updates whose "
-        "gradients are infinite, and a skipped one takes less time: increase warmup_steps until the scale has settled, "
-        "or use precision: bf16; if every update is skipped, look for the layer that overflows. Otherwise the "
-        "optimizer was not given these weights, or ignores them.",
+        "The optimizer left weights as they were. In fp16 the gradient scaler skips updates whose gradients are "
+        "infinite: increase warmup_steps until the scale has settled, or use bf16; if all are skipped, look for the "
+        "layer that overflows. Otherwise the optimizer was not given these weights, or ignores them.",
     )
     DISAGREES = (
         "disagrees",
         "Your own code computes something else than the reference. They differ by more than the precision explains "
-        "(rows of phase error, and gradients.relative_error of ddp), so this is not the time of the same work. "
-        "Attention: check the mask, the scale 1 / sqrt(d) and the gradients. In fp32, tl.dot of Triton needs "
-        'input_precision="ieee", or the trial precision: tf32. Data-parallel: check that gradients are averaged, that '
-        "all of them are, and that every rank gets all updated weights.",
+        "(rows of phase error, and gradients.relative_error of ddp). Attention: check the mask, the scale 1 / sqrt(d) "
+        'and the gradients. In fp32, tl.dot of Triton needs input_precision="ieee", or the trial precision: tf32. '
+        "Data-parallel: check that gradients are averaged, that all of them are, and that every rank gets all updated "
+        "weights.",
     )
     OTHER_TYPE = (
         "other_type",

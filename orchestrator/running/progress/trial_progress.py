@@ -67,8 +67,7 @@ class LiveView:
         for device in self._eta.devices.values():
             parts += [self._device(device, now), *self._running(device, now)]
         if self.flags:
-            ordered = sorted(self.flags.items(), key=lambda one: (-one[1], one[0]))
-            words = ", ".join(f"{count} {flag}" for flag, count in ordered)
+            words = ", ".join(f"{-n} {flag}" for n, flag in sorted((-n, flag) for flag, n in self.flags.items()))
             parts.append(Text(f"flags, explained at the end: {words}", "yellow", no_wrap=True, overflow="ellipsis"))
         return parts
 
