@@ -1,7 +1,6 @@
 """Says what a store holds: results by status, per sweep and device, by flag, and by the grids that they fill."""
 
 import shlex
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -13,8 +12,6 @@ from lmsweep.analysis.tables.measured_grids import MeasuredGrid, grids_of, measu
 from lmsweep.analysis.tables.pivot import Table, default_layout, pivot
 from lmsweep.trials.results.outcome import Flag, Status
 from lmsweep.trials.spec.reference import short_name
-
-MOST_NAMES = 3
 
 MOST_PARTS = 8
 """Parts into which a grid is cut whose table does not fit a screen."""
@@ -47,36 +44,13 @@ def count_words(frame: pd.DataFrame) -> str:
 
 
 def flag_counts(frame: pd.DataFrame) -> dict[Flag, int]:
-    """Return how many results have each flag in any of their rows, the most frequent first."""
-    counted = _flagged(frame).drop_duplicates([*_RESULT, "flags"])["flags"].value_counts()
-    known = {flag.value: flag for flag in Flag}
-    return {known[word]: int(count) for word, count in counted.items() if word in known}
-
-
-def _flagged(frame: pd.DataFrame) -> pd.DataFrame:
-    newest = newest_rows(frame)
-    rows = newest.loc[newest["flags"].list.len() > 0, [*_RESULT, "phase", "metric", "flags"]]
-    names = rows["phase"].astype("object") + "." + rows["metric"].astype("object")
-    flagged: pd.DataFrame = rows.assign(flags=rows["flags"].to_list(), name=names).explode("flags")
-    return flagged
-
-
-def flag_words(frame: pd.DataFrame, *, said: str = "") -> str:
-    """Return a line for each flag: the number of results, the values that most often have it, and its advice.
-
-    Flags that the text `said` already explains are left out.
-    """
-    flagged = _flagged(frame)
-    lines = []
-    for flag, count in flag_counts(frame).items():
-        if flag.advice in said:
-            continue
-        found = Counter(map(str, flagged.loc[flagged["flags"] == flag.value, "name"]))
-        names = sorted(found, key=lambda name: (-found[name], not name.startswith("step."), name))
-        shown = ", ".join(names[:MOST_NAMES]) + " and others" * (len(names) > MOST_NAMES)
-        many = "result is" if count == 1 else "results are"
-        lines.append(f"{count} {many} flagged {flag.value}, in {shown}. {flag.advice}")
-    return "\n".join(lines)
+    """Return how many results have each flag in any of their rows, the most frequent first, then by name."""
+    rows = newest_rows(frame)
+    counted = (
+        rows[_RESULT].assign(flag=rows["flags"].to_list()).explode("flag").drop_duplicates()["flag"].value_counts()
+    )
+    found = {flag: int(counted[flag.value]) for flag in Flag if flag.value in counted}
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
 def overview(

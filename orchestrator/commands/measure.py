@@ -149,9 +149,10 @@ def run(what: What, where: Where, how: How) -> None:
 
     ready = run_now(what, where, how, began)
     trial_command = None if where.address else what.trial_command()
-    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command)
+    resume = resume_command("run", what, where, how)
+    show_summary(ready.planned.plan, ready.planned.store, ready.account, trial_command=trial_command, again=resume)
     if ready.gate.kept_out or ready.gate.cut:
-        say(what_is_left(ready, how, resume_command("run", what, where, how)))
+        say(what_is_left(ready, how, resume))
     exit_if_failed(ready)
 
 

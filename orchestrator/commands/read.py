@@ -120,7 +120,7 @@ def compare(
 
     \b
     Example:
-      lmsweep compare results --baseline precision=fp32 --contrast precision=bf16
+      lmsweep compare results --baseline attention=naive --contrast attention=sdpa
     """
     conditions = pairs(where, "--where")
     first, second = pairs(baseline, "--baseline"), pairs(contrast, "--contrast")

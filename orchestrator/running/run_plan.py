@@ -62,11 +62,6 @@ class Account:
                 if purpose in self.seconds:  # a workload of the user's may measure other times of a trial
                     self.seconds[purpose] += sum(row.samples)
 
-    def shares(self) -> dict[str, float]:
-        """Return seconds by purpose, summed over the slots; the rest is `idle`."""
-        whole = (time.monotonic() - self.began) * self.slots
-        return self.seconds | {"idle": max(0.0, whole - sum(self.seconds.values()))}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:

@@ -51,7 +51,7 @@ RESULTS = {
 """Page -> shipped sets that stand for its `results`, as a GPU would measure them. On other pages commands make them."""
 PROGRAMS = "lmsweep|ray|uv|uvx|pip|pipx|make|docker|kubectl|cd|for"
 QUICK = ["--set", "context_length=32", "--budget", "4m"]
-"""Options for a busy machine, where few trials fit into the sweep's own budget, and tables need both precisions."""
+"""Options for a busy machine, where few trials fit into the sweep's own budget, and a comparison needs two."""
 OWN = ["--set", "measure_steps=2", "--set", "warmup_steps=1"]
 """Options for sweep files."""
 

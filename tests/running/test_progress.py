@@ -72,7 +72,7 @@ HOST_IS_FULL = (
     ("said", "words"),
     [
         (GPU_IS_FULL, "oom: requested 2.00 GiB with 71.30 GiB allocated; 1.21 GiB of 79.18 GiB were free"),
-        (HOST_IS_FULL, "oom: requested 76294 GiB, which the host could not provide"),
+        (HOST_IS_FULL, "oom: requested 76294 GiB, which this machine could not provide"),
         (
             "host memory: it held 3 GiB, more than the 2 GiB that a trial may hold",
             "oom: host memory: it held 3 GiB, more than the 2 GiB that a trial may hold",

@@ -60,7 +60,7 @@ def test_a_plan_on_the_machine_that_wrote_it_has_nothing_to_run_again(stored: li
 
 
 def test_table_and_compare_read_it() -> None:
-    assert "median and 95 % interval" in lmsweep_here("table", OLD)
+    assert "median [95 % interval]" in lmsweep_here("table", OLD)
     compared = lmsweep_here("compare", OLD, "--baseline", "precision=fp32", "--contrast", "precision=bf16")
     assert "speed-up" in compared
     assert "timeout" in lmsweep_here("table", OLD)

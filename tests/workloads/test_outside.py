@@ -69,7 +69,7 @@ def test_its_rows_are_read_where_it_is_not_installed(folder: Path) -> None:
     page = folder / "elsewhere.html"
     lmsweep_here("report", folder / "store", "-o", page)
     assert "row_copy" in page.read_text("utf-8")
-    assert "8 trials, 8 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
+    assert "12 trials, 12 to run" in lmsweep_here("plan", "quick", "--no-predict", "--store", folder / "store")
     refused = answer_here("plan", folder / "sweep.yaml", "--store", folder / "store")
     assert refused.returncode == 2 and "'row_copy' is not a workload" in refused.stderr
 

@@ -77,7 +77,7 @@ def drilled(frame: pd.DataFrame) -> JsonObject:
 
 
 def value_text(median: float, low: float, high: float, unit: Unit) -> str:
-    """Return `5.12 ± 0.03 ms`."""
+    """Return `5.12 [5.09, 5.15] ms`."""
     if np.isnan(median):
         return ""
     number, interval = interval_texts(median / unit.size, low / unit.size, high / unit.size)

@@ -27,7 +27,7 @@ def trial(
     \b
     Examples:
       lmsweep trial model=tiny context_length=32 batch_size=1 measure_steps=3
-      lmsweep trial quick --id bf76f90b
+      lmsweep trial quick --id 71234b8a
     """
     from lmsweep.orchestrator.features.trial.one_trial import (
         check_fit,

@@ -186,7 +186,9 @@ def headline_on(page: str) -> str:
 
 def claims_of(text: str) -> set[tuple[str, str, str]]:
     """Return what the text says by each clock: the amount, and its interval, which may be empty."""
-    text = re.sub(r"\((?:through the host|the hosts explain) [^)]*\)|[,;] cells [^,;)]*", "", text)
+    text = re.sub(
+        r"\((?:through the host|the hosts explain) [^)]*\)|[,;] each .*? to [\d.]+ (?:%|times as) \w+", "", text
+    )
     found = set()
     for one in re.finditer(AMOUNT + INTERVAL, text):
         by_other = re.search(r"wall time $|(?:[,;]|by) device time $|steps take $", text[: one.start()])
