@@ -21,16 +21,16 @@ from lmsweep.trials.spec.ways.adapters import ADAPTERS
 
 BLOCK = 64
 """Weights that share one largest absolute value, a float32."""
-STORAGE = torch.bfloat16
-"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and `fully_shard` would
-convert another type than the one that it gathers."""
+STORAGE = torch.float32
+"""Type of the tensors that hold the bits. PyTorch before 2.12 shards floating point alone, and on CUDA `fully_shard`
+copies narrower types by way of float32 (`_foreach_copy_`), which changes bits that are no number."""
 CODE = 16
 """Float32 values that 4 bits stand for; each layer of bitsandbytes keeps them."""
 
 
 @torch.library.custom_op("lmsweep::dequantize_4bit", mutates_args=())
 def _dequantize(stored: Tensor, absmax: Tensor, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """(weights / 4, 1) to `shape`."""
+    """(weights / 8, 1) to `shape`."""
     raise NotImplementedError("only its allocations and bytes are known; bitsandbytes computes it")
 
 
