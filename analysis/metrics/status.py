@@ -92,7 +92,7 @@ def _cut(
     conditions = where | grid.where
     table = pivot(frame, **default_layout(frame, where=conditions)._asdict(), where=conditions)
     sizes = {name: grid.axes[name] for name in table.rows if grid.axes.get(name, 1) > 1}
-    if not sizes or fits([table]):
+    if not sizes or fits([count_words(grid.rows), table]):
         return [grid]
     enough = [name for name, size in sizes.items() if len(table) <= size * MOST_ROWS]
     axis = min(enough, key=sizes.__getitem__) if enough else max(sizes, key=sizes.__getitem__)
