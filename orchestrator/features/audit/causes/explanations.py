@@ -1,0 +1,210 @@
+"""What makes a claim wrong, or its run slow: by which factor each cause moves which number, and where to look.
+
+A cause is a row of CAUSES: a function that returns its hypotheses, each a weight and number -> factor. To add one, add
+a row.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
+from lmsweep.orchestrator.features.audit.causes.slower import SLOWER, Factors, spread_over
+from lmsweep.orchestrator.features.audit.claims.counting import other_peaks
+
+COMMON_PEAKS = {"the peak of A100 SXM 80GB": 0.35, "the peak of H100 SXM": 0.3}
+"""Peak -> its share among wrong ones: torchtitan and prime-rl fall back to an A100's, nanochat has an H100's."""
+Hypothesis = tuple[float, dict[str, float], str]
+"""Its weight among those of the cause, number -> the factor by which it is wrong, and what that is in words."""
+EVERY = (RATE, STEP, MFU, TFLOPS)
+COUNTED = (MFU, TFLOPS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    name: str
+    prior: float
+    """How often it was the cause in public threads, over the others."""
+    look: str
+    """What to look at to decide."""
+    hypotheses: Callable[[Case], Iterable[Hypothesis]]
+
+
+def _both(factor: float, words: str, *, weight: float = 1.0) -> list[Hypothesis]:
+    """A wrong count of tokens or GPUs: of the printed rate alone, or of what was computed from it, too."""
+    return [
+        (0.6 * weight, {RATE: factor}, words),
+        (0.4 * weight, {RATE: factor, MFU: factor, TFLOPS: factor}, words),
+    ]
+
+
+def _sparse(case: Case) -> list[Hypothesis]:
+    found: list[Hypothesis] = [(0.7, {MFU: 0.5}, "MFU over twice the dense peak")]
+    found.append((0.15, {TFLOPS: 2.0}, "FLOP/s from a share of the sparse peak"))
+    if not case.claim.mfu:
+        found.append((0.15, {RATE: 2.0, TFLOPS: 2.0}, "a rate computed from the sparse peak"))
+    return found
+
+
+def _other_peak(case: Case) -> list[Hypothesis]:
+    peaks = {name: rate for name, rate in other_peaks(case.claim).items() if "sparsity" not in name}
+    rare = (1 - sum(COMMON_PEAKS[name] for name in peaks if name in COMMON_PEAKS)) / len(peaks)
+    used = case.claim.peak or case.peak
+    return [
+        (COMMON_PEAKS.get(name, rare), {MFU: used / rate}, f"MFU over {name}, {rate / 1e12:,.0f} TFLOP/s")
+        for name, rate in peaks.items()
+    ]
+
+
+def _attention(case: Case) -> list[Hypothesis]:
+    ratios, claim = case.of_conventions, case.claim
+    factor = ratios["full"] / ratios["causal"]
+    found: list[Hypothesis] = [(0.8, dict.fromkeys(COUNTED, factor), "all positions counted, a causal mask needs half")]
+    if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
+        found.append((0.2, dict.fromkeys(EVERY, factor), "all positions counted"))
+    return found
+
+
+def _recomputed(case: Case) -> list[Hypothesis]:
+    return [(1.0, dict.fromkeys(COUNTED, 4 / 3), "a second forward pass counted, 4/3")]
+
+
+def _gpus(case: Case) -> list[Hypothesis]:
+    claim, found = case.claim, list[Hypothesis]()
+    counts = {claim.count: "all GPUs", claim.node_gpus: "a node"}
+    if claim.nodes and claim.nodes > 1:
+        counts[claim.nodes] = "nodes"
+    for count, words in counts.items():
+        if count > 1:
+            found += _both(float(count), f"{words} ({count}) taken for one GPU", weight=0.5)
+            found += _both(1 / count, f"one GPU taken for {words} ({count})", weight=0.5)
+            found.append((0.25, dict.fromkeys(COUNTED, float(count)), f"{words} ({count}) over the peak of one GPU"))
+    return found
+
+
+def _accumulation(case: Case) -> list[Hypothesis]:
+    claim, found = case.claim, list[Hypothesis]()
+    known = claim.micro_batches if claim.micro_batches > 1 else None
+    for count in [known] if known else [2, 4, 8, 16] if claim.accumulate is None and claim.global_batch is None else []:
+        weight = 1.0 if known else 0.08
+        found += _both(1 / count, f"one micro-batch of {count} counted", weight=0.5 * weight)
+        found += _both(float(count), f"accumulation ({count}) counted twice", weight=0.35 * weight)
+        for moved in ((STEP,), EVERY):
+            factors = dict.fromkeys(moved, float(count))
+            found.append((0.1 * weight, factors, f"the time of one of {count} micro-batches, the tokens of all"))
+    return found
+
+
+def _parallel(case: Case) -> list[Hypothesis]:
+    ways = {name: getattr(case.claim, name) or 1 for name in ("tp", "cp", "pp")}
+    return [one for name, count in ways.items() if count > 1
+            for one in _both(float(count), f"each token counted by all {count} ranks of {name}")]  # fmt: skip
+
+
+def _weights(case: Case) -> list[Hypothesis]:
+    """Parameters that are counted in place of those that a token multiplies: one shard's, or all experts'."""
+    claim, model, found = case.claim, case.claim.shape, list[Hypothesis]()
+    linear, attention = model.linear_flops(), model.attention_flops(claim.context or 0)
+    for count in {claim.count, claim.node_gpus} - {1} if claim.parallel not in ("ddp", "replicate") else ():
+        factor = (linear / count + attention) / (linear + attention)
+        found.append((0.5, dict.fromkeys(COUNTED, factor), f"the weights of one of {count} shards counted"))
+    if model.size and model.size.num_experts:
+        factor = (2 * model.parameters + attention) / (linear + attention)
+        found.append(
+            (1.0, dict.fromkeys(COUNTED, factor), "the weights of all experts counted, not of the active ones")
+        )
+    return found
+
+
+def _padding(case: Case) -> list[Hypothesis]:
+    claim = case.claim
+    if claim.length and claim.context:
+        return _both(claim.context / claim.length, f"{claim.length:,.0f} of {claim.context:,} tokens are no padding")
+    return [one for weight, factor in spread_over(1.15, 5.0)
+            for one in _both(factor, f"only {1 / factor:.0%} of the tokens are no padding", weight=weight)]  # fmt: skip
+
+
+def _warm_up(case: Case) -> list[Hypothesis]:
+    found: list[Hypothesis] = []
+    for weight, factor in spread_over(1.1, 6.0):
+        words = f"the mean is {factor:.2g} times the later steps' time"
+        found += [(0.55 * weight, dict.fromkeys((RATE, *COUNTED), 1 / factor), words)]
+        found += [(0.45 * weight, dict.fromkeys(EVERY, 1 / factor), words)]
+    return found
+
+
+def _asynchronous(case: Case) -> list[Hypothesis]:
+    found: list[Hypothesis] = []
+    most = case.launch_factor
+    for weight, factor in spread_over(2.0, max(6.0, 1.5 * most)):
+        found.append((0.8 * weight, dict.fromkeys(EVERY, factor), f"the launches alone take 1/{most:.2g} of the step"))
+        found.append((0.2 * weight, {STEP: factor}, "the step time alone"))
+    return found
+
+
+def _fewer_trained(case: Case, name: str) -> list[Hypothesis]:
+    claim = case.claim
+    if claim.method not in (None, "full"):
+        full = case.of_conventions.get("as full", 1.5) / case.of_conventions["full"]
+        return [(1.0, dict.fromkeys(COUNTED, full), "counted as if all weights were trained")] if name == "lora" else []
+    found: list[Hypothesis] = []
+    least = case.frozen_factor
+    for weight, factor in spread_over(max(1.15, 0.9 * least), max(1.7, 1.25 * least) if name == "lora" else 3.0):
+        found.append((0.7 * weight, dict.fromkeys(EVERY, factor), f"{1 - 1 / factor:.0%} less to do"))
+        found.append((0.3 * weight, {RATE: factor, STEP: factor}, f"{1 - 1 / factor:.0%} less to do"))
+    return found
+
+
+def _slower(name: str) -> Callable[[Case], list[Hypothesis]]:
+    def hypotheses(case: Case) -> list[Hypothesis]:
+        factors: Factors = SLOWER[name](case)
+        return [(weight, dict.fromkeys(EVERY, 1 / factor), words.format(factor)) for weight, factor, words in factors]
+
+    return hypotheses
+
+
+CAUSES = (
+    Cause(name="sparse peak", prior=1.3, hypotheses=_sparse,
+          look="the peak in the code: dense bf16 is 312 TFLOP/s on an A100, 989 on an H100, 2250 on a B200"),
+    Cause(name="another GPU's peak", prior=1.3, hypotheses=_other_peak,
+          look="the peak that the trainer printed or fell back to; many know an A100 or H100 only"),
+    Cause(name="causal attention counted in full", prior=0.8, hypotheses=_attention,
+          look="whether the FLOPs have 12 or 6 times layers, width and context"),
+    Cause(name="recomputation counted", prior=0.6, hypotheses=_recomputed,
+          look="whether it is HFU: 8 in place of 6 FLOPs a parameter"),
+    Cause(name="per node or per GPU", prior=1.3, hypotheses=_gpus,
+          look="whether the number is of one GPU, a node or all, and which count it was multiplied by"),
+    Cause(name="accumulation counted once or N times", prior=1.2, hypotheses=_accumulation,
+          look="whether tokens are summed over micro-batches and the time is of the whole step"),
+    Cause(name="tokens counted by each rank", prior=1.0, hypotheses=_parallel,
+          look="whether ranks that share a sequence or a layer each count its tokens"),
+    Cause(name="weights of a shard or of all experts counted", prior=0.3, hypotheses=_weights,
+          look="the parameters counted: FSDP shows those of one shard; of experts only the active ones compute"),
+    Cause(name="padding counted", prior=0.8, hypotheses=_padding,
+          look="the sum of the attention mask over batch times context; whether sequences are packed"),
+    Cause(name="warm-up or compilation in the mean", prior=1.0, hypotheses=_warm_up,
+          look="the times of single steps: leave out the first ten"),
+    Cause(name="asynchronous timing", prior=0.7, hypotheses=_asynchronous,
+          look="torch.cuda.synchronize() before both readings of the clock"),
+    Cause(name="frozen weights", prior=0.4, hypotheses=lambda case: _fewer_trained(case, "frozen"),
+          look="how many parameters have requires_grad"),
+    Cause(name="LoRA counted as full", prior=0.6, hypotheses=lambda case: _fewer_trained(case, "lora"),
+          look="trainable parameters in the log; 4 FLOPs a frozen parameter, not 6"),
+    Cause(name="TF32 or autocast off", prior=0.9, hypotheses=_slower("precision"),
+          look="types of the products in a profile: sgemm is float32; torch.get_float32_matmul_precision()"),
+    Cause(name="math or memory-efficient attention in place of flash", prior=0.9, hypotheses=_slower("attention"),
+          look="attn_implementation, and the attention kernel in a profile; masks and head widths rule out flash"),
+    Cause(name="FlashAttention 2 on Hopper", prior=0.4, hypotheses=_slower("flash 2"),
+          look="the attention kernel in a profile: flash_fwd_kernel is version 2; cuDNN and version 3 are faster"),
+    Cause(name="offload", prior=0.5, hypotheses=_slower("offload"),
+          look="offload in the settings of DeepSpeed or FSDP; copies from device to host in a profile"),
+    Cause(name="PCIe in place of SXM", prior=0.6, hypotheses=_slower("form"),
+          look="nvidia-smi -L for the card, nvidia-smi topo -m for NVLink between them"),
+    Cause(name="another GPU than stated", prior=0.3, hypotheses=_slower("gpu"),
+          look="nvidia-smi -L"),
+    Cause(name="power limit", prior=0.4, hypotheses=_slower("power"),
+          look="nvidia-smi -q -d POWER,CLOCK,PERFORMANCE during the run: lmsweep accept says it in a minute"),
+    Cause(name="activation checkpointing not stated", prior=0.4, hypotheses=_slower("checkpointing"),
+          look="gradient_checkpointing, or selective recomputation, in the settings"),
+    Cause(name="the host or the data decides", prior=0.4, hypotheses=_slower("host"),
+          look="nvidia-smi dmon: a busy share below 90 %; time of the data loader"),
+)  # fmt: skip
