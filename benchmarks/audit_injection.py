@@ -20,11 +20,13 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from lmsweep.orchestrator.features.audit.asking import asked_of, configs_of, why_unpredicted
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.causes.slower import SLOWER
-from lmsweep.orchestrator.features.audit.claims.claim import Claim, claim_of
+from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import conventions, other_peaks, peak_of, precision_of
-from lmsweep.orchestrator.features.audit.prediction import asked_of, configs_of, predicted, why_unpredicted
+from lmsweep.orchestrator.features.audit.claims.read_claim import claim_of
+from lmsweep.orchestrator.features.audit.prediction import predicted
 from lmsweep.orchestrator.features.audit.verdict import Audited, judged
 from lmsweep.trials.analytic.prediction_question import Answer
 from lmsweep.trials.spec.config import TrialConfig

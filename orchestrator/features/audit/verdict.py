@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
+from lmsweep.orchestrator.features.audit.asking import asked_of
 from lmsweep.orchestrator.features.audit.case import MFU, TFLOPS, Case
 from lmsweep.orchestrator.features.audit.causes.ranking import Explanation, explanations_of
 from lmsweep.orchestrator.features.audit.claims.claim import Claim
 from lmsweep.orchestrator.features.audit.claims.counting import precision_of
-from lmsweep.orchestrator.features.audit.prediction import asked_of, predicted
+from lmsweep.orchestrator.features.audit.prediction import predicted
 
 Verdict = Literal["possible", "impossible", "contradicts itself", "slow", "cannot tell"]
 REJECTED: tuple[Verdict, ...] = ("impossible", "contradicts itself")

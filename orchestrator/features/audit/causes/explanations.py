@@ -1,11 +1,13 @@
 """What makes a claim wrong, or its run slow: by which factor each cause moves which number, and where to look.
 
-A cause is a row of CAUSES: a function that returns its hypotheses, each a weight and number -> factor. To add one, add
-a row.
+To add a cause, add a row to causes.csv and a function to HYPOTHESES.
 """
 
+import csv
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
 from lmsweep.orchestrator.features.audit.causes.slower import SLOWER, Factors, spread_over
@@ -19,11 +21,9 @@ EVERY = (RATE, STEP, MFU, TFLOPS)
 COUNTED = (MFU, TFLOPS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause:
+class Cause(NamedTuple):
     name: str
     prior: float
-    """How often it was the cause in public threads, over the others."""
     look: str
     """What to look at to decide."""
     hypotheses: Callable[[Case], Iterable[Hypothesis]]
@@ -162,49 +162,36 @@ def _slower(name: str) -> Callable[[Case], list[Hypothesis]]:
     return hypotheses
 
 
-CAUSES = (
-    Cause(name="sparse peak", prior=1.3, hypotheses=_sparse,
-          look="the peak in the code: dense bf16 is 312 TFLOP/s on an A100, 989 on an H100, 2250 on a B200"),
-    Cause(name="another GPU's peak", prior=1.3, hypotheses=_other_peak,
-          look="the peak that the trainer printed or fell back to; many know an A100 or H100 only"),
-    Cause(name="causal attention counted in full", prior=0.8, hypotheses=_attention,
-          look="whether the FLOPs have 12 or 6 times layers, width and context"),
-    Cause(name="recomputation counted", prior=0.6, hypotheses=_recomputed,
-          look="whether it is HFU: 8 in place of 6 FLOPs a parameter"),
-    Cause(name="per node or per GPU", prior=1.3, hypotheses=_gpus,
-          look="whether the number is of one GPU, a node or all, and which count it was multiplied by"),
-    Cause(name="accumulation counted once or N times", prior=1.2, hypotheses=_accumulation,
-          look="whether tokens are summed over micro-batches and the time is of the whole step"),
-    Cause(name="tokens counted by each rank", prior=1.0, hypotheses=_parallel,
-          look="whether ranks that share a sequence or a layer each count its tokens"),
-    Cause(name="weights of a shard or of all experts counted", prior=0.3, hypotheses=_weights,
-          look="the parameters counted: FSDP shows those of one shard; of experts only the active ones compute"),
-    Cause(name="padding counted", prior=0.8, hypotheses=_padding,
-          look="the sum of the attention mask over batch times context; whether sequences are packed"),
-    Cause(name="warm-up or compilation in the mean", prior=1.0, hypotheses=_warm_up,
-          look="the times of single steps: leave out the first ten"),
-    Cause(name="asynchronous timing", prior=0.7, hypotheses=_asynchronous,
-          look="torch.cuda.synchronize() before both readings of the clock"),
-    Cause(name="frozen weights", prior=0.4, hypotheses=lambda case: _fewer_trained(case, "frozen"),
-          look="how many parameters have requires_grad"),
-    Cause(name="LoRA counted as full", prior=0.6, hypotheses=lambda case: _fewer_trained(case, "lora"),
-          look="trainable parameters in the log; 4 FLOPs a frozen parameter, not 6"),
-    Cause(name="TF32 or autocast off", prior=0.9, hypotheses=_slower("precision"),
-          look="types of the products in a profile: sgemm is float32; torch.get_float32_matmul_precision()"),
-    Cause(name="math or memory-efficient attention in place of flash", prior=0.9, hypotheses=_slower("attention"),
-          look="attn_implementation, and the attention kernel in a profile; masks and head widths rule out flash"),
-    Cause(name="FlashAttention 2 on Hopper", prior=0.4, hypotheses=_slower("flash 2"),
-          look="the attention kernel in a profile: flash_fwd_kernel is version 2; cuDNN and version 3 are faster"),
-    Cause(name="offload", prior=0.5, hypotheses=_slower("offload"),
-          look="offload in the settings of DeepSpeed or FSDP; copies from device to host in a profile"),
-    Cause(name="PCIe in place of SXM", prior=0.6, hypotheses=_slower("form"),
-          look="nvidia-smi -L for the card, nvidia-smi topo -m for NVLink between them"),
-    Cause(name="another GPU than stated", prior=0.3, hypotheses=_slower("gpu"),
-          look="nvidia-smi -L"),
-    Cause(name="power limit", prior=0.4, hypotheses=_slower("power"),
-          look="nvidia-smi -q -d POWER,CLOCK,PERFORMANCE during the run: lmsweep accept says it in a minute"),
-    Cause(name="activation checkpointing not stated", prior=0.4, hypotheses=_slower("checkpointing"),
-          look="gradient_checkpointing, or selective recomputation, in the settings"),
-    Cause(name="the host or the data decides", prior=0.4, hypotheses=_slower("host"),
-          look="nvidia-smi dmon: a busy share below 90 %; time of the data loader"),
-)  # fmt: skip
+HYPOTHESES: dict[str, Callable[[Case], Iterable[Hypothesis]]] = {
+    "sparse peak": _sparse,
+    "another GPU's peak": _other_peak,
+    "causal attention counted in full": _attention,
+    "recomputation counted": _recomputed,
+    "per node or per GPU": _gpus,
+    "accumulation counted once or N times": _accumulation,
+    "tokens counted by each rank": _parallel,
+    "weights of a shard or of all experts counted": _weights,
+    "padding counted": _padding,
+    "warm-up or compilation in the mean": _warm_up,
+    "asynchronous timing": _asynchronous,
+    "frozen weights": lambda case: _fewer_trained(case, "frozen"),
+    "LoRA counted as full": lambda case: _fewer_trained(case, "lora"),
+    "TF32 or autocast off": _slower("precision"),
+    "math or memory-efficient attention in place of flash": _slower("attention"),
+    "FlashAttention 2 on Hopper": _slower("flash 2"),
+    "offload": _slower("offload"),
+    "PCIe in place of SXM": _slower("form"),
+    "another GPU than stated": _slower("gpu"),
+    "power limit": _slower("power"),
+    "activation checkpointing not stated": _slower("checkpointing"),
+    "the host or the data decides": _slower("host"),
+}  # fmt: skip
+"""Cause -> its hypotheses. causes.csv has how often it was the cause over the others, and where to look."""
+
+
+@cache
+def causes() -> tuple[Cause, ...]:
+    """Return the causes of causes.csv."""
+    with Path(__file__).with_name("causes.csv").open(newline="", encoding="utf-8") as file:
+        rows = csv.DictReader(file)
+        return tuple(Cause(row["name"], float(row["prior"]), row["look"], HYPOTHESES[row["name"]]) for row in rows)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lmsweep.orchestrator.features.audit.case import MFU, RATE, STEP, TFLOPS, Case
-from lmsweep.orchestrator.features.audit.causes.explanations import CAUSES, Cause, Hypothesis
+from lmsweep.orchestrator.features.audit.causes.explanations import Cause, Hypothesis, causes
 
 ROUNDING = {RATE: 0.015, STEP: 0.015, MFU: 0.03, TFLOPS: 0.03}
 """Standard deviation of the logarithm between numbers of one claim: rounding, and what counts of FLOPs leave out."""
@@ -33,7 +33,7 @@ class Explanation:
 def explanations_of(case: Case) -> list[Explanation]:
     """Return the causes, the likeliest first."""
     weighed = []
-    for cause in CAUSES:
+    for cause in causes():
         relevant = _relevant(cause.hypotheses(case), case)
         scores = [(math.log(weight) + _likelihood(case, moved), moved, words) for weight, moved, words in relevant]
         if scores:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 
+from lmsweep.orchestrator.features.audit.asking import ATTENTION_WORDS
 from lmsweep.orchestrator.features.audit.case import Case
 from lmsweep.orchestrator.features.audit.causes.variants import (
     OTHER_FORMS,
@@ -16,8 +17,9 @@ from lmsweep.orchestrator.features.audit.causes.variants import (
     with_fast_attention,
     with_written_out_attention,
 )
-from lmsweep.orchestrator.features.audit.claims.counting import precision_of, recomputes
-from lmsweep.orchestrator.features.audit.prediction import ATTENTION_WORDS, Run
+from lmsweep.orchestrator.features.audit.claims.counting import peak_of, precision_of, recomputes
+from lmsweep.orchestrator.features.audit.prediction import Run
+from lmsweep.trials.analytic.datasheets import device_named
 
 Factors = Iterable[tuple[float, float, str]]
 """Weight, how many times longer a step takes, and what that is in words; {} is the factor."""
@@ -65,9 +67,9 @@ def _attention(case: Case) -> Factors:
     run = _run(case)
     context = case.claim.context or 2048
     least = ratio(run, with_written_out_attention) if run else 1 + context / 8192
-    # `eager` computes its softmax in float32, with a mask that is added: up to four times the passes over the scores
-    return [(part, max(1.02, one), "scores in memory take {:.2g} times") for part, one in spread_over(
-        max(1.03, 0.9 * least), max(1.1, 1.1 * (1 + 3 * (least - 1))))]  # fmt: skip
+    # `eager` computes its softmax in float32, with a mask that is added: up to twice the passes over the scores
+    points = spread_over(max(1.03, 0.93 * least), max(1.1, 1 + 2 * (least - 1)))
+    return [(part, max(1.02, one), "scores in memory take {:.2g} times") for part, one in points]
 
 
 def _flash_2(case: Case) -> Factors:
@@ -94,7 +96,8 @@ def _form(case: Case) -> Factors:
     for name in forms if run else ():
         whole = on_other_device(run, name) if run else None
         if whole:
-            alone = (case.claim.device.bf16 or case.claim.device.fp16) / max(1.0, _peak(name))
+            card = device_named(name)
+            alone = case.peak / peak_of(card, precision_of(case.claim)) if card else 1.0
             least = min(whole, max(1.1, alone))
             found += [
                 (part / len(forms), one, f"{name} takes {{:.2g}} times")
@@ -112,13 +115,6 @@ def _gpu(case: Case) -> Factors:
                 (part, one, f"{name} takes {{:.2g}} times") for part, one in spread_over(factor / 1.1, factor * 1.1)
             ]
     return found
-
-
-def _peak(name: str) -> float:
-    from lmsweep.trials.analytic.datasheets import device_named
-
-    device = device_named(name)
-    return (device.bf16 or device.fp16) if device else 1.0
 
 
 def _checkpointing(case: Case) -> Factors:

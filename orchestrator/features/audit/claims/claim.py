@@ -1,10 +1,8 @@
 """A claim: what somebody says that a training run is, and the numbers that they give for it."""
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from lmsweep.orchestrator.cluster.planned_nodes import USUAL_GPUS
 from lmsweep.orchestrator.features.audit.claims.models import Model, model_named
@@ -140,82 +138,6 @@ NO_MODEL = Model(name="the model, which is not stated,", parameters=1)
 NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second", "step_seconds", "tokens_per_step",
            "tflops", "mfu", "hfu")  # fmt: skip
 """What a claim may be of."""
-_COUNTS = {one.name for one in fields(Claim) if one.type == "int | None" or one.type == int | None}
-_SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "p": 1e15}
-_SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0}
-COLUMNS: dict[str, str] = {
-    **{one.name: one.name for one in fields(Claim)},
-    **dict.fromkeys(("tokens/s", "tok/s", "tokens/sec", "throughput", "throughput_total"), "tokens_per_second"),
-    **dict.fromkeys(
-        ("tokens/s/gpu", "tok/s/gpu", "tokens/sec/gpu", "throughput_per_gpu", "tgs", "tps"), "tokens_per_second_per_gpu"
-    ),
-    **dict.fromkeys(("samples/s", "samples/sec", "sequences/s", "train_samples_per_second"), "samples_per_second"),
-    **dict.fromkeys(("step_time", "s/step", "seconds/step", "iteration_time", "s/it", "ms/step"), "step_seconds"),
-    **dict.fromkeys(("tflop/s", "tflops/gpu", "tflop/s/gpu", "model_rate_per_gpu"), "tflops"),
-    **dict.fromkeys(("gpu", "device", "hardware"), "gpus"),
-    **dict.fromkeys(("seq_len", "sequence_length", "context_length", "seqlen", "max_seq_length"), "context"),
-    **dict.fromkeys(("micro_batch", "micro_batch_size", "batch_size", "per_device_train_batch_size"), "batch"),
-    **dict.fromkeys(("gradient_accumulation_steps", "grad_accum"), "accumulate"),
-    **dict.fromkeys(("gbs", "global_batch_size"), "global_batch"),
-    **dict.fromkeys(("dtype", "mixed_precision"), "precision"),
-    **dict.fromkeys(("source", "claim", "row", "what"), "name"),
-    "tokens/step": "tokens_per_step",
-    "activation_checkpointing": "checkpointing",
-    "parallelism": "parallel",
-    "peak_flops": "peak",
-}
-"""Column of a table, in small letters with `_` for a space -> the field. `n_gpus` multiplies the GPUs."""
-
-
-def claim_of(texts: Mapping[str, str | None], where: str = "") -> Claim:
-    """Return the claim that named texts make: options of the command, or columns of a table. Raises RequestError."""
-    values: dict[str, Any] = {}
-    number = ""
-    for title, text in texts.items():
-        key = re.sub(r"\s+", "_", title.strip().lower())
-        if text is None or not text.strip():
-            continue
-        if key in ("n_gpus", "num_gpus", "gpu_count"):
-            number = text.strip()
-        elif key not in COLUMNS:
-            raise RequestError(f"{where}no claim has a column {title}{choices(key, COLUMNS)}")
-        else:
-            values[COLUMNS[key]] = _value(COLUMNS[key], text.strip(), key, where)
-    if number and "gpus" in values and counted(values["gpus"])[0] == 1:
-        values["gpus"] = f"{number}x{values['gpus']}"
-    return Claim(**values)
-
-
-def _value(name: str, text: str, key: str, where: str) -> Any:
-    if name in _COUNTS:
-        amount = _number(text, where, key)
-        if amount != int(amount):
-            raise RequestError(f"{where}{key} {text}: write a whole number")
-        return int(amount)
-    if name == "step_seconds":
-        found = re.fullmatch(r"([\d.,eE+-]+)\s*([a-zµ]*)", text)
-        unit = "ms" if key == "ms/step" else found[2].replace("µ", "u") if found else ""
-        if not found or unit not in _SECONDS:
-            raise RequestError(f"{where}{key} {text}: write a time, such as 1.2s or 350ms")
-        return _number(found[1], where, key) * _SECONDS[unit]
-    if name in ("mfu", "hfu"):
-        amount = _number(text.rstrip("% "), where, key)
-        return amount / 100 if "%" in text or amount > 1.5 else amount
-    if name == "tflops":
-        return _number(text.lower().removesuffix("flop/s").removesuffix("t"), where, key) * 1e12
-    if name == "peak":
-        amount = _number(text.lower().removesuffix("flop/s"), where, key)
-        return amount * 1e12 if amount < 1e6 else amount
-    if name in NUMBERS or name == "length":
-        return _number(text, where, key)
-    return text.lower() if name in ("precision", "attention", "method", "convention", "parallel") else text
-
-
-def _number(text: str, where: str, key: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s*([kmbgtp]?)", text.replace(",", "").strip().lower())
-    if not found:
-        raise RequestError(f"{where}{key} {text}: write a number, such as 58000 or 58k")
-    return float(found[1]) * _SCALES[found[2]]
 
 
 def devices_of(text: str) -> tuple[int, Device]:
