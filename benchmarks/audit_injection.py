@@ -33,7 +33,7 @@ from lmsweep.trials.spec.config import TrialConfig
 from lmsweep.trials.spec.errors import RequestError
 
 LARGE = 1.8
-"""Factors from which on a claim is to be flagged."""
+"""The least factor that is to be flagged."""
 NOISE = 0.08
 Draw = tuple[str, float, Claim]
 """The cause, the factor, and the claim with it."""
@@ -88,7 +88,7 @@ def other_peak(case: Case, draw: random.Random) -> Draw | None:
 
 
 def causal(case: Case, draw: random.Random) -> Draw:
-    factor = case.of_conventions["full"] / case.of_conventions["causal"]
+    factor = case.of_conventions["full"] / case.of_conventions.get("causal", case.of_conventions["full"])
     claim, share = with_mfu(case)
     return "causal attention counted in full", factor, replace(claim, mfu=share, tflops=None, convention="causal")
 

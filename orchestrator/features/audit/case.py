@@ -16,7 +16,7 @@ from lmsweep.orchestrator.features.audit.claims.counting import (
 from lmsweep.orchestrator.features.audit.prediction import Predicted
 
 RATE, STEP, MFU, TFLOPS = "tokens/s", "step time", "MFU", "TFLOP/s"
-"""The numbers of a claim, each of which says how many tokens a second all GPUs train."""
+"""The numbers of a claim. Each says how many tokens a second all GPUs train."""
 USUAL_MFU, USUAL_DEVIATION = 0.33, 0.5
 """Of a run whose step is not predicted: the public runs of this repository's data have 8 to 60 %."""
 LEAST_DEVIATION = 0.1

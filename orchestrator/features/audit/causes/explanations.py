@@ -57,7 +57,7 @@ def _other_peak(case: Case) -> list[Hypothesis]:
 
 def _attention(case: Case) -> list[Hypothesis]:
     ratios, claim = case.of_conventions, case.claim
-    factor = ratios["full"] / ratios["causal"]
+    factor = ratios["full"] / ratios.get("causal", ratios["full"])
     found: list[Hypothesis] = [(0.8, dict.fromkeys(COUNTED, factor), "all positions counted, a causal mask needs half")]
     if not (claim.tokens_per_second or claim.tokens_per_second_per_gpu or claim.step_seconds):
         found.append((0.2, dict.fromkeys(EVERY, factor), "all positions counted"))

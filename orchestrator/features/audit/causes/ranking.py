@@ -1,6 +1,6 @@
 """Which causes explain a claim's numbers best: Bayes' rule, with the prediction's interval as its likelihood.
 
-All numbers of an honest claim deviate from the prediction together, by what the interval says, and from one another by
+All numbers of an honest claim deviate from the prediction together, within its interval, and from one another by
 rounding alone. A cause moves some of them by its factor.
 """
 

@@ -116,7 +116,7 @@ class Claim:
         return float(self.batch * self.micro_batches * self.data_ranks * self.context) if self.batch else None
 
     def missing(self) -> list[str]:
-        """Return the options without which nothing can be said."""
+        """Return the options that are missing for any verdict."""
         needed = [name for name in ("model", "gpus") if getattr(self, name) is None]
         if self.has_rate and self.step_seconds and self.step_tokens and not (self.mfu or self.tflops or self.hfu):
             needed = needed[self.model is None :]  # its numbers can contradict each other
@@ -141,8 +141,7 @@ NUMBERS = ("tokens_per_second", "tokens_per_second_per_gpu", "samples_per_second
 
 
 def devices_of(text: str) -> tuple[int, Device]:
-    """Return how many GPUs of which kind a text means: `8xH100`, `A100-SXM4-80GB`, `NVIDIA H100 80GB HBM3`. Raises
-    RequestError."""
+    """Return number and kind of the GPUs that a text means: `8xH100`, `A100-SXM4-80GB`. Raises RequestError."""
     count, name = counted(text)
     if found := find_device(name) or device_named(name):
         return count, found

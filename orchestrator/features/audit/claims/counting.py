@@ -70,6 +70,7 @@ def conventions(claim: Claim) -> list[Convention]:
     if trained < 3.0:
         words = "as if all weights were trained: 6 FLOPs a parameter, attention over all positions"
         found.append(Convention(name="as full", words=words, flops=3 * (linear + attention)))
+    found = list({round(one.flops): one for one in reversed(found)}.values())[::-1]  # some count alike
     return sorted(found, key=lambda one: one.name != claim.convention)
 
 

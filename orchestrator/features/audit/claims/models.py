@@ -74,7 +74,7 @@ def model_named(text: str) -> Model:
         scale = {"m": 1e6, "b": 1e9, "t": 1e12}[count[2]]
         return Model(name=text, parameters=round(float(count[1]) * scale))
     raise RequestError(
-        f"--model {text}: no such model{choices(name, known()[0])}; a config.json or a number of parameters will do"
+        f"--model {text}: no such model{choices(name, known()[0])}; a config.json or a number of parameters works, too"
     )
 
 
