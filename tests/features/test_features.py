@@ -84,8 +84,8 @@ def test_a_feature_says_where_help_lists_its_verb(place: float | None, around: t
 def test_help_lists_the_verbs_of_the_core_and_of_features_together() -> None:
     verbs = re.findall(r"^  ([a-z]+) ", lmsweep("--help").stdout, flags=re.MULTILINE)
     assert " ".join(verbs) == (
-        "plan run trial noise accept audit best bisect fits status table compare explain diff schema report share badge "
-        "notebooks export init check sweeps show doctor"
+        "plan run trial noise accept audit best bisect fits status table compare explain diff schema report share "
+        "badge notebooks export init check sweeps show doctor"
     )
 
 
